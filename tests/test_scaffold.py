@@ -11,7 +11,7 @@ import pytest
 
 from truestep.doctor.catalogue import RETIRED, checks, topic_of
 from truestep.doctor.page import parse_check_page
-from truestep.explainer.page import parse_page as parse_error
+from truestep.explainer.page import parse_error_page as parse_error
 
 REPOSITORY = Path(__file__).parents[1]
 SCRIPT = REPOSITORY / "tools" / "scaffold.py"

@@ -36,7 +36,7 @@ class {name}(SourceCheck):
 """
 WATCH = """\
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.history import History, OptimizerRecord
+from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 from truestep.doctor.watcher import Observations, Watcher
 
 
@@ -45,13 +45,13 @@ class {name}(Watcher):
 
     code = "{code}"
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         \"\"\"Report FILL IN.\"\"\"
         yield from ()
 """
 PROBE = """\
 from truestep.doctor.probe import Probe
-from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.watcher import Observations
 
 
@@ -60,7 +60,7 @@ class {name}(Probe):
 
     code = "{code}"
 
-    def try_out(self, forward: Forward) -> Observations:
+    def try_out(self, forward: ForwardCall) -> Observations:
         \"\"\"Report FILL IN.\"\"\"
         yield from ()
 """

@@ -11,8 +11,8 @@ import tracemalloc
 import torch
 from torch.utils.data import BatchSampler, RandomSampler
 
-from truestep.engine.data.draws import Shuffled
-from truestep.engine.data.order import FixedSize
+from truestep.engine.data.draws import ShuffledIndices
+from truestep.engine.data.order import FixedSizeOrder
 
 BATCH = 512
 REPEATS = 21
@@ -29,7 +29,7 @@ class Numbers:
 
 
 def ours(size, seed):
-    order = FixedSize(Shuffled(size, seed), num_samples=size, batch_size=BATCH, drop_last=False)
+    order = FixedSizeOrder(ShuffledIndices(size, seed), num_samples=size, batch_size=BATCH, drop_last=False)
     return next(order.requests(seed, order.num_batches // 2)).indices
 
 

@@ -28,8 +28,8 @@ from scripts import HERE, copy_all
 
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_text
-from truestep.doctor.source.places import Texts
-from truestep.doctor.source.project import Project
+from truestep.doctor.source.places import SourceTexts
+from truestep.doctor.source.project import SourceProject
 
 NEAR = 3
 CLEAN = HERE.parents[1] / "tests" / "doctor" / "clean"
@@ -51,7 +51,7 @@ class Planted:
 
 
 def _traces_of(text):
-    project = Project(Texts({"script.py": text}))
+    project = SourceProject(SourceTexts({"script.py": text}))
     project.add(text, "script.py")
     project.link()
     return project.every_trace()

@@ -17,7 +17,7 @@ from truestep.report import write_report
 from truestep.report.metrics import MetricsFile, read_metrics
 from truestep.run.progress import Progress
 from truestep.run.progress.reading import ProgressReading
-from truestep.run.progress.screens import Terminal
+from truestep.run.progress.screens import TerminalProgress
 
 VALUES = {
     "loss": 0.3123, "learning_rate": 0.0012, "gradient_norm": 1.2345678, "updates_skipped": 0.0,
@@ -35,7 +35,7 @@ def tick_microseconds():
 def show_microseconds(times=200):
     reading = ProgressReading(total_epochs=10, batches_per_epoch=100, step=5, batch=5, values=dict(VALUES))
     with Path(os.devnull).open("w") as nowhere:
-        terminal = Terminal(nowhere)
+        terminal = TerminalProgress(nowhere)
         terminal.show(reading)
         begin = time.perf_counter()
         for _ in range(times):

@@ -13,7 +13,7 @@ from torture import damage
 from torture.damage import Verdicts
 
 from truestep.checkpoints import Checkpoint, CheckpointStore, verify
-from truestep.checkpoints.manifest import MANIFEST_NAME, seal
+from truestep.checkpoints.manifest import MANIFEST_NAME, seal_manifest
 from truestep.core.errors import CheckpointError
 
 
@@ -129,7 +129,7 @@ def test_memory_stays_below_twice_the_largest_file(case, tmp_path):
             body = json.loads((folder / MANIFEST_NAME).read_bytes())["body"]
             body["tensors"]["net/weight"]["shape"] = [1 << 36]
             body["tensors"]["net/weight"]["shards"][0] |= {"shape": [1 << 36], "end": 1 << 38}
-            (folder / MANIFEST_NAME).write_bytes(seal(json.dumps(body).encode()))
+            (folder / MANIFEST_NAME).write_bytes(seal_manifest(json.dumps(body).encode()))
         case "header":
             with file.open("r+b") as stream:
                 stream.write((SIZE - 100).to_bytes(8, "little"))

@@ -14,14 +14,14 @@ from truestep.checkpoints import Checkpoint, CheckpointStore
 from truestep.checkpoints.manifest import (
     MANIFEST_NAME,
     CheckpointSummary,
-    FileEntry,
     Manifest,
-    Shard,
-    TensorEntry,
-    seal,
+    ManifestFile,
+    ManifestTensor,
+    TensorShard,
+    seal_manifest,
 )
-from truestep.checkpoints.names import name_of
-from truestep.checkpoints.safetensors_header import Entry, header_bytes
+from truestep.checkpoints.names import checkpoint_name
+from truestep.checkpoints.safetensors_header import SafetensorsEntry, safetensors_header
 from truestep.core.errors import CheckpointError
 
 GOLDEN = sorted((Path(__file__).parent / "golden").iterdir())
@@ -74,7 +74,7 @@ def test_golden_checkpoints_load_for_ever(folder):
 
 def edited(folder: Path, **changes) -> None:
     body = json.loads((folder / MANIFEST_NAME).read_bytes())["body"] | changes
-    (folder / MANIFEST_NAME).write_bytes(seal(json.dumps(body).encode()))
+    (folder / MANIFEST_NAME).write_bytes(seal_manifest(json.dumps(body).encode()))
 
 
 @pytest.fixture
@@ -124,18 +124,18 @@ def write_sharded(
 ) -> Path:
     """Write a checkpoint as several processes would: each box of the tensor in a file of its own."""
     summary = CheckpointSummary(sequence=1, step=1, reason="test", healthy=True, complete=True)
-    target = folder / name_of(summary)
+    target = folder / checkpoint_name(summary)
     target.mkdir(parents=True)
     files, shards = {}, []
     for rank, (offset, shape) in enumerate(boxes):
         box = tensor[offset[0] : offset[0] + shape[0], offset[1] : offset[1] + shape[1]].contiguous()
         end = box.numel() * 4
-        data = header_bytes({"w": Entry("F32", shape, 0, end)}, {}) + box.numpy().tobytes()
+        data = safetensors_header({"w": SafetensorsEntry("F32", shape, 0, end)}, {}) + box.numpy().tobytes()
         name = f"net-r{rank:04d}.safetensors"
         (target / name).write_bytes(data)
-        files[name] = FileEntry(len(data), hashlib.sha256(data).hexdigest())
-        shards.append(Shard(file=name, key="w", begin=0, end=end, offset=offset, shape=shape))
-    whole = TensorEntry(dtype="float32", shape=tuple(tensor.shape), shards=tuple(shards))
+        files[name] = ManifestFile(len(data), hashlib.sha256(data).hexdigest())
+        shards.append(TensorShard(file=name, key="w", begin=0, end=end, offset=offset, shape=shape))
+    whole = ManifestTensor(dtype="float32", shape=tuple(tensor.shape), shards=tuple(shards))
     manifest = Manifest(
         summary=summary, files=files, tensors={"net/w": whole}, state={"dict": {"w": {"tensor": "net/w"}}}
     )

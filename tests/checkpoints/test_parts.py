@@ -19,7 +19,7 @@ from torture.parts import let_write, piece
 from truestep.checkpoints import Checkpoint, CheckpointStore
 from truestep.checkpoints.dtypes import DTYPES
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.part_writer import PartWriter
+from truestep.checkpoints.part_writer import CheckpointPartWriter
 from truestep.core.errors import CheckpointError
 
 WHOLE = {name: torch.arange(60.0).view(12, 5) + number for number, name in enumerate(("weight", "moment"))}
@@ -270,7 +270,7 @@ def killed_writer(folder: Path, number: int, kind: str) -> list[int]:
     child = os.fork()
     if child == 0:
         try:
-            writer = PartWriter(
+            writer = CheckpointPartWriter(
                 1, tell=lambda *_: os._exit(0), background=False, files=FaultyFiles(number, kind)
             )
             writer.save(folder, states(3)[1])
@@ -298,7 +298,7 @@ def test_one_that_still_writes_for_a_publisher_that_is_gone_disturbs_nobody(tmp_
                     assert is_of_step(store.newest().load(), 2)
             super().sync(descriptor)
 
-    writer = PartWriter(1, tell=lambda _, why: said.append(why), background=False, files=Late())
+    writer = CheckpointPartWriter(1, tell=lambda _, why: said.append(why), background=False, files=Late())
     writer.save(left, states(3)[1])
     writer.close()
     assert "No such file" in said[1]

@@ -92,8 +92,8 @@ def test_nothing_that_happens_after_the_call_is_saved_a_thousand_times(tmp_path)
 
 
 def test_a_snapshot_that_shares_memory_with_the_state_is_caught(quick, monkeypatch):
-    original = prepare.Preparing.__init__
-    monkeypatch.setattr(prepare.Preparing, "__init__", lambda self, _: original(self, None))
+    original = prepare.CheckpointPreparer.__init__
+    monkeypatch.setattr(prepare.CheckpointPreparer, "__init__", lambda self, _: original(self, None))
     assert torn(quick, 10) > 5
 
 

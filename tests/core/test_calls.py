@@ -8,21 +8,21 @@ import pytest
 import torch
 
 import truestep as ts
-from truestep.core.calls import explains_calls, explains_methods
+from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import OptionError
-from truestep.core.other_words import _WORDS, OPTIONS, option_called
+from truestep.core.other_words import _WORDS, OPTIONS, option_by_other_name
 from truestep.engine.accumulating import Accumulating
 from truestep.recipes.loading.find import recipes
-from truestep.recipes.loading.parse import load
+from truestep.recipes.loading.parse import load_recipe
 
 
-@explains_calls("make", {"colour": "color='red'"})
+@raises_option_errors("make", {"colour": "color='red'"})
 def make(size, *, color="blue", weight=1.0):
     """Make something."""
     return size, color, weight
 
 
-@explains_methods("it")
+@methods_raise_option_errors("it")
 class Made:
     def move(self, place, *, speed=1.0):
         return place, speed
@@ -70,14 +70,14 @@ def test_wrong_ones_are_answered(call, message):
 
 
 def test_a_type_error_within_the_function_stays_what_it_is():
-    @explains_calls("broken")
+    @raises_option_errors("broken")
     def broken(size, *, color=None):
         return size + None
 
     with pytest.raises(TypeError, match="unsupported operand"):
         broken(1)
     with pytest.raises(TypeError, match="unexpected keyword argument 'length'"):
-        explains_calls("outer")(lambda: inspect.unwrap(make)(length=3))()
+        raises_option_errors("outer")(lambda: inspect.unwrap(make)(length=3))()
 
 
 def public_callables():
@@ -205,16 +205,16 @@ def test_the_tables_of_words_name_what_is_there():
         "batch_size",
     }
     known |= set(ts.DataOptions.__dataclass_fields__)
-    known |= {field for path in recipes().values() for field in load(path).Config.__dataclass_fields__} | {
-        "out"
-    }
+    known |= {
+        field for path in recipes().values() for field in load_recipe(path).Config.__dataclass_fields__
+    } | {"out"}
     assert set(_WORDS) <= known
     assert OPTIONS.keys() <= CALLABLES.keys()
     for called, words in OPTIONS.items():
         assert not words.keys() & set(options(CALLABLES[called]))
     for function in CALLABLES.values():
         names = options(function)
-        assert not [name for name in names if option_called(name, names) not in (None, name)]
+        assert not [name for name in names if option_by_other_name(name, names) not in (None, name)]
 
 
 def test_public_functions_are_pickled_by_their_names_and_keep_their_signature():

@@ -28,7 +28,7 @@ def test_a_warning_out_of_the_depth_of_an_update_points_at_the_line_that_made_it
 
 
 def test_without_a_line_of_the_user_s_it_points_out_of_the_package(monkeypatch):
-    monkeypatch.setattr(frames, "is_own", lambda _: False)
+    monkeypatch.setattr(frames, "is_user_file", lambda _: False)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         frames.warn_user("something")

@@ -4,7 +4,7 @@
 import pytest
 import torch
 
-from truestep.core.random_streams import KeyedRandom, StepKeys, key_of
+from truestep.core.random_streams import KeyedRandom, StepKeys, random_key
 
 
 @pytest.mark.parametrize("seed", [0, 7, -3, 2**63, 2**64 - 1])
@@ -12,17 +12,17 @@ def test_windows_of_steps_have_the_keys_of_single_steps(seed):
     keys = StepKeys(seed)
     for step in [1, 2, 63, 64, 65, 66, 200, 199, 5, 2**40, 2**40 + 63, 2**40 + 64]:
         for others in [(1, 0, 0), (2, 3, 1), (17, 0, 0), (1, 100, 5)]:
-            assert keys.at(step, others) == key_of(seed, step, *others)
+            assert keys.at(step, others) == random_key(seed, step, *others)
 
 
 def test_keys_depend_on_every_number_and_their_order():
     numbers = [(1, 2, 3), (1, 3, 2), (2, 1, 3), (1, 2, 4), (1, 2), (1, 2, 3, 0)]
-    assert len({key_of(*each) for each in numbers}) == len(numbers)
+    assert len({random_key(*each) for each in numbers}) == len(numbers)
 
 
 def test_keys_stay_what_they_were():
     """A run of 0.1.0 goes on with the same numbers."""
-    assert [key_of(0), key_of(0, 1, 1, 0, 0), key_of(-1, 2**70)] == GOLDEN
+    assert [random_key(0), random_key(0, 1, 1, 0, 0), random_key(-1, 2**70)] == GOLDEN
 
 
 @pytest.mark.parametrize(("device", "chosen"), [("cuda", 1), ("cuda:0", 0), ("cuda:1", 1)])

@@ -14,7 +14,7 @@ from rich.text import Text
 from torch import nn
 
 import truestep as ts
-from truestep.core.results import Result, print_all
+from truestep.core.results import Result, print_results
 
 
 @pytest.mark.parametrize("made", [str, lambda result: result._repr_html_()])
@@ -50,7 +50,7 @@ def test_what_is_printed_is_never_cut_and_off_a_terminal_has_no_blanks_at_its_en
     out = StringIO()
     screen = rich.console.Console(file=out, width=20, force_terminal=is_terminal, color_system=None)
     path = "a/path/that/is/longer/than/the/screen.py"
-    print_all([Group(Text(path, no_wrap=True, overflow="ignore")), Panel("x")], screen)
+    print_results([Group(Text(path, no_wrap=True, overflow="ignore")), Panel("x")], screen)
     lines = out.getvalue().split("\n")
     assert lines[0].rstrip() == path
     assert is_terminal or all(line == line.rstrip() for line in lines)

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truestep.core.trees import map_leaves, tree_leaves
+from truestep.core.trees import map_tree_leaves, tree_leaves
 
 trees = st.recursive(
     st.integers(),
@@ -30,12 +30,12 @@ def test_a_path_leads_to_its_leaf(tree):
 
 @given(trees)
 def test_a_changed_tree_has_the_same_shape_and_every_leaf_changed(tree):
-    changed = map_leaves(lambda leaf: leaf + 1, tree)
+    changed = map_tree_leaves(lambda leaf: leaf + 1, tree)
     numbers = [(path, leaf) for path, leaf in tree_leaves(tree) if isinstance(leaf, int)]
     assert [(path, leaf + 1) for path, leaf in numbers] == [
         (path, leaf) for path, leaf in tree_leaves(changed) if isinstance(leaf, int)
     ]
-    assert map_leaves(lambda leaf: leaf - 1, changed) == tree
+    assert map_tree_leaves(lambda leaf: leaf - 1, changed) == tree
 
 
 def test_an_empty_container_is_a_leaf_and_any_mapping_is_a_tree():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from truestep.doctor.catalogue import checks, topic_of
-from truestep.doctor.fixing import rewritten
+from truestep.doctor.fixing import rewritten_by_findings
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.read import read_text
 
@@ -51,7 +51,7 @@ def test_a_rewrite_of_a_case_takes_its_finding_away_and_brings_none(code):
     for finding in before:
         if finding.replacement is None:
             continue
-        text, made = rewritten(PRELUDE + code, [finding])
+        text, made = rewritten_by_findings(PRELUDE + code, [finding])
         assert made == (finding,)
         left = Counter(each.code for each in read_text(text).findings)
         assert left <= Counter(each.code for each in before) - Counter([finding.code])

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode, _len_torch_function_stack
 import truestep as ts
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Place
-from truestep.doctor.merging import merged
+from truestep.doctor.merging import merge_findings
 from truestep.doctor.runtime import origins
 from truestep.doctor.runtime.operations import OperationMode
 
@@ -254,5 +254,5 @@ def test_a_finding_of_both_ways_says_where_the_value_was_made():
     place = Place("main.py", 13)
     read = check.finding(place, "read")
     ran = check.finding(place, "at network.py:11", evidence={"made_at": "network.py:11"}, seen="ran")
-    (found,) = merged([ran], [read])
+    (found,) = merge_findings([ran], [read])
     assert (found.message, found.seen) == ("at network.py:11", "read and ran")

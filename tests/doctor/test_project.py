@@ -10,8 +10,8 @@ import pytest
 from truestep.doctor.read import read_paths, read_texts
 from truestep.doctor.source import module
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.places import Texts
-from truestep.doctor.source.project import Project
+from truestep.doctor.source.places import SourceTexts
+from truestep.doctor.source.project import SourceProject
 
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 ENGINE = """
@@ -367,7 +367,7 @@ def step(net, opt, x, y, mode):
     F.cross_entropy(net(x), y).backward()
     opt.step()
 """
-    project = Project()
+    project = SourceProject()
     module = project.add(text, "main.py")
     project.link()
     kinds = [{event.kind for event in trace.events} for trace in module.traces]
@@ -401,7 +401,7 @@ def test_a_guess_is_a_risk_whatever_a_finding_is_told_of(form):
 
 def test_a_question_about_the_program_is_answered_once_however_many_files_ask_it():
     texts = {f"part_{i}.py": f"import part_{i + 1}\nimport torch\nx_{i} = 'text {i}'\n" for i in range(5)}
-    project = Project(Texts(texts))
+    project = SourceProject(SourceTexts(texts))
     files = [project.add(text, path) for path, text in texts.items()]
     project.link()
     asked = []
@@ -417,7 +417,7 @@ def test_a_question_about_the_program_is_answered_once_however_many_files_ask_it
 
 def test_two_programs_that_are_read_together_have_answers_of_their_own():
     texts = {"first.py": "import torch\nfirst = 1\n", "second.py": "import torch\nsecond = 2\n"}
-    project = Project(Texts(texts))
+    project = SourceProject(SourceTexts(texts))
     files = [project.add(text, path) for path, text in texts.items()]
     project.link()
     assert [{"first", "second"} & each.identifiers for each in files] == [{"first"}, {"second"}]
@@ -445,7 +445,7 @@ def test_an_option_of_a_dataclass_is_what_its_object_was_given():
     before = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\nnet = nn.Linear(2, 2)\n"
     before += "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n" + options
     for made, clears in (("Options()", True), ("Options(amp=True)", False), ("parse(Options)", True)):
-        project = Project(Texts({"main.py": ""}))
+        project = SourceProject(SourceTexts({"main.py": ""}))
         file = project.add(f"{before}options = {made}\n{loop}", "main.py")
         ever = [event for trace in file.traces for event in trace.of("zero_grad")]
         assert bool(ever) is clears, made

@@ -13,10 +13,10 @@ from rich.console import Console
 from truestep.core.errors import OptionError
 from truestep.doctor import processes, tally
 from truestep.doctor.read import read_paths, read_text
-from truestep.doctor.replacement import apply_edits, lines_of
+from truestep.doctor.replacement import apply_edits, source_lines
 from truestep.doctor.reporting.documents import sarif_document
 from truestep.doctor.reporting.terminal import show_reading
-from truestep.doctor.selection import Selection, configured_selection, write_baseline
+from truestep.doctor.selection import CheckSelection, configured_selection, write_baseline
 
 FAULTY = """\
 import torch
@@ -64,7 +64,7 @@ def test_an_edit_counts_lines_as_python_does():
     text = "# a\x0bb\fc\u2028d\n" + FAULTY
     (finding,) = read_text(text).findings
     assert apply_edits(text, finding.replacement.edits) == text + "    opt.zero_grad()\n"
-    assert lines_of("a\r\nb\rc\n\n") == ["a", "b", "c", ""]
+    assert source_lines("a\r\nb\rc\n\n") == ["a", "b", "c", ""]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_comment_does_not_hold_for_the_statement_behind_the_next():
 def test_settings_that_are_wrong_are_named_with_their_file(tmp_path, text):
     (tmp_path / "pyproject.toml").write_text(text)
     if text == "tool = 3":
-        assert configured_selection(tmp_path, [], [], None) == Selection()
+        assert configured_selection(tmp_path, [], [], None) == CheckSelection()
         return
     with pytest.raises(OptionError) as raised:
         configured_selection(tmp_path, [], [], None)
@@ -244,7 +244,7 @@ def test_a_baseline_holds_from_whichever_folder_a_file_is_named(tmp_path, monkey
     reading = read_paths([Path("train.py")])
     write_baseline(known, [(each, reading.lines[each.place]) for each in reading.findings])
     for named in (Path("train.py"), path, Path("..") / tmp_path.name / "train.py"):
-        assert read_paths([named], Selection(baseline=known)).num_hidden == 1
+        assert read_paths([named], CheckSelection(baseline=known)).num_hidden == 1
     with pytest.raises(OptionError):
         write_baseline(tmp_path / "no" / "known.json", [])
 
@@ -253,7 +253,7 @@ def test_a_baseline_holds_from_whichever_folder_a_file_is_named(tmp_path, monkey
 def test_what_is_no_baseline_is_said_to_be_none(tmp_path, text):
     (tmp_path / "known.json").write_text(text)
     with pytest.raises(OptionError, match="is no baseline"):
-        read_paths([tmp_path], Selection(baseline=tmp_path / "known.json"))
+        read_paths([tmp_path], CheckSelection(baseline=tmp_path / "known.json"))
 
 
 @pytest.mark.parametrize("name", ["a b.py", "c:1.py", "d%20.py", "é.py", "[x].py", "e#f.py"])

@@ -19,9 +19,9 @@ from truestep.engine.batches import (
     batch_to_device,
     count_examples,
     cut_batch,
-    map_tensors,
+    map_batch_tensors,
     split_along,
-    try_count,
+    try_count_examples,
 )
 
 
@@ -91,7 +91,7 @@ KINDS = {
 
 
 def plain(value):
-    return map_tensors(lambda tensor: tensor.tolist(), value)
+    return map_batch_tensors(lambda tensor: tensor.tolist(), value)
 
 
 def examples(read, batch):
@@ -111,7 +111,7 @@ def test_parts_hold_the_examples_in_order(kind, sizes):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_counted_for_a_split_is_what_a_whole_batch_is_checked_against(kind):
-    assert try_count(KINDS[kind][0]) in (5, None)
+    assert try_count_examples(KINDS[kind][0]) in (5, None)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_is_counted_for_a_split_is_what_a_whole_batch_is_checked_against(ki
     ],
 )
 def test_an_empty_batch_is_refused_wherever_it_is_counted(make_learner, batch):
-    for count in (count_examples, try_count):
+    for count in (count_examples, try_count_examples):
         with pytest.raises(EmptyBatchError, match="This batch is empty"):
             count(batch)
     learner = make_learner(nn.Linear(3, 1))

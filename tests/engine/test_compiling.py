@@ -99,7 +99,7 @@ def test_a_loss_that_is_defined_anew_for_each_batch_keeps_no_batch_alive(monkeyp
         return functools.wraps(function)(functools.partial(function))
 
     monkeypatch.setattr(torch, "compile", compile_)
-    compiler, batches = compiling.Compiler(), []
+    compiler, batches = compiling.LossCompiler(), []
 
     def step(batch):
         compiler.call(lambda _: batch.sum(), batch)

@@ -6,18 +6,18 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.engine.counters import Counters
+from truestep.engine.counters import UpdateCounters
 
 
 def test_they_go_into_a_state_and_back():
-    counters = Counters(attempts=5, updates=3, skipped=2, micro_batch_in_use=16)
-    other = Counters()
+    counters = UpdateCounters(attempts=5, updates=3, skipped=2, micro_batch_in_use=16)
+    other = UpdateCounters()
     other.load_state_dict(counters.state_dict())
     assert other == counters
 
 
 def test_applied_and_skipped_updates_are_counted():
-    counters = Counters()
+    counters = UpdateCounters()
     counters.note_skipped(overflow=True)
     counters.note_skipped()
     assert (counters.skipped, counters.skipped_in_a_row, counters.overflows_in_a_row) == (2, 2, 0)
@@ -49,4 +49,4 @@ def test_other_counters_are_refused_before_anything_changes(make_learner, snapsh
 
 def test_missing_counters_are_refused():
     with pytest.raises(ts.CheckpointError, match="no counter updates"):
-        Counters().load_state_dict({"attempts": 1})
+        UpdateCounters().load_state_dict({"attempts": 1})

@@ -10,7 +10,7 @@ from torch import nn
 import truestep as ts
 from truestep.engine.delayed_reports import UpdateReport
 from truestep.engine.losses import LossOutput
-from truestep.engine.step import learn, step_optimizers
+from truestep.engine.step import follow_update_report, step_optimizers
 from truestep.engine.sums import LossTotals
 
 
@@ -53,9 +53,9 @@ def test_the_flag(make_learner, make_context, policy, loss, weight, norm, overfl
 def test_schedule_and_counters_follow_what_was_learnt(make_learner, make_context):
     learner = new(make_learner, make_context, "skip")
     step_optimizers(learner._parts)  # torch's schedules ask for a step first
-    learn(learner._parts, UpdateReport(skipped=False, empty=False, loss=1.0, norm=0.0))
+    follow_update_report(learner._parts, UpdateReport(skipped=False, empty=False, loss=1.0, norm=0.0))
     rate = learner.learning_rate
-    learn(learner._parts, UpdateReport(skipped=True, empty=False, loss=math.nan, norm=0.0))
+    follow_update_report(learner._parts, UpdateReport(skipped=True, empty=False, loss=math.nan, norm=0.0))
     assert (1, 1, 1, rate) == (
         learner._parts.counters.updates,
         learner._parts.counters.skipped,
@@ -66,18 +66,18 @@ def test_schedule_and_counters_follow_what_was_learnt(make_learner, make_context
 
 def test_a_batch_without_weight_is_no_error(make_learner, make_context):
     learner = new(make_learner, make_context, "raise")
-    learn(learner._parts, UpdateReport(skipped=True, empty=True, loss=math.nan, norm=0.0))
+    follow_update_report(learner._parts, UpdateReport(skipped=True, empty=True, loss=math.nan, norm=0.0))
     assert learner._parts.counters.skipped == 1
     with pytest.raises(ts.NonFiniteError):
-        learn(learner._parts, UpdateReport(skipped=True, empty=False, loss=math.nan, norm=0.0))
+        follow_update_report(learner._parts, UpdateReport(skipped=True, empty=False, loss=math.nan, norm=0.0))
 
 
 def test_overflows_without_end_become_an_error(make_learner, make_context):
     learner = new(make_learner, make_context, "raise", precision="fp16-mixed")
     for _ in range(99):
-        learn(learner._parts, UpdateReport(skipped=True, empty=False, loss=1.0, norm=math.inf))
+        follow_update_report(learner._parts, UpdateReport(skipped=True, empty=False, loss=1.0, norm=math.inf))
     with pytest.raises(ts.NonFiniteError):
-        learn(learner._parts, UpdateReport(skipped=True, empty=False, loss=1.0, norm=math.inf))
+        follow_update_report(learner._parts, UpdateReport(skipped=True, empty=False, loss=1.0, norm=math.inf))
 
 
 @pytest.mark.parametrize("flag", [0.0, 1.0])

@@ -10,7 +10,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.engine.context import LearnerContext
-from truestep.engine.step import receive_report
+from truestep.engine.step import receive_update_report
 
 pytestmark = [
     pytest.mark.gpu,
@@ -66,7 +66,7 @@ def test_a_step_never_waits_for_the_device(make_learner, precision, optimizer, c
             update = learner.update(loss_of(learner), batch)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    receive_report(learner._parts)
+    receive_update_report(learner._parts)
     assert learner._parts.counters.updates + learner._parts.counters.skipped == 15
     assert math.isfinite(float(update.loss))
 
@@ -86,7 +86,7 @@ def test_a_skip_on_the_device_leaves_everything_as_it_was(make_learner, snapshot
         assert torch.equal(before[name], tensor), name
     for name, tensor in learner._parts.average.state_dict().items():
         assert torch.equal(averages[name], tensor), name
-    receive_report(learner._parts)
+    receive_update_report(learner._parts)
     assert (learner._parts.counters.skipped, learner._parts.counters.updates) == (1, 0 if first else 1)
     for _ in range(5):
         learner.update(loss_of(learner), data[2])
@@ -97,7 +97,7 @@ def test_a_batch_without_weight_is_skipped_and_no_error(make_learner):
     learner = new(make_learner)
     images, labels = batches(1)[0]
     assert bool(learner.update(loss_of(learner), (images, labels * 0)).skipped)
-    receive_report(learner._parts)
+    receive_update_report(learner._parts)
     assert (learner._parts.counters.skipped, learner._parts.counters.updates) == (1, 0)
 
 
@@ -159,7 +159,7 @@ def test_buffers_of_a_batch_that_was_left_out_are_as_they_were(make_learner, pol
     assert float(net.module.count) == 3
     if policy == "raise":
         with pytest.raises(ts.NonFiniteError):
-            receive_report(net._parts)
+            receive_update_report(net._parts)
 
 
 def test_negative_weights_are_told_late_and_nothing_has_moved(make_learner):
@@ -169,7 +169,7 @@ def test_negative_weights_are_told_late_and_nothing_has_moved(make_learner):
     net.update(lambda x: ts.weighted(net(x).square().mean(1), -torch.ones(4, device="cuda")), batch)
     assert torch.equal(net.module[0].weight, before)
     with pytest.raises(ts.LossError, match="negative weights"):
-        receive_report(net._parts)
+        receive_update_report(net._parts)
 
 
 def test_rows_drawn_on_a_device_do_not_depend_on_the_split(make_learner):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from truestep.engine.fused import FusedStep
+from truestep.engine.fused import FusedOptimizerStep
 
 KINDS = {
     "adamw": (torch.optim.AdamW, {"lr": 1e-2}),
@@ -42,7 +42,7 @@ class Pair:
             )
             for ps in self.parameters
         ]
-        self.fused = FusedStep(self.optimizers[1])
+        self.fused = FusedOptimizerStep(self.optimizers[1])
         self.draw = torch.Generator().manual_seed(1)
 
     def step(self, missing=()):

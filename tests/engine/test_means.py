@@ -9,8 +9,8 @@ from torch import nn
 
 import truestep as ts
 from truestep.core.errors import NonFiniteError
-from truestep.engine.clipping import total_norm
-from truestep.engine.means import AT_ONCE, MOST_VALUES, mean_of, noted, numbers_of
+from truestep.engine.clipping import total_gradient_norm
+from truestep.engine.means import AT_ONCE, MOST_VALUES, means_as_numbers, noted_mean, value_of_noted_mean
 from truestep.engine.result import NotedNorm, read_norms
 
 LENGTHS = (1, 2, 7, 32, 33, 500, MOST_VALUES, MOST_VALUES + 1)
@@ -21,17 +21,17 @@ LENGTHS = (1, 2, 7, 32, 33, 500, MOST_VALUES, MOST_VALUES + 1)
 def test_each_mean_has_the_bits_that_it_has_alone(lengths, seed):
     generator = torch.Generator().manual_seed(seed)
     values = [100 * torch.randn(length, generator=generator) for length in lengths]
-    many = [noted(each) for each in values]
+    many = [noted_mean(each) for each in values]
     expected = [float(each.mean()) for each in values]
-    assert expected == numbers_of(many) == [float(mean_of(each)) for each in many]
+    assert expected == means_as_numbers(many) == [float(value_of_noted_mean(each)) for each in many]
 
 
 def test_a_pass_is_too_short_to_be_divided_among_threads():
-    many = [noted(torch.randn(MOST_VALUES)) for _ in range(2 * AT_ONCE // MOST_VALUES)]
+    many = [noted_mean(torch.randn(MOST_VALUES)) for _ in range(2 * AT_ONCE // MOST_VALUES)]
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert numbers_of(many) == [float(each.mean()) for each in many]
+        assert means_as_numbers(many) == [float(each.mean()) for each in many]
     finally:
         torch.set_num_threads(before)
 
@@ -93,7 +93,7 @@ def test_a_norm_that_is_computed_later_has_the_bits_of_one_computed_at_once(many
         [torch.randn(size, 2, generator=generator).t().to(dtype) for size in sizes] for sizes in many
     ]
     alone, together = ([*map(NotedNorm, gradients)] for _ in range(2))
-    expected = [float(total_norm(each)) for each in gradients]
+    expected = [float(total_gradient_norm(each)) for each in gradients]
     for each in gradients:
         torch._foreach_zero_(each)
     read_norms(together)

@@ -10,7 +10,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.core.errors import OptionError
-from truestep.engine.plan import Plan
+from truestep.engine.plan import UpdatePlan
 
 INPUTS = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
 
@@ -27,7 +27,7 @@ class Net(nn.Module):
 
 
 def plan_of(*nets):
-    return Plan.of([net._parts for net in nets])
+    return UpdatePlan.of([net._parts for net in nets])
 
 
 def update(net):

@@ -298,7 +298,7 @@ def test_a_name_that_our_own_message_answers_is_not_explained_besides(tmp_path, 
 
 
 def test_a_slip_in_our_own_code_is_called_ours(tmp_path, monkeypatch):
-    monkeypatch.setattr("truestep.engine.update.Plan", None)  # as if a name there were wrong
+    monkeypatch.setattr("truestep.engine.update.UpdatePlan", None)  # as if a name there were wrong
     net = learner(tmp_path / "run")
     with pytest.raises(AttributeError, match="'NoneType'") as caught, ts.explain_errors():
         net.update(lambda rows: net(rows).square(), torch.ones(2, 2))

@@ -8,7 +8,7 @@ import pytest
 
 from truestep.explainer.catalogue import explained_errors
 from truestep.explainer.logs.explaining import TELLING, explain_log
-from truestep.explainer.logs.reading import decode_log, read_log
+from truestep.explainer.logs.reading import decode_error_log, read_error_log
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -164,8 +164,11 @@ def test_a_line_without_an_exception_tells_of_a_known_error():
 def test_a_progress_bar_and_bytes_of_other_encodings_do_no_harm():
     assert name_of(f"\r 10%|#\r 20%|##\rRuntimeError: {TIMEOUT}") == "process-group-timed-out"
     for encoding in ("utf-8", "utf-16"):
-        assert name_of(decode_log(TRACEBACK.encode(encoding))) == "matrix-sizes-differ"
-    assert name_of(decode_log(b"\xff\xfe\x00\x81" + TRACEBACK.encode())) in (None, "matrix-sizes-differ")
+        assert name_of(decode_error_log(TRACEBACK.encode(encoding))) == "matrix-sizes-differ"
+    assert name_of(decode_error_log(b"\xff\xfe\x00\x81" + TRACEBACK.encode())) in (
+        None,
+        "matrix-sizes-differ",
+    )
 
 
 def test_a_log_without_an_error_has_none():
@@ -190,7 +193,7 @@ def test_any_cut_of_a_log_is_read():
 
 def test_lines_that_only_look_like_tracebacks_take_no_long_time():
     text = "Traceback (most recent call last):\n" * 3000 + '  File "x", line 1, in f\n' * 3000
-    assert read_log(text).found == []
+    assert read_error_log(text).found == []
 
 
 @pytest.mark.parametrize(
@@ -275,7 +278,7 @@ def test_lines_are_counted_as_editors_count_them():
 
 
 def test_controls_are_taken_out_and_with_them_the_nuls_of_unmarked_utf_16():
-    report = explain_log(decode_log(TRACEBACK.encode("utf-16-le")))
+    report = explain_log(decode_error_log(TRACEBACK.encode("utf-16-le")))
     assert report.main.explanation.at == "train.py:30 in main: loss = criterion(net(x), y)"
     shown = explain_log("\x1b]0;title\x1b\\\x9b2J\x08\x07RuntimeError: mat1 \x1b[2Kand\x1b7").main.error
     assert shown.isprintable()

@@ -10,7 +10,7 @@ from support import warm
 from truestep.core.errors import OptionError, RunDirectoryError
 from truestep.recipes.loading.find import find_recipe
 from truestep.recipes.loading.parse import parse_recipe
-from truestep.recipes.loading.start import start
+from truestep.recipes.loading.start import start_recipe
 from truestep.report.metrics import read_metrics
 
 pytest.importorskip("sklearn")
@@ -34,7 +34,7 @@ def here(tmp_path, monkeypatch):
     threads = torch.get_num_threads()
 
     def train_here(*arguments):
-        return start(parse_recipe(find_recipe("digits"), arguments, name="digits"))
+        return start_recipe(parse_recipe(find_recipe("digits"), arguments, name="digits"))
 
     with torch.random.fork_rng():
         yield train_here

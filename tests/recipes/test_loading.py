@@ -11,7 +11,7 @@ import pytest
 
 from truestep.core.errors import OptionError
 from truestep.recipes.loading.find import description_of, find_recipe, recipes
-from truestep.recipes.loading.parse import load, parse_recipe
+from truestep.recipes.loading.parse import load_recipe, parse_recipe
 from truestep.recipes.loading.start import new_directory
 
 
@@ -265,14 +265,14 @@ def test_resuming_what_nobody_named_is_refused(tmp_path):
 def test_a_file_named_like_a_known_module_hides_nothing(tmp_path):
     path = written(tmp_path, "import json\nVALUE = json.dumps(1)\n", "json.py")
     standard = sys.modules["json"]
-    assert load(path).VALUE == "1"
+    assert load_recipe(path).VALUE == "1"
     assert sys.modules["json"] is standard
 
 
 @pytest.mark.usefixtures("imports")
 def test_a_file_imports_its_neighbours(tmp_path):
     written(tmp_path, "VALUE = 5", "neighbour_of_mine.py")
-    assert load(written(tmp_path, "from neighbour_of_mine import VALUE", "some_recipe.py")).VALUE == 5
+    assert load_recipe(written(tmp_path, "from neighbour_of_mine import VALUE", "some_recipe.py")).VALUE == 5
 
 
 def test_recipes_are_found_by_name_and_by_file(tmp_path, monkeypatch):

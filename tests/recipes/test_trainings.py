@@ -10,10 +10,10 @@ from support.trainings import digest
 
 import truestep as ts
 from truestep.recipes.loading.find import recipes
-from truestep.recipes.loading.parse import load
+from truestep.recipes.loading.parse import load_recipe
 from truestep.recipes.parts.harmonic import harmonic
 from truestep.report.metrics import read_metrics
-from truestep.run.options import plain_config
+from truestep.run.options import plain_run_config
 
 pytest.importorskip("sklearn.datasets")  # imported here, as it sets environment variables
 
@@ -75,12 +75,12 @@ class Killed:
 
 
 def trained(name, directory, *, killed_at=None, **more):
-    module = load(recipes()[name])
+    module = load_recipe(recipes()[name])
     if name == "vocoder":
         more["data"] = written(directory.parent / "data")
     config = module.Config(**TOYS[name][0], **more)
     saving = ts.Saving(every_steps=3, every_seconds=None, background=False)
-    with ts.Run(directory, config=plain_config(config), saving=saving, progress=False, quiet=True) as run:
+    with ts.Run(directory, config=plain_run_config(config), saving=saving, progress=False, quiet=True) as run:
         module.train(Killed(run, killed_at) if killed_at else run, config)
         return run
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from truestep.report import columns as columns_module
-from truestep.report.columns import read_columns
+from truestep.report.columns import read_metric_columns
 from truestep.report.metrics import MetricsFile, read_metrics
 
 SPOILED = [
@@ -53,14 +53,14 @@ def plain(found):
 def one_by_one(path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(columns_module, "_at_once", lambda lines: None)
-        return plain(list(read_columns(path)))
+        return plain(list(read_metric_columns(path)))
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 4096])
 def test_both_ways_of_reading_agree(at_once, tmp_path, monkeypatch):
     monkeypatch.setattr(columns_module, "LINES_AT_ONCE", at_once)
     write(tmp_path / "metrics.jsonl", 60)
-    found = list(read_columns(tmp_path / "metrics.jsonl"))
+    found = list(read_metric_columns(tmp_path / "metrics.jsonl"))
     assert plain(found) == one_by_one(tmp_path / "metrics.jsonl", monkeypatch)
     assert list(plain(found)["values"]) == ["loss", "whole", "large", "accuracy"]
 
@@ -68,7 +68,7 @@ def test_both_ways_of_reading_agree(at_once, tmp_path, monkeypatch):
 def test_whole_lines_are_read_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(columns_module, "_one_by_one", None)
     write(tmp_path / "metrics.jsonl", 60)
-    assert sum(len(each.steps) for each in read_columns(tmp_path / "metrics.jsonl")) == 60
+    assert sum(len(each.steps) for each in read_metric_columns(tmp_path / "metrics.jsonl")) == 60
 
 
 @pytest.mark.parametrize("spoiled", SPOILED)
@@ -77,7 +77,7 @@ def test_a_spoiled_line_costs_itself_alone(spoiled, tmp_path, monkeypatch):
     write(path, 20)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:9], spoiled, *lines[9:]]))
-    found = plain(list(read_columns(path)))
+    found = plain(list(read_metric_columns(path)))
     assert found == one_by_one(path, monkeypatch)
     assert found["spoiled"] == 1
     assert found["steps"] == [line.step for line in read_metrics(path)] == list(range(20))
@@ -87,4 +87,4 @@ def test_two_halves_of_a_line_are_no_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     line = json.dumps({"step": 1, "epoch": 0, "elapsed_seconds": 0, "values": {"a": 1, "b": 2}}).encode()
     path.write_bytes(line.replace(b', "b"', b'\n"b"') + b"\n" + line + b"," + line + b"\n")
-    assert plain(list(read_columns(path)))["spoiled"] == 3
+    assert plain(list(read_metric_columns(path)))["spoiled"] == 3

@@ -143,7 +143,7 @@ def call(*arguments):
 def test_the_command_says_what_differs_and_which_is_best_and_reads_each_file_once(two, monkeypatch, tmp_path):
     opened = []
     monkeypatch.setattr(
-        metrics, "open_regular", lambda path, *flags: opened.append(path) or real(path, *flags)
+        metrics, "open_regular_file", lambda path, *flags: opened.append(path) or real(path, *flags)
     )
     shown = call(*two)
     assert shown.exit_code == 0
@@ -155,7 +155,7 @@ def test_the_command_says_what_differs_and_which_is_best_and_reads_each_file_onc
     assert document["best"][0]["metric"] == "test_loss"
 
 
-real = metrics.open_regular
+real = metrics.open_regular_file
 
 
 def test_a_folder_of_runs_stands_for_them_and_an_empty_one_is_refused(two, tmp_path):

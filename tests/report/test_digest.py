@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from truestep.core import kept as store
 from truestep.report import digest
-from truestep.report.digest import digest_of
+from truestep.report.digest import metrics_digest
 from truestep.report.listing import runs
 
 TICK_SECONDS = 0.02  # longer than the kernel's clock of files takes to move on
@@ -75,13 +75,13 @@ def test_it_is_never_stale(tmp_path_factory, changes):
                 time.sleep(TICK_SECONDS)
                 change(path)
             for _ in range(2):
-                assert digest_of(folder) == digest._read(folder)
+                assert metrics_digest(folder) == digest._read(folder)
 
 
 def test_what_did_not_change_is_not_read_again(folder, monkeypatch):
-    first = digest_of(folder)
+    first = metrics_digest(folder)
     monkeypatch.setattr(digest, "read_curves", None)
-    assert digest_of(folder) == first
+    assert metrics_digest(folder) == first
     assert first.extremes["loss"].lowest.step == 29
     assert "note" not in first.extremes  # nobody knows which way is better
 
@@ -94,14 +94,14 @@ def test_a_list_of_kept_runs_says_what_one_that_reads_says(folder, monkeypatch):
 
 def test_what_was_changed_a_moment_ago_is_read_and_not_kept(folder, tmp_path, monkeypatch):
     later(monkeypatch, -60)
-    digest_of(folder)
+    metrics_digest(folder)
     assert not (tmp_path / "kept").exists()
 
 
 def test_a_file_that_grows_while_it_is_read_is_not_kept(folder, tmp_path, monkeypatch):
     read = digest._read
     monkeypatch.setattr(digest, "_read", lambda path: (append(path / "metrics.jsonl"), read(path))[1])
-    digest_of(folder)
+    metrics_digest(folder)
     assert not (tmp_path / "kept").exists()
 
 
@@ -109,10 +109,10 @@ def test_a_file_that_grows_while_it_is_read_is_not_kept(folder, tmp_path, monkey
     "harm", [lambda raw: b"", lambda raw: raw[:-7], lambda raw: raw.replace(b"29", b"30")]
 )
 def test_a_damaged_document_is_as_if_it_were_not_there(folder, tmp_path, harm):
-    first = digest_of(folder)
+    first = metrics_digest(folder)
     (entry,) = (tmp_path / "kept" / "runs").iterdir()
     entry.write_bytes(harm(entry.read_bytes()))
-    assert digest_of(folder) == first
+    assert metrics_digest(folder) == first
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,12 @@ def test_a_document_of_another_shape_is_none(document):
 
 def test_the_oldest_go_first(tmp_path, monkeypatch):
     for number in range(5):
-        store.keep(tmp_path, str(number), number)
+        store.write_cached(tmp_path, str(number), number)
         os.utime(tmp_path / str(number), (number, number))
-    store.forget_oldest(tmp_path, 2)
+    store.forget_oldest_cached(tmp_path, 2)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["3", "4"]
 
 
 def test_a_folder_that_can_not_be_written_to_keeps_nothing(folder, tmp_path):
     (tmp_path / "kept").write_text("a file")
-    assert digest_of(folder) == digest_of(folder)
+    assert metrics_digest(folder) == metrics_digest(folder)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.report.columns import read_columns
+from truestep.report.columns import read_metric_columns
 from truestep.report.metrics import MetricsFile, MetricsLine, is_metric_name, read_metrics
 
 
@@ -209,7 +209,7 @@ def test_a_line_that_never_ends_is_one_spoiled_line(tmp_path, monkeypatch):
     sound = path.read_bytes()
     path.write_bytes(sound + b"\0" * 5000 + b"\n" + sound)
     assert [line.step for line in read_metrics(path)] == [1, 1]
-    assert sum(columns.num_spoiled for columns in read_columns(path)) == 1
+    assert sum(columns.num_spoiled for columns in read_metric_columns(path)) == 1
 
 
 def test_the_first_durable_flush_makes_the_files_name_last_too(tmp_path, monkeypatch):

@@ -11,7 +11,14 @@ from support.html_page import Page
 from truestep.report import render_report
 from truestep.report.metrics import MetricsFile
 from truestep.report.record import ReportedRun, read_curves
-from truestep.report.timeline import MAX_KNOTS, TOLERANCE, epochs_done, seconds_gone, timeline, value_at
+from truestep.report.timeline import (
+    MAX_KNOTS,
+    TOLERANCE,
+    epoch_timeline,
+    epochs_done,
+    seconds_gone,
+    timeline_value,
+)
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)  # of epochs, in steps
 
@@ -40,9 +47,9 @@ def test_a_step_lies_within_its_epoch_and_the_last_one_at_its_end(tmp_path_facto
     knots = epochs_done(record)
     ends = {epoch: step for step, epoch, _ in rows}
     for step, epoch, _ in rows:
-        assert math.ceil(value_at(knots, step)) == epoch + 1
+        assert math.ceil(timeline_value(knots, step)) == epoch + 1
     for epoch, step in list(ends.items())[:-1]:
-        assert value_at(knots, step) == epoch + 1
+        assert timeline_value(knots, step) == epoch + 1
     assert knots == sorted(knots)
 
 
@@ -73,8 +80,8 @@ def test_epochs_without_number_make_no_large_page():
         ends[epoch] = step
     knots = epochs_done(ReportedRun(name="", first_step=1, epoch_ends=ends))
     assert len(knots) <= MAX_KNOTS + 1
-    assert value_at(knots, step) == 50_000
-    assert value_at(knots, ends[25_000]) == pytest.approx(25_001, abs=1)
+    assert timeline_value(knots, step) == 50_000
+    assert timeline_value(knots, ends[25_000]) == pytest.approx(25_001, abs=1)
 
 
 @settings(max_examples=60, deadline=None)
@@ -83,7 +90,7 @@ def test_time_is_what_the_lines_say_and_never_falls(tmp_path_factory, seconds):
     rows = [(step, 0, each) for step, each in enumerate(sorted(seconds), 1)]
     knots = seconds_gone(write(tmp_path_factory.mktemp("run"), rows))
     for step, _, each in rows:
-        assert value_at(knots, step) == pytest.approx(each, rel=1e-5, abs=max(seconds) * TOLERANCE)
+        assert timeline_value(knots, step) == pytest.approx(each, rel=1e-5, abs=max(seconds) * TOLERANCE)
     shaken = seconds_gone(
         write(
             tmp_path_factory.mktemp("run"),
@@ -99,7 +106,7 @@ def test_a_long_runs_time_is_read_off_within_one_of_its_points(tmp_path):
     knots = seconds_gone(record)
     assert len(knots) < 100
     for step in (1, 777, 10_000, 20_000):
-        assert value_at(knots, step) == pytest.approx(step**1.5, abs=20_000**1.5 / 2_000)
+        assert timeline_value(knots, step) == pytest.approx(step**1.5, abs=20_000**1.5 / 2_000)
 
 
 @settings(max_examples=60, deadline=None)
@@ -139,4 +146,4 @@ def test_an_axis_is_offered_where_it_tells_something(tmp_path):
 
 
 def test_without_lines_there_is_no_timeline():
-    assert timeline([ReportedRun(name="empty")]) is None
+    assert epoch_timeline([ReportedRun(name="empty")]) is None

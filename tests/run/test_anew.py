@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.run.directory import choose_directory
+from truestep.run.directory import choose_run_directory
 
 ROWS = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
 LAUNCHERS = (
@@ -51,16 +51,16 @@ def test_anew_takes_the_next_number_beside_what_is_there(tmp_path):
     base = tmp_path / "x"
     (tmp_path / "x-old").mkdir()
     (tmp_path / "xx-7").mkdir()
-    made = [choose_directory(base, "anew").name for _ in range(3)]
+    made = [choose_run_directory(base, "anew").name for _ in range(3)]
     assert made == ["x", "x-2", "x-3"]
     (tmp_path / "x-9").mkdir()
-    assert choose_directory(base, "anew").name == "x-10"
-    assert choose_directory(base, "auto") == base
+    assert choose_run_directory(base, "anew").name == "x-10"
+    assert choose_run_directory(base, "auto") == base
 
 
 def test_processes_that_start_anew_at_once_get_a_directory_each(tmp_path):
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: choose_directory(tmp_path / "x", "anew"), range(24)))
+        made = list(pool.map(lambda _: choose_run_directory(tmp_path / "x", "anew"), range(24)))
     assert len(set(made)) == 24
 
 
@@ -138,12 +138,12 @@ def test_a_process_that_its_launcher_starts_again_goes_on_in_the_directory_it_ma
 
 def test_what_was_launched_can_be_damaged_without_harm(tmp_path, launched):
     launched(SLURM_JOB_ID="1")
-    made = [choose_directory(tmp_path / "x", "anew") for _ in range(4)]
+    made = [choose_run_directory(tmp_path / "x", "anew") for _ in range(4)]
     (made[0] / "launched.json").write_text("{")
     (made[1] / "launched.json").write_text(json.dumps({"job": "slurm:1", "attempts": 5}))
     (made[2] / "launched.json").unlink()
     launched(SLURM_JOB_ID="1", SLURM_RESTART_COUNT="1")
-    assert choose_directory(tmp_path / "x", "anew") == made[3]
+    assert choose_run_directory(tmp_path / "x", "anew") == made[3]
 
 
 def test_a_run_that_was_finished_early_stays_so(tmp_path, capsys):

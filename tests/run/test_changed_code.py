@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import truestep as ts
-from truestep.run.likeness import are_finite
+from truestep.run.likeness import are_run_weights_finite
 
 POINTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
 LABELS = torch.arange(20) % 3
@@ -228,4 +228,4 @@ def test_empty_and_complex_weights_are_saved_and_a_complex_nan_is_unhealthy(tmp_
         assert store.newest(healthy=True).step == 2
     with torch.no_grad():
         net.weight[0, 0] = complex(0, float("nan"))
-    assert not are_finite(net._parts.context)
+    assert not are_run_weights_finite(net._parts.context)

@@ -9,7 +9,7 @@ from torch import nn
 from torture import run_damage
 
 import truestep as ts
-from truestep.core.files import open_regular, read_regular_file
+from truestep.core.files import open_regular_file, read_regular_file
 
 
 def check(folder, count, *, seed=0):
@@ -38,8 +38,8 @@ def test_only_regular_files_are_opened_and_nothing_waits(tmp_path, flags):
     (tmp_path / "file").write_text("text")
     for name, words in (("fifo", "no regular file"), ("link", "symbolic link"), (".", "directory")):
         with pytest.raises(OSError, match=words):
-            open_regular(tmp_path / name, flags)
-    os.close(open_regular(tmp_path / "file", flags))
+            open_regular_file(tmp_path / name, flags)
+    os.close(open_regular_file(tmp_path / "file", flags))
     assert read_regular_file(tmp_path / "file") == b"text"
 
 

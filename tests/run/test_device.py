@@ -6,19 +6,19 @@ import torch
 
 from truestep.core.errors import OptionError
 from truestep.engine.context import LearnerContext
-from truestep.nn.seeds.repeatability import read_flags
-from truestep.run.device import CudnnTuner, choose_device, set_determinism
+from truestep.nn.seeds.repeatability import read_determinism_flags
+from truestep.run.device import RunCudnnTuner, choose_run_device, set_run_determinism
 
 
 @pytest.fixture(autouse=True)
 def flags():
-    kept = read_flags()
+    kept = read_determinism_flags()
     yield
     kept.restore()
 
 
 def tuner():
-    made = CudnnTuner(LearnerContext(torch.device("cpu")))
+    made = RunCudnnTuner(LearnerContext(torch.device("cpu")))
     made.active = True  # as on a CUDA device; the flag itself is there without one
     return made
 
@@ -42,14 +42,14 @@ def test_the_tuner_is_off_where_shapes_vary():
 
 
 def test_on_a_cpu_nothing_is_watched():
-    assert not CudnnTuner(LearnerContext(torch.device("cpu"))).active
+    assert not RunCudnnTuner(LearnerContext(torch.device("cpu"))).active
 
 
 def test_determinism_turns_the_tuner_off_and_says_why(monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cudnn.benchmark = True
     context = LearnerContext(torch.device("cpu"))
-    set_determinism(context, deterministic=True)
+    set_run_determinism(context, deterministic=True)
     assert not torch.backends.cudnn.benchmark
     assert torch.are_deterministic_algorithms_enabled()
     assert "auto-tuner" in context.choices[-1].reason
@@ -58,4 +58,4 @@ def test_determinism_turns_the_tuner_off_and_says_why(monkeypatch):
 @pytest.mark.parametrize("device", ["gpu", "cuda:31", "meta:x"])
 def test_a_device_that_is_not_there_is_refused(device):
     with pytest.raises(OptionError, match="can't be used here"):
-        choose_device(device)
+        choose_run_device(device)

@@ -15,7 +15,7 @@ from support.ranks import finish, on_ranks, start
 import truestep as ts
 from truestep.checkpoints import Checkpoint
 from truestep.checkpoints.compare import compare_states
-from truestep.checkpoints.listing import overview
+from truestep.checkpoints.listing import checkpoint_overview
 
 PROGRAM = Path(__file__).parent / "programs" / "divided.py"
 
@@ -65,13 +65,13 @@ def test_pieces_of_four_ranks_are_a_whole_checkpoint_for_one_and_for_three(tmp_p
     assert "in pieces" in out
     check_bits(tmp_path, 1)
     # of five rows, two each, the fourth rank has none
-    assert files_of_ranks(overview(tmp_path / "run")[0]) == {0, 1, 2}
+    assert files_of_ranks(checkpoint_overview(tmp_path / "run")[0]) == {0, 1, 2}
     whole = program().bytes_here(ts.read_checkpoint(tmp_path / "run")["learners"])
     begun, ended_3, out = on(3, tmp_path, 2)
     assert begun == ended
     assert 0 < int(said(out, "bytes read")[0]) < 0.6 * whole  # two rows of five are rank 0's
     check_bits(tmp_path, 2)
-    assert files_of_ranks(overview(tmp_path / "run")[0]) == {0, 1, 2}
+    assert files_of_ranks(checkpoint_overview(tmp_path / "run")[0]) == {0, 1, 2}
     assert alone(tmp_path, 3, capsys) == ended_3
 
 
@@ -86,7 +86,7 @@ def test_ranks_without_a_disk_for_all_leave_a_whole_checkpoint_with_the_same_bit
     assert found == ended
     assert "checkpoints whole" in out
     check_bits(tmp_path / "apart", 1)
-    assert files_of_ranks(overview(tmp_path / "apart" / "run")[0]) == {0}
+    assert files_of_ranks(checkpoint_overview(tmp_path / "apart" / "run")[0]) == {0}
     begun, _, _ = on(2, tmp_path / "apart", 2)
     assert begun == ended
 
@@ -99,7 +99,7 @@ def killed(folder, size, rank, sync, expected):
         if each != rank:
             assert other.seconds < 10
             assert re.search(rf"RankError: .* rank {rank} \(process \d+ on \S+\) is gone", other.error)
-    left = overview(folder / "run")
+    left = checkpoint_overview(folder / "run")
     for checkpoint in left:
         assert isinstance(checkpoint, Checkpoint)
         checkpoint.verify()
@@ -148,7 +148,7 @@ def test_damage_that_one_rank_reads_is_named_on_all_and_an_older_checkpoint_is_u
         (tmp_path / name).mkdir()
     _, expected, _ = on(2, tmp_path / "calm", 2)
     on(2, tmp_path / "damaged", 1)
-    newest = overview(tmp_path / "damaged" / "run")[0]
+    newest = checkpoint_overview(tmp_path / "damaged" / "run")[0]
     files = {newest.name: damage(newest, 1)}
     finished = on_ranks(PROGRAM, tmp_path / "damaged", 2)
     assert [each.status for each in finished] == [0, 0], finished[0].error[-3000:]
@@ -156,7 +156,7 @@ def test_damage_that_one_rank_reads_is_named_on_all_and_an_older_checkpoint_is_u
         assert re.search(rf"{newest.name} was passed over: {files[newest.name]}: its content", each.error)
         assert "found by rank 1" in each.error
         assert said(each.out, "ends with") == [expected]
-    for checkpoint in overview(tmp_path / "damaged" / "run"):
+    for checkpoint in checkpoint_overview(tmp_path / "damaged" / "run"):
         files[checkpoint.name] = damage(checkpoint, checkpoint.summary.sequence % 2)
     finished = finish(start(PROGRAM, tmp_path / "damaged", 3, size=2), 60)
     for each in finished:  # none of them waits for another

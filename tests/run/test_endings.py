@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.checkpoints.listing import overview
+from truestep.checkpoints.listing import checkpoint_overview
 
 POINTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
 BATCHES = 5  # of an epoch
@@ -215,7 +215,7 @@ def test_a_body_that_an_exception_leaves_is_done_again(tmp_path, whole, kind):
 
     with pytest.raises(kind), failed.run:
         failed.go(fail)
-    newest = overview(tmp_path / "run")[0]
+    newest = checkpoint_overview(tmp_path / "run")[0]
     again = Training(tmp_path / "run", Points())
     assert torch.equal(again.go(), whole)
     assert newest.step in (3, 4)
@@ -331,7 +331,7 @@ def test_a_process_that_ends_between_two_updates_of_a_body_saves_no_state_to_go_
             break
         first.net.update(lambda b: first.net(b).squeeze(1).square(), batch)
     first.run.session._endings._process_ends()
-    assert [(each.step, each.summary.complete) for each in overview(tmp_path / "run")][:2] == [
+    assert [(each.step, each.summary.complete) for each in checkpoint_overview(tmp_path / "run")][:2] == [
         (3, False),
         (2, True),
     ]

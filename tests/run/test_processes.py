@@ -16,7 +16,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.checkpoints import CheckpointStore
-from truestep.checkpoints.listing import overview
+from truestep.checkpoints.listing import checkpoint_overview
 
 POINTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
 
@@ -103,7 +103,7 @@ def test_a_forked_process_writes_prunes_and_releases_nothing(tmp_path, act, fork
 
     with run_in(tmp_path / "run", saving=ts.Saving(every_steps=1, keep_last=9)) as run:
         go(run, *parts_of(run), disturb=disturb)
-    assert [each.step for each in overview(tmp_path / "run")] == [4, 3, 2, 1]
+    assert [each.step for each in checkpoint_overview(tmp_path / "run")] == [4, 3, 2, 1]
 
 
 def test_in_a_forked_process_everything_is_put_back(tmp_path):
@@ -165,7 +165,7 @@ def test_a_thread_that_calls_the_hook_does_not_end_the_run(tmp_path, capsys):
     with run_in(tmp_path / "run") as run:
         go(run, *parts_of(run), disturb=disturb)
         assert run.step == 4
-    assert {each.summary.reason for each in overview(tmp_path / "run")} == {"finished"}
+    assert {each.summary.reason for each in checkpoint_overview(tmp_path / "run")} == {"finished"}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -181,7 +181,7 @@ def test_a_run_of_a_thread_ends_with_what_that_thread_did_not_catch(tmp_path):
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert [each.summary.reason for each in overview(tmp_path / "run")] == ["exception KeyError"]
+    assert [each.summary.reason for each in checkpoint_overview(tmp_path / "run")] == ["exception KeyError"]
 
 
 def test_batches_that_are_read_in_another_thread_than_the_updates_are_refused(tmp_path):
@@ -259,9 +259,9 @@ def test_a_second_process_is_refused_from_the_first_instant_on(tmp_path):
 
 def test_the_lock_is_there_before_anything_is_written(tmp_path, monkeypatch):
     seen = []
-    written = ts.run.directory.write_json
+    written = ts.run.directory.write_run_json
     monkeypatch.setattr(
-        "truestep.run.directory.write_json",
+        "truestep.run.directory.write_run_json",
         lambda *given: (seen.append(in_child(lambda: run_in(tmp_path / "run"))), written(*given)),
     )
     run_in(tmp_path / "run").close()

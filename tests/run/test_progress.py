@@ -13,7 +13,7 @@ import pytest
 from support import warm
 
 from truestep.run.progress import Progress
-from truestep.run.progress.screens import as_html
+from truestep.run.progress.screens import progress_html
 
 RUN = """
     import math, sys
@@ -197,7 +197,7 @@ def test_a_cell_shows_the_same_and_escapes_names():
     progress = Progress(1, 2, io.StringIO())
     progress.tick(1, 0, 1)
     progress.show({"loss": float("nan"), "<b>": 1.0})
-    page = as_html(progress._reading)
+    page = progress_html(progress._reading)
     assert 'value="0.5000"' in page
     assert "loss NaN" in page
     assert "&lt;b&gt; 1" in page

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import truestep as ts
 from truestep.engine.processes.shares import RankShare
-from truestep.run.ranks import first_host, launched
+from truestep.run.ranks import first_launched_host, launched_rank
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 MEETING = {"MASTER_ADDR": "first", "MASTER_PORT": "1234"}
@@ -39,7 +39,7 @@ OPENMPI = {
     ],
 )
 def test_every_launcher_is_read(environment, place, address, port):
-    found = launched(environment)
+    found = launched_rank(environment)
     assert (tuple(found.place), found.address, found.port) == (place, address, port)
 
 
@@ -54,23 +54,23 @@ def test_every_launcher_is_read(environment, place, address, port):
     ],
 )
 def test_a_process_that_is_alone_knows_it(environment):
-    assert launched(environment) is None
+    assert launched_rank(environment) is None
 
 
 def test_the_old_launchers_argument_is_read(monkeypatch):
     monkeypatch.setattr("sys.argv", ["train.py", "--local-rank=1"])
-    assert launched({"RANK": "3", "WORLD_SIZE": "4", **MEETING}).place.local_rank == 1
+    assert launched_rank({"RANK": "3", "WORLD_SIZE": "4", **MEETING}).place.local_rank == 1
     monkeypatch.setattr("sys.argv", ["train.py", "--local_rank", "0"])
-    assert launched({"RANK": "2", "WORLD_SIZE": "4", **MEETING}).place.local_rank == 0
+    assert launched_rank({"RANK": "2", "WORLD_SIZE": "4", **MEETING}).place.local_rank == 0
 
 
 def test_what_is_missing_is_named():
     with pytest.raises(
         ts.OptionError, match=r"RANK=None does not say which this is.*RANK=0 WORLD_SIZE=2 python"
     ):
-        launched({"WORLD_SIZE": "2"})
+        launched_rank({"WORLD_SIZE": "2"})
     with pytest.raises(ts.OptionError, match="Set MASTER_ADDR"):
-        launched(TORCHRUN)
+        launched_rank(TORCHRUN)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_is_missing_is_named():
     [("gpu03", "gpu03"), ("a,b", "a"), ("gpu[07,09]", "gpu07"), ("n[1-4]-ib", "n1-ib"), ("", "127.0.0.1")],
 )
 def test_the_first_host_of_a_list(nodes, host):
-    assert first_host(nodes) == host
+    assert first_launched_host(nodes) == host
 
 
 @given(st.integers(0, 200), st.integers(1, 9))

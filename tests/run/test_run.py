@@ -15,7 +15,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.checkpoints import CheckpointStore
-from truestep.checkpoints.listing import overview
+from truestep.checkpoints.listing import checkpoint_overview
 from truestep.report.metrics import read_metrics
 
 POINTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
@@ -707,7 +707,7 @@ def test_a_checkpoint_knows_what_was_measured_of_its_weights_and_of_no_others(tm
     measured_run(tmp_path / "run", [0.25, 0.5], epoch_seconds=1e9)
     found = {
         (item.summary.step, item.summary.reason): item.metrics.get("accuracy")
-        for item in overview(tmp_path / "run")
+        for item in checkpoint_overview(tmp_path / "run")
     }
     # saved behind the pass: what was due at its last batch waits for what follows
     assert [found.pop((step, "periodic")) for step in (3, 6)] == [0.25, 0.5]

@@ -12,7 +12,7 @@ import torch
 import truestep as ts
 from truestep.checkpoints.tree import decode_state, encode_state
 from truestep.core.errors import CheckpointError
-from truestep.run.user_state import MAX_DEPTH, check_user_state, decode_value, encode_value
+from truestep.run.user_state import MAX_DEPTH, check_run_state, decode_run_state, encode_run_state
 
 
 class Point(NamedTuple):
@@ -25,9 +25,9 @@ class Kind(IntEnum):
 
 
 def through_a_checkpoint(value):
-    encoded = encode_state(encode_value(value))
+    encoded = encode_state(encode_run_state(value))
     tensors = {leaf.name: leaf.tensor for leaf in encoded.leaves}
-    return decode_value(decode_state(encoded.tree, lambda node: tensors[node["tensor"]]))
+    return decode_run_state(decode_state(encoded.tree, lambda node: tensors[node["tensor"]]))
 
 
 def nested(depth, kind=list):
@@ -63,7 +63,7 @@ def holding_itself():
     ids=repr,
 )
 def test_what_is_accepted_comes_back_equal_and_of_its_kind(value):
-    check_user_state({"x": value})
+    check_run_state({"x": value})
     back = through_a_checkpoint({"x": value})["x"]
     assert back == value
     assert isinstance(back, Counter) == isinstance(value, Counter)
@@ -96,17 +96,17 @@ def test_what_is_accepted_comes_back_equal_and_of_its_kind(value):
     ids=lambda array: f"{array.dtype}{array.shape}",
 )
 def test_an_array_comes_back_with_its_dtype_shape_and_bits_and_can_be_written_to(tmp_path, array):
-    check_user_state({"x": [array]})
+    check_run_state({"x": [array]})
     with ts.CheckpointStore(tmp_path, background=False) as store:
-        store.save(0, encode_value({"x": [array]}))
-        (back,) = decode_value(store.newest().load())["x"]
+        store.save(0, encode_run_state({"x": [array]}))
+        (back,) = decode_run_state(store.newest().load())["x"]
     assert (back.dtype, back.shape, back.tobytes()) == (array.dtype, array.shape, array.tobytes())
     assert back.flags.writeable
 
 
 def test_a_dict_that_looks_like_an_array_spelt_out_is_a_dict():
     value = {"dtype": "f4", "shape": [1], "is_scalar": False, "__array__": 1}
-    assert decode_value(encode_value(value)) == value
+    assert decode_run_state(encode_run_state(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_a_dict_that_looks_like_an_array_spelt_out_is_a_dict():
 )
 def test_anything_else_is_refused_with_its_path_and_what_to_keep_instead(value, message):
     with pytest.raises(CheckpointError, match=message):
-        check_user_state({"x": value})
+        check_run_state({"x": value})
 
 
 def test_another_object_in_the_place_of_the_state_is_refused():
     with pytest.raises(CheckpointError, match=r"run\.state is a int"):
-        check_user_state(5)
+        check_run_state(5)

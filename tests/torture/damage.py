@@ -19,7 +19,7 @@ import torch
 
 from torture.parts import let_write, piece
 from truestep.checkpoints import Checkpoint, CheckpointStore
-from truestep.checkpoints.manifest import MANIFEST_NAME, seal
+from truestep.checkpoints.manifest import MANIFEST_NAME, seal_manifest
 from truestep.core.errors import CheckpointError
 
 Content = (
@@ -160,7 +160,7 @@ def _resealed(
         body["files"][name] = {"bytes": len(data), "sha256": sha256(data).hexdigest()}
     changed = edit(body)
     text = changed if isinstance(changed, bytes) else json.dumps(body, separators=(",", ":")).encode()
-    return {MANIFEST_NAME: seal(text), **(files or {})}
+    return {MANIFEST_NAME: seal_manifest(text), **(files or {})}
 
 
 def name_a_file_elsewhere(dice: Dice, sound: dict[str, bytes], other: dict[str, bytes]) -> Contents:

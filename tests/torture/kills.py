@@ -27,7 +27,7 @@ from torch import nn
 
 from truestep.checkpoints import Checkpoint, CheckpointStore, Retention
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.selection import read_all
+from truestep.checkpoints.selection import read_checkpoints
 
 Trainer = Callable[[Path], str]
 Launch = Callable[[Trainer, Path], "Child"]
@@ -244,7 +244,7 @@ def _phase(directory: Path) -> str:
 def _has_a_sound_one(directory: Path) -> bool:
     if not directory.exists():
         return False
-    for found in read_all(CheckpointFiles(), directory):
+    for found in read_checkpoints(CheckpointFiles(), directory):
         if isinstance(found, Checkpoint):
             found.load()
             return True

@@ -7,13 +7,13 @@ import torch
 
 from truestep.checkpoints import CheckpointStore
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.part_writer import PartWriter
-from truestep.checkpoints.tree import Piece
+from truestep.checkpoints.part_writer import CheckpointPartWriter
+from truestep.checkpoints.tree import TensorPiece
 from truestep.core.errors import CheckpointError
 
 
-def piece(tensor: torch.Tensor, *box: slice) -> Piece:
-    return Piece(
+def piece(tensor: torch.Tensor, *box: slice) -> TensorPiece:
+    return TensorPiece(
         tensor=tensor[box].clone(),
         whole=tuple(tensor.shape),
         offset=tuple(part.start for part in box),
@@ -26,7 +26,9 @@ def let_write(store: CheckpointStore, others: list[dict], files: CheckpointFiles
     def write(folder: Path) -> list[int]:
         said: list[str | None] = []
         for rank, state in enumerate(others, 1):
-            writer = PartWriter(rank, tell=lambda _, why: said.append(why), background=False, files=files)
+            writer = CheckpointPartWriter(
+                rank, tell=lambda _, why: said.append(why), background=False, files=files
+            )
             writer.save(folder, state)
             writer.close()
         if any(said):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from truestep.checkpoints.weights import load_weights
 from truestep.core.errors import CheckpointError, nearest_names
-from truestep.core.trees import map_leaves
+from truestep.core.trees import map_tree_leaves
 
 
 class Stateful(Protocol):
@@ -46,7 +46,7 @@ def apply_state(state: Mapping[str, Any], objects: Mapping[str, Stateful]) -> No
     before: list[tuple[Stateful, Any]] = []
     for name, target in objects.items():
         # Noted before it is loaded: torch's own load_state_dict copies what fits before it raises.
-        before.append((target, map_leaves(_on_host, target.state_dict())))
+        before.append((target, map_tree_leaves(_on_host, target.state_dict())))
         try:
             _load(target, state[name])
         except Exception as error:

@@ -43,13 +43,13 @@ def note_attempt(files: CheckpointFiles, directory: Path, checkpoint: str) -> in
     # Nobody else counts meanwhile: the caller holds the directory's lock.
     number = 1 + count_attempts(files, directory).get(checkpoint, 0)
     files.close(files.create(_mark(directory, checkpoint, number)))
-    if how := ending_at(files, directory, checkpoint):  # it is at work again
+    if how := how_run_ended_at(files, directory, checkpoint):  # it is at work again
         files.remove(_mark(directory, checkpoint, how))
     sync_folder(files, directory)
     return number
 
 
-def take_back(files: CheckpointFiles, directory: Path, checkpoint: str) -> None:
+def take_back_attempt(files: CheckpointFiles, directory: Path, checkpoint: str) -> None:
     """Count one attempt less: what ended it has nothing to do with the checkpoint."""
     if number := count_attempts(files, directory).get(checkpoint, 0):
         files.remove(_mark(directory, checkpoint, number))
@@ -62,14 +62,14 @@ def mark_end_at_checkpoint(files: CheckpointFiles, directory: Path, checkpoint: 
     sync_folder(files, directory)
 
 
-def ending_at(files: CheckpointFiles, directory: Path, checkpoint: str) -> str | None:
+def how_run_ended_at(files: CheckpointFiles, directory: Path, checkpoint: str) -> str | None:
     """Return how a run ended at a checkpoint that was saved before for another reason; None where it did not."""
     return next(
         (how for name, how in _marks(files, directory) if name == checkpoint and how in ENDINGS), None
     )
 
 
-def mark_unfit(files: CheckpointFiles, directory: Path, checkpoints: Iterable[str]) -> None:
+def mark_unfit_checkpoints(files: CheckpointFiles, directory: Path, checkpoints: Iterable[str]) -> None:
     """Note that no run can go on from these, however often it tries; it is on the disk when this returns."""
     there = files.names(directory)
     for checkpoint in checkpoints:
@@ -78,7 +78,7 @@ def mark_unfit(files: CheckpointFiles, directory: Path, checkpoints: Iterable[st
     sync_folder(files, directory)
 
 
-def unfit(files: CheckpointFiles, directory: Path) -> set[str]:
+def unfit_checkpoints(files: CheckpointFiles, directory: Path) -> set[str]:
     """Return the checkpoints that were noted to be unfit since the last save."""
     return {checkpoint for checkpoint, what in _marks(files, directory) if what == _UNFIT}
 

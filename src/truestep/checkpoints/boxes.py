@@ -27,12 +27,12 @@ class TensorBox(NamedTuple):
         )
 
 
-class WantedPart(NamedTuple):
+class WantedTensorPart(NamedTuple):
     """A box of a tensor that is wanted alone, and what is made of its values."""
 
     box: TensorBox
     made: Callable[[Any], Any]
 
 
-PartOf = Callable[[str, tuple[int, ...]], WantedPart | None]
+PartOf = Callable[[str, tuple[int, ...]], WantedTensorPart | None]
 """Says which part is wanted of a tensor of this name and shape; None: all of it."""

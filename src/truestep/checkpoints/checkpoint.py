@@ -9,8 +9,13 @@ from typing import Any
 
 from truestep.checkpoints.boxes import PartOf
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.manifest import CheckpointSummary, DamagedError, Manifest, NewerFormatError
-from truestep.checkpoints.tree import decode_state, subtree
+from truestep.checkpoints.manifest import (
+    CheckpointSummary,
+    DamagedCheckpointError,
+    Manifest,
+    NewerCheckpointError,
+)
+from truestep.checkpoints.tree import decode_state, state_subtree
 from truestep.checkpoints.verify import read_manifest, verify_checkpoint
 from truestep.core.errors import CheckpointError
 
@@ -45,7 +50,7 @@ class Checkpoint:
             return cls(path=path, manifest=read_manifest(files, path), files=files)
         except OSError as error:
             raise CheckpointError(f"The checkpoint {path} can't be read: {error.strerror}.") from error
-        except (DamagedError, NewerFormatError) as error:
+        except (DamagedCheckpointError, NewerCheckpointError) as error:
             raise type(error)(f"The checkpoint {path} can't be used. {error}.") from error
 
     @property
@@ -76,7 +81,7 @@ class Checkpoint:
 
     def value(self, *under: str | int) -> Any:
         """Return a value that is no tensor from the manifest alone: no other file is opened, whatever became of it."""
-        return decode_state(subtree(self.manifest.state, under), _no_tensor)
+        return decode_state(state_subtree(self.manifest.state, under), _no_tensor)
 
     def verify(self) -> None:
         """Read every byte and raise CheckpointError unless all is as it was written; memory stays small."""
@@ -100,10 +105,10 @@ class Checkpoint:
         """Say which checkpoint it was that is damaged or can't be read."""
         try:
             yield
-        except DamagedError as error:
-            raise DamagedError(f"The checkpoint {self.path} is damaged. {error}.") from error
+        except DamagedCheckpointError as error:
+            raise DamagedCheckpointError(f"The checkpoint {self.path} is damaged. {error}.") from error
         except OSError as error:
-            raise DamagedError(f"The checkpoint {self.path} can't be read: {error}.") from error
+            raise DamagedCheckpointError(f"The checkpoint {self.path} can't be read: {error}.") from error
 
 
 def _no_tensor(node: dict[str, Any]) -> Any:

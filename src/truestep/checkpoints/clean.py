@@ -10,7 +10,7 @@ from truestep.checkpoints.files import CheckpointFiles, remove_tree, sync_folder
 from truestep.checkpoints.manifest import Manifest
 from truestep.checkpoints.names import DELETED, TEMPORARY
 from truestep.checkpoints.retention import Retention
-from truestep.checkpoints.selection import read_all
+from truestep.checkpoints.selection import read_checkpoints
 
 
 def prune_checkpoints(
@@ -27,11 +27,13 @@ def prune_checkpoints(
     To be called by whoever has just written the newest: the others are judged by their manifests and sizes,
     and those known to be damaged count for nothing.
     """
-    _, rest = divide(files, directory, retention, damaged, known)
-    remove(files, directory, [checkpoint.name for checkpoint in rest if checkpoint.summary.sequence != also])
+    _, rest = divide_by_retention(files, directory, retention, damaged, known)
+    remove_checkpoints(
+        files, directory, [checkpoint.name for checkpoint in rest if checkpoint.summary.sequence != also]
+    )
 
 
-def whole(
+def whole_checkpoints(
     files: CheckpointFiles,
     directory: Path,
     damaged: Collection[str] = (),
@@ -43,12 +45,12 @@ def whole(
     """
     return [
         found
-        for found in read_all(files, directory, known)
+        for found in read_checkpoints(files, directory, known)
         if isinstance(found, Checkpoint) and _is_whole(found) and found.name not in damaged
     ]
 
 
-def divide(
+def divide_by_retention(
     files: CheckpointFiles,
     directory: Path,
     retention: Retention,
@@ -56,7 +58,7 @@ def divide(
     known: dict[str, Manifest] | None = None,
 ) -> tuple[list[Checkpoint], list[Checkpoint]]:
     """Return the checkpoints to keep and the others, newest first; what is damaged is neither."""
-    sound = whole(files, directory, damaged, known)
+    sound = whole_checkpoints(files, directory, damaged, known)
     kept = retention.kept([checkpoint.summary for checkpoint in sound])
     return (
         [checkpoint for checkpoint in sound if checkpoint.summary.sequence in kept],
@@ -64,7 +66,7 @@ def divide(
     )
 
 
-def remove(files: CheckpointFiles, directory: Path, names: list[str]) -> None:
+def remove_checkpoints(files: CheckpointFiles, directory: Path, names: list[str]) -> None:
     """Remove checkpoints, each renamed first and the new name synced: none is ever seen half deleted."""
     for name in names:
         files.rename(directory / name, directory / f"{DELETED}{name}")

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.tree import tensor_name
+from truestep.checkpoints.tree import saved_tensor_name
 from truestep.core.trees import tree_leaves
 
 
 @dataclass(frozen=True)
-class Change:
+class StateChange:
     """A leaf that is in one state only, or differs: in kind, in shape, or in value.
 
     `differing_bytes` counts those of a tensor, all of them where the shape or the dtype differs; `largest_difference` is
@@ -38,7 +38,7 @@ class Change:
 class StateChanges:
     """What differs between two states, and how much there was to compare."""
 
-    changes: list[Change]
+    changes: list[StateChange]
     num_tensors: int
     num_bytes: int
     """Of all tensors; of one whose size differs, the larger size."""
@@ -83,15 +83,15 @@ def compare_states(before: Any, after: Any) -> StateChanges:
 
 
 def _timeless(state: Any) -> dict[str, Any]:
-    named = ((tensor_name(path), leaf) for path, leaf in tree_leaves(state))
+    named = ((saved_tensor_name(path), leaf) for path, leaf in tree_leaves(state))
     return {name: leaf for name, leaf in named if not name.startswith(CLOCK)}
 
 
-def _compared(name: str, old: dict[str, Any], new: dict[str, Any]) -> Change | None:
+def _compared(name: str, old: dict[str, Any], new: dict[str, Any]) -> StateChange | None:
     if name not in new:
-        return Change(name, "removed", _show(old[name]), _num_bytes(old[name]))
+        return StateChange(name, "removed", _show(old[name]), _num_bytes(old[name]))
     if name not in old:
-        return Change(name, "added", _show(new[name]), _num_bytes(new[name]))
+        return StateChange(name, "added", _show(new[name]), _num_bytes(new[name]))
     return _changed(name, old[name], new[name])
 
 
@@ -99,17 +99,19 @@ def _num_bytes(leaf: Any) -> int:
     return leaf.nbytes if isinstance(leaf, Tensor) else 0
 
 
-def _changed(name: str, old: Any, new: Any) -> Change | None:
+def _changed(name: str, old: Any, new: Any) -> StateChange | None:
     if isinstance(old, Tensor) and isinstance(new, Tensor):
         return _changed_tensor(name, old, new)
     if type(old) is type(new) and (old == new or (old != old and new != new)):  # noqa: PLR0124 -- NaN is NaN
         return None
-    return Change(name, "changed", f"{_show(old)} -> {_show(new)}", max(_num_bytes(old), _num_bytes(new)))
+    return StateChange(
+        name, "changed", f"{_show(old)} -> {_show(new)}", max(_num_bytes(old), _num_bytes(new))
+    )
 
 
-def _changed_tensor(name: str, old: Tensor, new: Tensor) -> Change | None:
+def _changed_tensor(name: str, old: Tensor, new: Tensor) -> StateChange | None:
     if (old.dtype, old.shape) != (new.dtype, new.shape):
-        return Change(name, "reshaped", f"{_show(old)} -> {_show(new)}", max(old.nbytes, new.nbytes))
+        return StateChange(name, "reshaped", f"{_show(old)} -> {_show(new)}", max(old.nbytes, new.nbytes))
     # By bits: what is promised of a resumed run are these, and a NaN is unequal to itself.
     differing = _bits(old) != _bits(new)
     elements = int(differing.any(dim=1).sum())
@@ -121,7 +123,7 @@ def _changed_tensor(name: str, old: Tensor, new: Tensor) -> Change | None:
         gap = (old.to(torch.complex128) - new.to(torch.complex128)).abs().max().item()
         detail += f", largest difference {gap:.3g}"
         largest = gap if math.isfinite(gap) else None
-    return Change(name, "changed", detail, int(differing.sum()), largest)
+    return StateChange(name, "changed", detail, int(differing.sum()), largest)
 
 
 def _bits(tensor: Tensor) -> Tensor:

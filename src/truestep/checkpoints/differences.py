@@ -66,14 +66,14 @@ class Differences:
 
 
 @dataclass(frozen=True)
-class NameComparison:
+class WeightNameComparison:
     """Which found name belongs to which expected one, and what is left over."""
 
     pairs: dict[str, str]
     differences: Differences
 
 
-def compare_names(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> NameComparison:
+def compare_weight_names(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> WeightNameComparison:
     """Pair names, seeing through what wrappers put into them, and list what differs."""
     pairs = {name: name for name in expected if name in found}
     pairs |= _through_wrappers(
@@ -92,17 +92,17 @@ def compare_names(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> 
         unexpected=tuple(Unexpected(name, shape) for name, shape in left.items()),
         reshaped=tuple(reshaped),
     )
-    return NameComparison(pairs, differences)
+    return WeightNameComparison(pairs, differences)
 
 
 def _through_wrappers(expected: list[str], found: list[str]) -> dict[str, str]:
     """Pair the names that are equal without wrappers, where that leaves no doubt."""
     bare: dict[str, list[str]] = {}
     for name in found:
-        bare.setdefault(unwrapped(name), []).append(name)
+        bare.setdefault(weight_name_unwrapped(name), []).append(name)
     wanted: dict[str, list[str]] = {}
     for name in expected:
-        wanted.setdefault(unwrapped(name), []).append(name)
+        wanted.setdefault(weight_name_unwrapped(name), []).append(name)
     return {
         names[0]: bare[core][0]
         for core, names in wanted.items()
@@ -110,7 +110,7 @@ def _through_wrappers(expected: list[str], found: list[str]) -> dict[str, str]:
     }
 
 
-def unwrapped(name: str) -> str:
+def weight_name_unwrapped(name: str) -> str:
     """Return a name without what wrappers put into it."""
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 

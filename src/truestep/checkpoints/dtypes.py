@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredDtype:
     """The code of a dtype in a safetensors file, and how many such numbers make one element."""
 
     code: str
@@ -26,29 +26,29 @@ class Stored:
         return shape if self.parts == 1 else (*shape, self.parts)
 
 
-DTYPES: dict[str, Stored] = {
-    "bool": Stored("BOOL", 1),
-    "uint8": Stored("U8", 1),
-    "uint16": Stored("U16", 2),
-    "uint32": Stored("U32", 4),
-    "uint64": Stored("U64", 8),
-    "int8": Stored("I8", 1),
-    "int16": Stored("I16", 2),
-    "int32": Stored("I32", 4),
-    "int64": Stored("I64", 8),
-    "float16": Stored("F16", 2),
-    "bfloat16": Stored("BF16", 2),
-    "float32": Stored("F32", 4),
-    "float64": Stored("F64", 8),
-    "float8_e4m3fn": Stored("F8_E4M3", 1),
-    "float8_e5m2": Stored("F8_E5M2", 1),
-    "float8_e4m3fnuz": Stored("U8", 1),
-    "float8_e5m2fnuz": Stored("U8", 1),
-    "float8_e8m0fnu": Stored("F8_E8M0", 1),
-    "float4_e2m1fn_x2": Stored("U8", 1),
-    "complex32": Stored("F16", 2, 2),
-    "complex64": Stored("C64", 8),
-    "complex128": Stored("F64", 8, 2),
+DTYPES: dict[str, StoredDtype] = {
+    "bool": StoredDtype("BOOL", 1),
+    "uint8": StoredDtype("U8", 1),
+    "uint16": StoredDtype("U16", 2),
+    "uint32": StoredDtype("U32", 4),
+    "uint64": StoredDtype("U64", 8),
+    "int8": StoredDtype("I8", 1),
+    "int16": StoredDtype("I16", 2),
+    "int32": StoredDtype("I32", 4),
+    "int64": StoredDtype("I64", 8),
+    "float16": StoredDtype("F16", 2),
+    "bfloat16": StoredDtype("BF16", 2),
+    "float32": StoredDtype("F32", 4),
+    "float64": StoredDtype("F64", 8),
+    "float8_e4m3fn": StoredDtype("F8_E4M3", 1),
+    "float8_e5m2": StoredDtype("F8_E5M2", 1),
+    "float8_e4m3fnuz": StoredDtype("U8", 1),
+    "float8_e5m2fnuz": StoredDtype("U8", 1),
+    "float8_e8m0fnu": StoredDtype("F8_E8M0", 1),
+    "float4_e2m1fn_x2": StoredDtype("U8", 1),
+    "complex32": StoredDtype("F16", 2, 2),
+    "complex64": StoredDtype("C64", 8),
+    "complex128": StoredDtype("F64", 8, 2),
 }
 
 # what a plain safetensors file from elsewhere can hold, as the dtype it is read as
@@ -60,7 +60,7 @@ CODES: dict[str, str] = {
 CODES |= {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
 
 
-def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+def is_dense_in_file(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     """Return whether the elements fill a stretch of memory without gap or overlap, in whatever order."""
     expected = 1
     # From the fastest axis outwards each stride is the product of the sizes inside it; axes of length 1 may have any.

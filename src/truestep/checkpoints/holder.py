@@ -21,7 +21,7 @@ class _Lock(NamedTuple):
     inode: int
 
 
-def is_held(folder: Path) -> bool | None:
+def is_lock_held(folder: Path) -> bool | None:
     """Return whether a process holds the lock of a folder of checkpoints; None where this machine can't tell.
 
     To try the lock would be simpler, and a run that starts at this moment would be refused.

@@ -12,10 +12,14 @@ from torch import Tensor
 
 from truestep.checkpoints.dtypes import CODES, DTYPES
 from truestep.checkpoints.files import CheckpointFiles, read_bytes, read_into
-from truestep.checkpoints.manifest import DamagedError
-from truestep.checkpoints.memory import bytes_of
-from truestep.checkpoints.safetensors_header import Entry, header_length, parse_header
-from truestep.checkpoints.verify import opened
+from truestep.checkpoints.manifest import DamagedCheckpointError
+from truestep.checkpoints.memory import tensor_memory
+from truestep.checkpoints.safetensors_header import (
+    SafetensorsEntry,
+    parse_safetensors_header,
+    safetensors_header_length,
+)
+from truestep.checkpoints.verify import opened_file
 from truestep.core.errors import CheckpointError, near_path
 
 # the names under which training scripts keep a module's state beside other things, the commonest first
@@ -32,7 +36,7 @@ WEIGHT_KEYS = (
 SUFFIX = ".safetensors"
 
 
-def read_file(path: Path) -> Any:
+def read_weights_file(path: Path) -> Any:
     """Return what is in a file; raises CheckpointError where it is damaged or would have to run code."""
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist, so there is nothing to load.{near_path(path)}")
@@ -45,21 +49,23 @@ def read_safetensors(path: Path, files: CheckpointFiles | None = None) -> dict[s
     """Return the tensors of a safetensors file by name, copied out of it."""
     files = files or CheckpointFiles()
     try:
-        with opened(files, path) as (descriptor, size):
-            header = read_bytes(files, descriptor, header_length(read_bytes(files, descriptor, 8), size))
-            entries = parse_header(header, size - 8 - len(header))
+        with opened_file(files, path) as (descriptor, size):
+            header = read_bytes(
+                files, descriptor, safetensors_header_length(read_bytes(files, descriptor, 8), size)
+            )
+            entries = parse_safetensors_header(header, size - 8 - len(header))
             ordered = sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end))
             tensors = {name: _tensor(name, entry) for name, entry in ordered}
             for tensor in tensors.values():
-                memory = bytes_of(tensor)
+                memory = tensor_memory(tensor)
                 if read_into(files, descriptor, memory) < len(memory):
                     raise ValueError("it ends too early")
-    except (ValueError, DamagedError) as error:
+    except (ValueError, DamagedCheckpointError) as error:
         raise CheckpointError(f"{path} is no sound safetensors file: {error}.") from error
     return {name: tensors[name] for name in entries}
 
 
-def _tensor(name: str, entry: Entry) -> Tensor:
+def _tensor(name: str, entry: SafetensorsEntry) -> Tensor:
     if entry.code not in CODES:
         known = ", ".join(sorted(CODES))
         raise ValueError(f"the tensor {name!r} has the dtype {entry.code}; known are {known}")
@@ -81,7 +87,7 @@ def _read_torch_file(path: Path) -> Any:
         reason = damaged if str(error) else "it is empty, or ends too early"
         raise CheckpointError(f"{path} can't be read as a file of torch.save: {reason}") from error
     if isinstance(content, dict) and isinstance(content.get("amp"), Mapping):
-        content["amp"] = scaler_state(content["amp"])
+        content["amp"] = checkpointed_scaler_state(content["amp"])
     return content
 
 
@@ -99,7 +105,7 @@ def _how_to_convert(path: Path, cause: str) -> str:
     )
 
 
-def scaler_state(state: Mapping[str, Any]) -> dict[str, Any]:
+def checkpointed_scaler_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state of apex's amp as one that torch's GradScaler loads; any other is returned as it is."""
     first = state.get("loss_scaler0")
     if not isinstance(first, Mapping):

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from truestep.checkpoints.dtypes import DTYPES
-from truestep.checkpoints.manifest import Shard, TensorEntry, tensors_text
-from truestep.checkpoints.regions import Region
-from truestep.checkpoints.safetensors_header import Entry, header_bytes
-from truestep.checkpoints.tree import unused
+from truestep.checkpoints.manifest import ManifestTensor, TensorShard, manifest_tensors_text
+from truestep.checkpoints.regions import TensorRegion
+from truestep.checkpoints.safetensors_header import SafetensorsEntry, safetensors_header
+from truestep.checkpoints.tree import unused_file_name
 
 LEARNERS = "learners"
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedRegion:
     """A region in a file: its name there, and where its bytes begin."""
 
-    region: Region
+    region: TensorRegion
     key: str
     begin: int
 
@@ -37,7 +37,7 @@ class FileLayout:
     """A file: its name, and what follows its header, in order."""
 
     name: str
-    placed: list[Placed]
+    placed: list[PlacedRegion]
 
     @property
     def data_bytes(self) -> int:
@@ -48,7 +48,7 @@ class FileLayout:
     def _header(self) -> bytes:
         entries = {item.key: _header_entry(item) for item in self.placed}
         # transformers refuses a safetensors file whose metadata lack it
-        return header_bytes(entries, {"format": "pt"})
+        return safetensors_header(entries, {"format": "pt"})
 
     def header(self) -> bytes:
         """Return the file's header."""
@@ -56,16 +56,18 @@ class FileLayout:
 
     @cached_property
     def _manifest_text(self) -> str:
-        return tensors_text({item.region.name: _manifest_entry(self.name, item) for item in self.placed})
+        return manifest_tensors_text(
+            {item.region.name: _manifest_entry(self.name, item) for item in self.placed}
+        )
 
     def manifest_text(self) -> str:
         """Return the manifest's text of the tensors in this file."""
         return self._manifest_text
 
 
-def lay_out(regions: list[Region], rank: int = 0) -> list[FileLayout]:
+def lay_out_files(regions: list[TensorRegion], rank: int = 0) -> list[FileLayout]:
     """Sort regions into files of the process of this rank."""
-    groups: dict[tuple[str, ...], list[Region]] = {}
+    groups: dict[tuple[str, ...], list[TensorRegion]] = {}
     for region in regions:
         if region.is_nothing:
             continue
@@ -73,7 +75,9 @@ def lay_out(regions: list[Region], rank: int = 0) -> list[FileLayout]:
     names: set[str] = set()
     files = []
     for group, members in groups.items():
-        stem = unused(re.sub(r"[^A-Za-z0-9_.-]", "_", ".".join(group)).lstrip(".") or "state", names)
+        stem = unused_file_name(
+            re.sub(r"[^A-Za-z0-9_.-]", "_", ".".join(group)).lstrip(".") or "state", names
+        )
         names.add(stem)
         files.append(lay_out_file(f"{stem}-r{rank:04d}.safetensors", "/".join(group) + "/", members))
     return files
@@ -85,30 +89,32 @@ def _group(name: str) -> tuple[str, ...]:
     return tuple(parts[: min(depth, len(parts) - 1)]) or ("state",)
 
 
-def lay_out_file(name: str, prefix: str, members: list[Region]) -> FileLayout:
+def lay_out_file(name: str, prefix: str, members: list[TensorRegion]) -> FileLayout:
     """Place regions in one file, under their names without the prefix."""
     # wide elements first: then each tensor begins at a multiple of its own element size
     regions = sorted(members, key=lambda region: -DTYPES[region.dtype].element_bytes)
-    placed: dict[str, Placed] = {}
+    placed: dict[str, PlacedRegion] = {}
     at = 0
     for region in regions:
-        key = unused(region.name.removeprefix(prefix), placed)
-        placed[key] = Placed(region, key, at)
+        key = unused_file_name(region.name.removeprefix(prefix), placed)
+        placed[key] = PlacedRegion(region, key, at)
         at = placed[key].end
     return FileLayout(name, list(placed.values()))
 
 
-def _header_entry(item: Placed) -> Entry:
+def _header_entry(item: PlacedRegion) -> SafetensorsEntry:
     stored = DTYPES[item.region.dtype]
-    return Entry(stored.code, stored.shape(item.region.shape), item.begin, item.end)
+    return SafetensorsEntry(stored.code, stored.shape(item.region.shape), item.begin, item.end)
 
 
-def _manifest_entry(file: str, item: Placed) -> TensorEntry:
+def _manifest_entry(file: str, item: PlacedRegion) -> ManifestTensor:
     region = item.region
     whole, offset = (
         (region.shape, (0,) * len(region.shape))
         if region.piece is None
         else (region.piece.whole, region.piece.offset)
     )
-    shard = Shard(file=file, key=item.key, begin=item.begin, end=item.end, offset=offset, shape=region.shape)
-    return TensorEntry(dtype=region.dtype, shape=whole, stride=region.stride, shards=(shard,))
+    shard = TensorShard(
+        file=file, key=item.key, begin=item.begin, end=item.end, offset=offset, shape=region.shape
+    )
+    return ManifestTensor(dtype=region.dtype, shape=whole, stride=region.stride, shards=(shard,))

@@ -7,26 +7,26 @@ from pathlib import Path
 from typing import Any, Literal
 
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.checkpoints.clean import divide, remove
+from truestep.checkpoints.clean import divide_by_retention, remove_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.manifest import MANIFEST_NAME, Manifest
-from truestep.checkpoints.names import committed_checkpoints, sequence_of
+from truestep.checkpoints.names import checkpoint_sequence, committed_checkpoints
 from truestep.checkpoints.retention import Retention
-from truestep.checkpoints.selection import read_all
+from truestep.checkpoints.selection import read_checkpoints
 from truestep.checkpoints.sources import checkpoints_folder, read_newest
-from truestep.checkpoints.tree import children_of, tensor_name
+from truestep.checkpoints.tree import saved_tensor_name, state_children
 from truestep.core.errors import CheckpointError, nearest_names
 
 _MODES: dict[str, Literal["max", "min"]] = {"highest": "max", "lowest": "min"}
 
 
-def overview(run: Path) -> list[Checkpoint | PassedOver]:
+def checkpoint_overview(run: Path) -> list[Checkpoint | PassedOver]:
     """Return the checkpoints of a run, newest first and damaged ones too; or the one `run` is."""
     if (run / MANIFEST_NAME).exists():
         return [Checkpoint.open(run)]
     folder = _existing(run)
-    return list(read_all(CheckpointFiles(), folder))
+    return list(read_checkpoints(CheckpointFiles(), folder))
 
 
 def _existing(run: Path) -> Path:
@@ -42,14 +42,14 @@ def select_checkpoint(run: Path, which: str | None) -> Checkpoint:
     """Return the checkpoint of a step or a name, that of the "highest METRIC" or "lowest METRIC", or the newest sound one."""
     if which is None:
         return read_newest(run, Checkpoint.verify)[0]
-    found = overview(run)
+    found = checkpoint_overview(run)
     extreme, _, metric = which.partition(" ")
     if extreme in _MODES and metric:
         retention = Retention(best=1, best_metric=metric, best_mode=_MODES[extreme])
         return _best(run, [item for item in found if isinstance(item, Checkpoint)], retention)
     names = {item.name: item for item in reversed(found)}
     steps = {item.name.rpartition("-")[2]: item for item in reversed(found)}  # of one step, the newest
-    numbers = {str(sequence_of(item.name)): item for item in found}
+    numbers = {str(checkpoint_sequence(item.name)): item for item in found}
     item = names.get(which) or steps.get(which) or numbers.get(which)
     if item is None:
         raise CheckpointError(f"{run} has no checkpoint {which!r}. {nearest_names(which, names)}")
@@ -77,14 +77,14 @@ def checkpoint_contents(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _walk(node: Any, path: tuple[str | int, ...], manifest: Manifest, found: dict[str, str]) -> None:
-    name = tensor_name(path)
+    name = saved_tensor_name(path)
     if isinstance(node, dict) and "tensor" in node:
         entry = manifest.tensors[node["tensor"]]
         shape = node.get("shape", entry.shape)
         tie = f", shared with {node['tensor']}" if node["tensor"] != name else ""
         found[name] = f"{entry.dtype} {list(shape)}{tie}"
         return
-    children = children_of(node)
+    children = state_children(node)
     for key, child in (children or {}).items():
         _walk(child, (*path, key), manifest, found)
     if children is None:
@@ -110,24 +110,28 @@ def _prune(run: Path, retention: Retention, *, dry_run: bool) -> list[str]:
     lock = RunLock(folder, files)
     try:
         if retention.best:
-            _best(run, [item for item in read_all(files, folder) if isinstance(item, Checkpoint)], retention)
+            _best(
+                run,
+                [item for item in read_checkpoints(files, folder) if isinstance(item, Checkpoint)],
+                retention,
+            )
         damaged: dict[str, str] = {}
         # What is damaged counts for nothing, so another moves up among those to keep, and has to be read as well.
         while True:
-            kept, rest = divide(files, folder, retention, damaged)
-            found = {item.name: reason for item in kept if (reason := problem_of(item))}
+            kept, rest = divide_by_retention(files, folder, retention, damaged)
+            found = {item.name: reason for item in kept if (reason := checkpoint_problem(item))}
             if not found:
                 break
             damaged |= found
         names = [item.name for item in rest]
         if not dry_run:
-            remove(files, folder, names)
+            remove_checkpoints(files, folder, names)
         return names
     finally:
         lock.release()
 
 
-def problem_of(checkpoint: Checkpoint) -> str | None:
+def checkpoint_problem(checkpoint: Checkpoint) -> str | None:
     """Read a checkpoint from end to end and return what is wrong with it."""
     try:
         checkpoint.verify()
@@ -136,12 +140,12 @@ def problem_of(checkpoint: Checkpoint) -> str | None:
     return None
 
 
-def plain(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
     """Return a value as strict JSON can hold it: numbers it lacks as strings, as in metrics.jsonl."""
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: plain_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [plain_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     return value

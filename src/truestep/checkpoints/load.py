@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.boxes import PartOf, TensorBox, WantedPart
+from truestep.checkpoints.boxes import PartOf, TensorBox, WantedTensorPart
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.manifest import Manifest, TensorEntry
-from truestep.checkpoints.memory import bytes_of
-from truestep.checkpoints.tree import decode_state, nodes_of_tensors, subtree
-from truestep.checkpoints.verify import check_structure, scan, scratch, shards_in
+from truestep.checkpoints.manifest import Manifest, ManifestTensor
+from truestep.checkpoints.memory import tensor_memory
+from truestep.checkpoints.tree import decode_state, state_subtree, tensor_nodes
+from truestep.checkpoints.verify import check_structure, scan_file, scratch_memory, shards_in
 
 
 def load_state(
@@ -34,8 +34,8 @@ def load_state(
     CheckpointError where the state has no such path.
     """
     check_structure(folder, files, manifest)
-    tree = subtree(manifest.state, under)
-    nodes = nodes_of_tensors(tree)
+    tree = state_subtree(manifest.state, under)
+    nodes = tensor_nodes(tree)
     names = {node["tensor"] for node in nodes} if under else set(manifest.tensors)
     boxes = {name: _whole(manifest.tensors[name]) for name in names}
     parts = {} if part_of is None else _parts(part_of, manifest, nodes)
@@ -43,15 +43,15 @@ def load_state(
     tensors = {name: _empty(manifest.tensors[name], box) for name, box in boxes.items()}
     # A whole state is loaded only where every file is sound, those without a tensor of it too.
     for file in _wanted(manifest, boxes) if under or parts else manifest.files:
-        scan(files, folder / file, manifest, _buffers(file, manifest, tensors, boxes))
+        scan_file(files, folder / file, manifest, _buffers(file, manifest, tensors, boxes))
     return _restore(tree, manifest, tensors, parts)
 
 
-def _whole(entry: TensorEntry) -> TensorBox:
+def _whole(entry: ManifestTensor) -> TensorBox:
     return TensorBox((0,) * len(entry.shape), entry.shape)
 
 
-def _parts(part_of: PartOf, manifest: Manifest, nodes: list[dict[str, Any]]) -> dict[str, WantedPart]:
+def _parts(part_of: PartOf, manifest: Manifest, nodes: list[dict[str, Any]]) -> dict[str, WantedTensorPart]:
     """Return the parts that are wanted; what several tensors of the state are views of is needed whole."""
     seen_otherwise = {node["tensor"] for node in nodes if "shape" in node}
     found = {name: part_of(name, entry.shape) for name, entry in manifest.tensors.items()}
@@ -68,7 +68,9 @@ def _wanted(manifest: Manifest, boxes: dict[str, TensorBox]) -> set[str]:
     }
 
 
-def _restore(tree: Any, manifest: Manifest, tensors: dict[str, Tensor], parts: dict[str, WantedPart]) -> Any:
+def _restore(
+    tree: Any, manifest: Manifest, tensors: dict[str, Tensor], parts: dict[str, WantedTensorPart]
+) -> Any:
     """Put tensors into a tree, with the strides and the sharing they had."""
     ready = {
         name: parts[name].made(tensor) if name in parts else _restrided(tensor, manifest.tensors[name])
@@ -84,7 +86,7 @@ def _restore(tree: Any, manifest: Manifest, tensors: dict[str, Tensor], parts: d
     return decode_state(tree, tensor)
 
 
-def _empty(entry: TensorEntry, box: TensorBox) -> Tensor:
+def _empty(entry: ManifestTensor, box: TensorBox) -> Tensor:
     return torch.empty(box.shape, dtype=getattr(torch, entry.dtype))
 
 
@@ -96,7 +98,7 @@ def _buffers(
         own = TensorBox(shard.offset, shard.shape)
         common = boxes[name].common(own) if name in boxes else None
         if common is None:
-            yield from scratch(shard.end - shard.begin)
+            yield from scratch_memory(shard.end - shard.begin)
         else:
             yield from _memory(own, common, tensors[name][common.within(boxes[name])])
 
@@ -106,17 +108,19 @@ def _memory(shard: TensorBox, common: TensorBox, kept: Tensor) -> Iterator[memor
     if kept.is_contiguous() and common.shape[1:] == shard.shape[1:]:  # whole rows
         first = common.offset[0] - shard.offset[0] if shard.shape else 0
         row_bytes = math.prod(shard.shape[1:]) * kept.element_size()
-        yield from scratch(first * row_bytes)
-        yield bytes_of(kept)
-        yield from scratch((shard.shape[0] - first - common.shape[0]) * row_bytes if shard.shape else 0)
+        yield from scratch_memory(first * row_bytes)
+        yield tensor_memory(kept)
+        yield from scratch_memory(
+            (shard.shape[0] - first - common.shape[0]) * row_bytes if shard.shape else 0
+        )
         return
     detour = torch.empty(shard.shape, dtype=kept.dtype)
-    yield bytes_of(detour)
+    yield tensor_memory(detour)
     # Only now is it filled: the reader has asked for the next memory.
     kept.copy_(detour[common.within(shard)])
 
 
-def _restrided(tensor: Tensor, entry: TensorEntry) -> Tensor:
+def _restrided(tensor: Tensor, entry: ManifestTensor) -> Tensor:
     if entry.stride is None:
         return tensor
     # Files hold the usual order, so that any reader of safetensors gets the right numbers.

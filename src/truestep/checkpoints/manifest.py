@@ -15,7 +15,7 @@ from importlib import metadata
 from typing import Any
 
 from truestep.checkpoints.dtypes import DTYPES
-from truestep.checkpoints.older import upgraded
+from truestep.checkpoints.older import upgrade_older_state
 from truestep.core.errors import CheckpointError
 
 FORMAT = 2  # 1: tuples and other dicts in words of their own (older.py), the SHA-256 of whole files
@@ -26,21 +26,21 @@ HEAD_BYTES = len(_PREFIX) + 64 + len(_MIDDLE)
 
 
 @cache
-def own_version() -> str:
+def truestep_version() -> str:
     """Return the version of truestep, read once."""
     return metadata.version("truestep")
 
 
-class DamagedError(CheckpointError):
+class DamagedCheckpointError(CheckpointError):
     """A checkpoint is not what was written: which of its files, and why."""
 
 
-class NewerFormatError(CheckpointError):
+class NewerCheckpointError(CheckpointError):
     """A checkpoint is sound, and written by a newer version."""
 
 
 @dataclass(frozen=True)
-class FileEntry:
+class ManifestFile:
     """Size and checksum of a file."""
 
     bytes: int
@@ -48,7 +48,7 @@ class FileEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shard:
+class TensorShard:
     """A box of a tensor: where it lies in the tensor, and where in a file."""
 
     file: str
@@ -60,13 +60,13 @@ class Shard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorEntry:
+class ManifestTensor:
     """A whole tensor: dtype, global shape, the memory order it had if not contiguous, and its shards."""
 
     dtype: str
     shape: tuple[int, ...]
     stride: tuple[int, ...] | None = None
-    shards: tuple[Shard, ...]
+    shards: tuple[TensorShard, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class CheckpointSummary:
     complete: bool
     metrics: dict[str, Any] = field(default_factory=dict)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    truestep: str = field(default_factory=own_version)
+    truestep: str = field(default_factory=truestep_version)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,22 +88,22 @@ class Manifest:
     """Everything about a checkpoint but its tensors' values; metrics and state are encoded trees."""
 
     summary: CheckpointSummary
-    files: dict[str, FileEntry]
-    tensors: dict[str, TensorEntry]
+    files: dict[str, ManifestFile]
+    tensors: dict[str, ManifestTensor]
     state: Any
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:
         """Return the manifest as it lies on disk."""
-        return sealed(self, tensors_text(self.tensors))
+        return sealed_manifest(self, manifest_tensors_text(self.tensors))
 
 
-def tensors_text(tensors: dict[str, TensorEntry]) -> str:
+def manifest_tensors_text(tensors: dict[str, ManifestTensor]) -> str:
     """Return the entries of tensors as they stand between the braces of a manifest's `tensors`."""
     return _json({name: _tensor_json(entry) for name, entry in tensors.items()})[1:-1]
 
 
-def _tensor_json(entry: TensorEntry) -> dict[str, Any]:
+def _tensor_json(entry: ManifestTensor) -> dict[str, Any]:
     stride = {} if entry.stride is None else {"stride": entry.stride}
     return {
         "dtype": entry.dtype,
@@ -113,39 +113,39 @@ def _tensor_json(entry: TensorEntry) -> dict[str, Any]:
     }
 
 
-def sealed(manifest: Manifest, tensors: str) -> bytes:
+def sealed_manifest(manifest: Manifest, tensors: str) -> bytes:
     """Return a manifest as it lies on disk, with the text of its tensors, which is the same from save to save."""
     body = {"format": manifest.format, **vars(manifest.summary)}
     body["files"] = {name: vars(entry) for name, entry in manifest.files.items()}
     text = f'{_json(body)[:-1]},"tensors":{{{tensors}}},"state":{_json(manifest.state)}}}'
-    return seal(text.encode())
+    return seal_manifest(text.encode())
 
 
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
-def seal(body: bytes) -> bytes:
+def seal_manifest(body: bytes) -> bytes:
     """Put a body and its checksum into one line."""
     return _PREFIX + hashlib.sha256(body).hexdigest().encode() + _MIDDLE + body + _SUFFIX
 
 
-def promised_checksum(head: bytes) -> str:
+def manifest_checksum(head: bytes) -> str:
     """Return the checksum that a manifest's first bytes promise for its body."""
     digest = head[len(_PREFIX) : len(_PREFIX) + 64]
     if len(head) != HEAD_BYTES or head != _PREFIX + digest + _MIDDLE:
-        raise DamagedError(f"{MANIFEST_NAME}: it does not begin as a manifest does")
+        raise DamagedCheckpointError(f"{MANIFEST_NAME}: it does not begin as a manifest does")
     return digest.decode("ascii", "replace")
 
 
-def body_of(data: bytes) -> bytes:
+def manifest_body(data: bytes) -> bytes:
     """Return the body of a manifest whose checksum holds; raises DamagedError for any other bytes."""
-    promised = promised_checksum(data[:HEAD_BYTES])
+    promised = manifest_checksum(data[:HEAD_BYTES])
     if not data.endswith(_SUFFIX):
-        raise DamagedError(f"{MANIFEST_NAME}: its end is missing")
+        raise DamagedCheckpointError(f"{MANIFEST_NAME}: its end is missing")
     body = data[HEAD_BYTES : -len(_SUFFIX)]
     if hashlib.sha256(body).hexdigest() != promised:
-        raise DamagedError(f"{MANIFEST_NAME}: its content does not have the checksum it names")
+        raise DamagedCheckpointError(f"{MANIFEST_NAME}: its content does not have the checksum it names")
     return body
 
 
@@ -154,13 +154,13 @@ def parse_manifest(data: bytes) -> Manifest:
 
     Raises DamagedError for what `Manifest.to_bytes` can't have written, NewerFormatError for a newer format.
     """
-    body_bytes = body_of(data)
+    body_bytes = manifest_body(data)
     try:
         body = json.loads(body_bytes.decode())  # not from bytes: that guesses among encodings
         _check_format(body)
         return _manifest(body)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise DamagedError(f"{MANIFEST_NAME}: {type(error).__name__}: {error}") from error
+        raise DamagedCheckpointError(f"{MANIFEST_NAME}: {type(error).__name__}: {error}") from error
 
 
 def _check_format(body: dict[str, Any]) -> None:
@@ -169,18 +169,18 @@ def _check_format(body: dict[str, Any]) -> None:
         raise ValueError(f"the format is {found!r}")
     if found > FORMAT:
         # Its checksum was right, so that this is another version's file and no damaged one.
-        raise NewerFormatError(
+        raise NewerCheckpointError(
             f"it is sound, but in format {found}, written by truestep {body.get('truestep')}. This is "
             f"truestep "
-            f"{own_version()}, which reads formats up to {FORMAT}: install the newer version to use it"
+            f"{truestep_version()}, which reads formats up to {FORMAT}: install the newer version to use it"
         )
 
 
 def _manifest(body: dict[str, Any]) -> Manifest:
     summary = CheckpointSummary(**{name: _typed(body, name, kind) for name, kind in _SUMMARY_TYPES.items()})
-    files = files_in(body["files"])
-    tensors = tensors_in(body["tensors"], files)
-    state = body["state"] if body["format"] > 1 else upgraded(body["state"])
+    files = manifest_files(body["files"])
+    tensors = manifest_tensors(body["tensors"], files)
+    state = body["state"] if body["format"] > 1 else upgrade_older_state(body["state"])
     return Manifest(summary=summary, files=files, tensors=tensors, state=state, format=body["format"])
 
 
@@ -203,12 +203,12 @@ def _typed(body: dict[str, Any], name: str, kind: type) -> Any:
     return body[name]
 
 
-def files_in(entries: dict[str, Any]) -> dict[str, FileEntry]:
+def manifest_files(entries: dict[str, Any]) -> dict[str, ManifestFile]:
     """Read the entries of files, trusting nothing in them; raises KeyError, TypeError or ValueError."""
     return {_file_name(name): _file(entry) for name, entry in entries.items()}
 
 
-def tensors_in(entries: dict[str, Any], files: dict[str, FileEntry]) -> dict[str, TensorEntry]:
+def manifest_tensors(entries: dict[str, Any], files: dict[str, ManifestFile]) -> dict[str, ManifestTensor]:
     """Read the entries of tensors, which lie in these files, in the same way."""
     return {name: _tensor(entry, files) for name, entry in entries.items()}
 
@@ -220,11 +220,11 @@ def _file_name(name: str) -> str:
     return name
 
 
-def _file(entry: dict[str, Any]) -> FileEntry:
+def _file(entry: dict[str, Any]) -> ManifestFile:
     digest = _typed(entry, "sha256", str)
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
         raise ValueError(f"{digest!r} is no SHA-256")
-    return FileEntry(_count(entry["bytes"]), digest)
+    return ManifestFile(_count(entry["bytes"]), digest)
 
 
 def _count(value: Any) -> int:
@@ -237,17 +237,17 @@ def _counts(value: Any) -> tuple[int, ...]:
     return tuple(_count(item) for item in value)
 
 
-def _tensor(entry: dict[str, Any], files: dict[str, FileEntry]) -> TensorEntry:
+def _tensor(entry: dict[str, Any], files: dict[str, ManifestFile]) -> ManifestTensor:
     if entry["dtype"] not in DTYPES:
         raise ValueError(f"the dtype {entry['dtype']!r} is unknown")
     shape = _counts(entry["shape"])
     stride = _counts(entry["stride"]) if "stride" in entry else None
     shards = tuple(_shard(shard, shape, files) for shard in entry["shards"])
-    return TensorEntry(dtype=entry["dtype"], shape=shape, stride=stride, shards=shards)
+    return ManifestTensor(dtype=entry["dtype"], shape=shape, stride=stride, shards=shards)
 
 
-def _shard(entry: dict[str, Any], shape: tuple[int, ...], files: dict[str, FileEntry]) -> Shard:
-    shard = Shard(
+def _shard(entry: dict[str, Any], shape: tuple[int, ...], files: dict[str, ManifestFile]) -> TensorShard:
+    shard = TensorShard(
         file=entry["file"],
         key=_typed(entry, "key", str),
         begin=_count(entry["begin"]),

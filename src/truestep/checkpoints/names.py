@@ -18,12 +18,12 @@ LOCK = ".lock"
 _NAME = re.compile(r"(\d{6,})-step-(\d+)")
 
 
-def name_of(summary: CheckpointSummary) -> str:
+def checkpoint_name(summary: CheckpointSummary) -> str:
     """Return the name of a checkpoint's folder."""
     return f"{summary.sequence:06d}-step-{summary.step}"
 
 
-def sequence_of(name: str) -> int | None:
+def checkpoint_sequence(name: str) -> int | None:
     """Return the number of the save in a folder's name; None for what is no checkpoint's."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
@@ -31,8 +31,8 @@ def sequence_of(name: str) -> int | None:
 
 def committed_checkpoints(files: CheckpointFiles, directory: Path) -> list[str]:
     """Return the names of the checkpoints in a directory, newest first; damaged ones are among them."""
-    names = [name for name in files.names(directory) if sequence_of(name) is not None]
-    return sorted(names, key=lambda name: sequence_of(name) or 0, reverse=True)
+    names = [name for name in files.names(directory) if checkpoint_sequence(name) is not None]
+    return sorted(names, key=lambda name: checkpoint_sequence(name) or 0, reverse=True)
 
 
 def next_sequence(files: CheckpointFiles, directory: Path) -> int:

@@ -13,7 +13,7 @@ _OF_A_LEARNER = ("optimizers", "schedules")
 _TAGS = {"__tuple__": "tuple", "__dict__": "items", "__counter__": "counter"}
 
 
-def upgraded(state: Any) -> Any:
+def upgrade_older_state(state: Any) -> Any:
     """Return the tree of a state in the words of today."""
     parts = _children(state)
     learners = _children(parts.get("learners"))

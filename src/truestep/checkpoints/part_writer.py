@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.parts import write_note
-from truestep.checkpoints.prepare import Prepared, Preparing
+from truestep.checkpoints.parts import write_part_note
+from truestep.checkpoints.prepare import CheckpointPreparer, PreparedCheckpoint
 from truestep.checkpoints.save import write_images
-from truestep.checkpoints.snapshot import SnapshotBuffers
+from truestep.checkpoints.snapshot import CheckpointStaging
 from truestep.checkpoints.writer import BackgroundWriter
 
 
-class PartWriter:
+class CheckpointPartWriter:
     """Writes what one process has of a state into a folder that another one, which holds the lock, makes and publishes.
 
     `tell` is called when the part is on the disk, with None, or with why it could not be written. As with the store, the tensors
@@ -30,7 +30,7 @@ class PartWriter:
     ) -> None:
         self._rank, self._tell, self._background = rank, tell, background
         self._files = files or CheckpointFiles()
-        self._preparing = Preparing(SnapshotBuffers() if background else None, rank=rank)
+        self._preparing = CheckpointPreparer(CheckpointStaging() if background else None, rank=rank)
         self._writer = BackgroundWriter()
 
     def save(self, folder: Path, state: Any) -> None:
@@ -42,10 +42,10 @@ class PartWriter:
         else:
             self._write(folder, prepared)
 
-    def _write(self, folder: Path, prepared: Prepared) -> None:
+    def _write(self, folder: Path, prepared: PreparedCheckpoint) -> None:
         try:
             entries, tensors = write_images(self._files, folder, prepared.images)
-            write_note(self._files, folder, self._rank, entries, tensors)
+            write_part_note(self._files, folder, self._rank, entries, tensors)
         except OSError as error:  # whoever publishes raises it: one error on all processes
             self._tell(folder, str(error))
         else:

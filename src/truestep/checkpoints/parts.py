@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from truestep.checkpoints.files import CheckpointFiles, read_bytes, write_file
-from truestep.checkpoints.manifest import FileEntry, TensorEntry, files_in, tensors_in
-from truestep.checkpoints.verify import check_shards, opened
+from truestep.checkpoints.manifest import ManifestFile, ManifestTensor, manifest_files, manifest_tensors
+from truestep.checkpoints.verify import check_shards, opened_file
 from truestep.core.errors import CheckpointError
 
 
-def write_note(
-    files: CheckpointFiles, folder: Path, rank: int, entries: dict[str, FileEntry], tensors: str
+def write_part_note(
+    files: CheckpointFiles, folder: Path, rank: int, entries: dict[str, ManifestFile], tensors: str
 ) -> None:
     """Say in the folder what a process has written there; `tensors` is the manifest's text of them."""
     listed = json.dumps({name: vars(entry) for name, entry in entries.items()})
@@ -29,24 +29,24 @@ def _note(rank: int) -> str:
     return f".part-r{rank:04d}.json"
 
 
-def joined(
-    files: CheckpointFiles, folder: Path, entries: dict[str, FileEntry], tensors: str, ranks: list[int]
-) -> tuple[dict[str, FileEntry], dict[str, TensorEntry]]:
+def joined_parts(
+    files: CheckpointFiles, folder: Path, entries: dict[str, ManifestFile], tensors: str, ranks: list[int]
+) -> tuple[dict[str, ManifestFile], dict[str, ManifestTensor]]:
     """Return the files and tensors of this process and of the others, whose notes are removed.
 
     Raises CheckpointError unless every tensor is whole, and every file as long as its writer says.
     """
-    all_files, all_tensors = dict(entries), tensors_in(json.loads(f"{{{tensors}}}"), entries)
+    all_files, all_tensors = dict(entries), manifest_tensors(json.loads(f"{{{tensors}}}"), entries)
     for rank in ranks:
         try:
             found = _read_note(files, folder / _note(rank))
-            theirs = files_in(found["files"])
+            theirs = manifest_files(found["files"])
             _check_sizes(files, folder, theirs)
             # Notes come from other processes: nothing in them is trusted.
             if twice := all_files.keys() & theirs.keys():
                 raise ValueError(f"{min(twice)} is another's, too")
             all_files |= theirs
-            for name, entry in tensors_in(found["tensors"], theirs).items():
+            for name, entry in manifest_tensors(found["tensors"], theirs).items():
                 all_tensors[name] = _joined(all_tensors.get(name), entry)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
@@ -59,18 +59,18 @@ def joined(
 
 
 def _read_note(files: CheckpointFiles, path: Path) -> Any:
-    with opened(files, path) as (descriptor, size):
+    with opened_file(files, path) as (descriptor, size):
         return json.loads(read_bytes(files, descriptor, size))
 
 
-def _check_sizes(files: CheckpointFiles, folder: Path, entries: dict[str, FileEntry]) -> None:
+def _check_sizes(files: CheckpointFiles, folder: Path, entries: dict[str, ManifestFile]) -> None:
     for name, entry in entries.items():
         size = files.status(folder / name).st_size
         if size != entry.bytes:
             raise ValueError(f"{name} has {size} bytes instead of {entry.bytes}")
 
 
-def _joined(one: TensorEntry | None, other: TensorEntry) -> TensorEntry:
+def _joined(one: ManifestTensor | None, other: ManifestTensor) -> ManifestTensor:
     if one is None:
         return other
     if (one.dtype, one.shape) != (other.dtype, other.shape):
@@ -80,7 +80,7 @@ def _joined(one: TensorEntry | None, other: TensorEntry) -> TensorEntry:
     return replace(one, shards=one.shards + other.shards)
 
 
-def _check_whole(tensors: dict[str, TensorEntry]) -> None:
+def _check_whole(tensors: dict[str, ManifestTensor]) -> None:
     for name, tensor in tensors.items():
         try:
             check_shards(name, tensor)

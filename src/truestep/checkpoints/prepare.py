@@ -12,31 +12,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.layout import FileLayout, lay_out
+from truestep.checkpoints.layout import FileLayout, lay_out_files
 from truestep.checkpoints.regions import regions_of
-from truestep.checkpoints.retrace import ChangedError, part_of
+from truestep.checkpoints.retrace import StateChangedError, part_of_saved_state
 from truestep.checkpoints.save import FileImage
-from truestep.checkpoints.snapshot import SnapshotBuffers, direct_image
-from truestep.checkpoints.tree import Encoded, encode_state
+from truestep.checkpoints.snapshot import CheckpointStaging, direct_image
+from truestep.checkpoints.tree import EncodedState, encode_state
 
 # Each is compared with all the others; beyond this the layout is made anew instead.
 MOST_MOVED = 100  # tensors at another address than last time that are looked at one by one
 
 
-class Prepared(NamedTuple):
+class PreparedCheckpoint(NamedTuple):
     """A state that can be written: the files with its tensors, and its tree."""
 
     images: list[FileImage]
     tree: Any
 
 
-class Preparing:
+class CheckpointPreparer:
     """Makes checkpoints to be written, one after another, of the states of one run.
 
     With buffers they hold a copy; without, the tensors themselves. Files are those of the process of this rank.
     """
 
-    def __init__(self, buffers: SnapshotBuffers | None, *, rank: int = 0) -> None:
+    def __init__(self, buffers: CheckpointStaging | None, *, rank: int = 0) -> None:
         self._buffers, self._rank = buffers, rank
         self._last: _Plan | None = None
 
@@ -45,7 +45,7 @@ class Preparing:
         """Whether what it makes outlives changes of the state."""
         return self._buffers is not None
 
-    def prepared(self, state: Any) -> Prepared:
+    def prepared(self, state: Any) -> PreparedCheckpoint:
         """Return what is to be written of a state.
 
         Raises CheckpointError with the path of whatever can't be saved.
@@ -54,17 +54,17 @@ class Preparing:
         if last is not None:
             try:
                 tree, tensors = last.tree_of(state)
-            except ChangedError:
+            except StateChangedError:
                 pass
             else:
                 self._last = last
-                return Prepared(self._images(last, tensors), tree)
+                return PreparedCheckpoint(self._images(last, tensors), tree)
         encoded = encode_state(state)
-        plan = _Plan(state, encoded, lay_out(regions_of(encoded.leaves), self._rank))
+        plan = _Plan(state, encoded, lay_out_files(regions_of(encoded.leaves), self._rank))
         images = self._images(plan, [leaf.tensor for leaf in encoded.leaves])
         if plan.can_be_kept():
             self._last = plan
-        return Prepared(images, encoded.tree)
+        return PreparedCheckpoint(images, encoded.tree)
 
     def _images(self, plan: "_Plan", tensors: list[Tensor]) -> list[FileImage]:
         sources = plan.sources(tensors)
@@ -76,9 +76,9 @@ class Preparing:
 class _Plan:
     """What was worked out for a state, and where its tensors lay."""
 
-    def __init__(self, state: Any, encoded: Encoded, layout: list[FileLayout]) -> None:
+    def __init__(self, state: Any, encoded: EncodedState, layout: list[FileLayout]) -> None:
         self.layout = layout
-        self._part = part_of(state, encoded.tree)
+        self._part = part_of_saved_state(state, encoded.tree)
         self._names = [leaf.name for leaf in encoded.leaves]
         tensors = [leaf.tensor for leaf in encoded.leaves]
         self._kinds = _kinds(tensors)
@@ -92,16 +92,16 @@ class _Plan:
         tensors: list[Tensor] = []
         tree = self._part.node(state, tensors)
         if _kinds(tensors) != self._kinds:
-            raise ChangedError
+            raise StateChangedError
         addresses = np.fromiter(map(Tensor.data_ptr, tensors), np.uint64, len(tensors))
         moved = np.flatnonzero(addresses != self._addresses).tolist()
         if len(moved) > MOST_MOVED:
-            raise ChangedError
+            raise StateChangedError
         ends = addresses + self._bytes
         for number in moved:  # made anew, as the states of generators are: it may share memory with no other
             touching = (addresses < ends[number]) & (ends > addresses[number])
             if self._num_leaves[self._names[number]] != 1 or int(touching.sum()) > 1:
-                raise ChangedError
+                raise StateChangedError
         # Moved tensors are known by their new place from now on; all checks are behind us.
         self._addresses = addresses
         return tree, tensors

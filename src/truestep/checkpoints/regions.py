@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.dtypes import DTYPES, is_dense
-from truestep.checkpoints.tree import Leaf, Piece
+from truestep.checkpoints.dtypes import DTYPES, is_dense_in_file
+from truestep.checkpoints.tree import TensorLeaf, TensorPiece
 from truestep.core.errors import CheckpointError
 
 
 @dataclass(kw_only=True)
-class Region:
+class TensorRegion:
     """One tensor to be written: a leaf of the state, or (`joint`) the memory that several leaves overlap in.
 
     `stride` is what is to be restored: of a dense tensor in another order than usual (channels last), else None. `piece` says
@@ -30,18 +30,20 @@ class Region:
     stride: tuple[int, ...] | None
     byte_count: int
     joint: bool = False
-    piece: Piece | None = None
+    piece: TensorPiece | None = None
 
     @classmethod
-    def of(cls, name: str, tensor: Tensor, *, joint: bool = False, piece: Piece | None = None) -> "Region":
+    def of(
+        cls, name: str, tensor: Tensor, *, joint: bool = False, piece: TensorPiece | None = None
+    ) -> "TensorRegion":
         """Return the region that a tensor is."""
         shape, stride = tuple(tensor.shape), tuple(tensor.stride())
-        usual = tensor.is_contiguous() or tensor.numel() == 0 or not is_dense(shape, stride)
+        usual = tensor.is_contiguous() or tensor.numel() == 0 or not is_dense_in_file(shape, stride)
         usual = usual or piece is not None  # the strides of a piece are not those of the whole
         return cls(
             name=name,
             tensor=tensor,
-            dtype=dtype_name(tensor),
+            dtype=saved_dtype_name(tensor),
             torch_dtype=tensor.dtype,
             shape=shape,
             stride=None if usual else stride,
@@ -61,14 +63,14 @@ class _Extent:
     """The bytes of a storage between the first and the last element of a leaf."""
 
     order: int
-    leaf: Leaf
+    leaf: TensorLeaf
     tensor: Tensor
     storage: tuple[str, int]
     begin: int
     end: int
 
 
-def regions_of(leaves: list[Leaf]) -> list[Region]:
+def regions_of(leaves: list[TensorLeaf]) -> list[TensorRegion]:
     """Return what must be written for these leaves, and note in their nodes where each is found.
 
     Leaves that are the same view are one region under the first one's name. Leaves that overlap otherwise
@@ -79,7 +81,7 @@ def regions_of(leaves: list[Leaf]) -> list[Region]:
     return [region for _, region in sorted(found, key=lambda pair: pair[0])]
 
 
-def _extent(order: int, leaf: Leaf) -> _Extent:
+def _extent(order: int, leaf: TensorLeaf) -> _Extent:
     tensor = _plain(leaf)
     begin = int(tensor.storage_offset()) * tensor.element_size()
     size = tensor.element_size()
@@ -96,7 +98,7 @@ def _extent(order: int, leaf: Leaf) -> _Extent:
     return _Extent(order, leaf, tensor, (device, storage), begin, begin + elements * size)
 
 
-def problem_of_tensor(tensor: Tensor) -> str | None:
+def why_tensor_cannot_be_saved(tensor: Tensor) -> str | None:
     """Return why a tensor can't be saved, and what to save instead; None where it can."""
     if type(tensor) not in (Tensor, torch.nn.Parameter):
         return f"is a {type(tensor).__name__}; save a plain tensor (of a DTensor: tensor.full_tensor())"
@@ -104,20 +106,20 @@ def problem_of_tensor(tensor: Tensor) -> str | None:
         return f"has the layout {tensor.layout}; save its parts (of a sparse one: indices and values)"
     if tensor.is_meta:
         return "is on the meta device and has no values; materialise it first"
-    if dtype_name(tensor) not in DTYPES:
+    if saved_dtype_name(tensor) not in DTYPES:
         return f"has the dtype {tensor.dtype}, which no safetensors file can hold; convert it"
     return None
 
 
-def _plain(leaf: Leaf) -> Tensor:
+def _plain(leaf: TensorLeaf) -> Tensor:
     tensor: Tensor = leaf.tensor
-    if problem := problem_of_tensor(tensor):
+    if problem := why_tensor_cannot_be_saved(tensor):
         raise CheckpointError(f"The tensor at {leaf.name!r} can't be saved: it {problem}.")
     # torch conjugates and negates lazily: the memory of such a view holds other numbers than it shows.
     return tensor.detach().resolve_conj().resolve_neg()
 
 
-def dtype_name(tensor: Tensor) -> str:
+def saved_dtype_name(tensor: Tensor) -> str:
     """Return a tensor's dtype as the manifest writes it: float32."""
     return str(tensor.dtype).removeprefix("torch.")
 
@@ -139,7 +141,7 @@ def _overlapping(extents: Iterable[_Extent]) -> Iterator[list[_Extent]]:
         yield group
 
 
-def _merge(group: list[_Extent]) -> list[tuple[int, Region]]:
+def _merge(group: list[_Extent]) -> list[tuple[int, TensorRegion]]:
     if len(group) == 1:
         return [_single(group)]
     views = {_view(extent) for extent in group}
@@ -157,14 +159,14 @@ def _view(extent: _Extent) -> tuple[Any, ...]:
     return extent.tensor.dtype, extent.tensor.shape, extent.tensor.stride(), place
 
 
-def _single(group: list[_Extent]) -> tuple[int, Region]:
+def _single(group: list[_Extent]) -> tuple[int, TensorRegion]:
     first = min(group, key=lambda extent: extent.order)
     for extent in group:
         extent.leaf.node["tensor"] = first.leaf.name
-    return first.order, Region.of(first.leaf.name, first.tensor, piece=first.leaf.piece)
+    return first.order, TensorRegion.of(first.leaf.name, first.tensor, piece=first.leaf.piece)
 
 
-def _flat(group: list[_Extent]) -> tuple[int, Region]:
+def _flat(group: list[_Extent]) -> tuple[int, TensorRegion]:
     first = min(group, key=lambda extent: extent.order)
     size = first.tensor.element_size()
     begin, end = (min(extent.begin for extent in group) // size, max(extent.end for extent in group) // size)
@@ -177,4 +179,4 @@ def _flat(group: list[_Extent]) -> tuple[int, Region]:
         )
     # The offset counts from the beginning of the storage, not of the tensor.
     flat = first.tensor.as_strided((end - begin,), (1,), begin)
-    return first.order, Region.of(first.leaf.name, flat, joint=True)
+    return first.order, TensorRegion.of(first.leaf.name, flat, joint=True)

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.tree import Piece, children_of, plain_node
+from truestep.checkpoints.tree import TensorPiece, encode_plain_value, state_children
 
 
-class ChangedError(Exception):
+class StateChangedError(Exception):
     """The state is no longer built as it was."""
 
 
@@ -29,18 +29,18 @@ class _TensorPart:
     def node(self, value: Any, tensors: list[Tensor]) -> Any:
         # Subclasses are refused in words by `encode`, so the exact types alone may pass.
         if type(value) is not Tensor and type(value) is not torch.nn.Parameter:
-            raise ChangedError
+            raise StateChangedError
         tensors.append(value)
         return self._node
 
 
 class _PiecePart:
-    def __init__(self, value: Piece, node: Any) -> None:
+    def __init__(self, value: TensorPiece, node: Any) -> None:
         self._place, self._node = (value.whole, value.offset), node
 
     def node(self, value: Any, tensors: list[Tensor]) -> Any:
-        if not isinstance(value, Piece) or (value.whole, value.offset) != self._place:
-            raise ChangedError
+        if not isinstance(value, TensorPiece) or (value.whole, value.offset) != self._place:
+            raise StateChangedError
         tensors.append(value.tensor)
         return self._node
 
@@ -53,9 +53,9 @@ class _PlainPart:
         # Identity, not equality: 1 is equal to True and to 1.0, which have other nodes.
         if value is self._value:
             return self._node
-        if isinstance(value, dict | list | tuple | Tensor | Piece):
-            raise ChangedError
-        self._value, self._node = value, plain_node(value, self._path)
+        if isinstance(value, dict | list | tuple | Tensor | TensorPiece):
+            raise StateChangedError
+        self._value, self._node = value, encode_plain_value(value, self._path)
         return self._node
 
 
@@ -66,16 +66,16 @@ class _DictPart:
         nodes = self._content.values() if self._tag == "dict" else [child for _, child in self._content]
         self._nodes, self._key_types = list(nodes), list(map(type, value))
         self._parts = [
-            part_of(item, child, (*path, key))
+            part_of_saved_state(item, child, (*path, key))
             for (key, item), child in zip(value.items(), self._nodes, strict=True)
         ]
 
     def node(self, value: Any, tensors: list[Tensor]) -> Any:
         # The order of keys counts: it is the order of the tensors.
         if type(value) is not self._type or list(value) != self._keys:
-            raise ChangedError
+            raise StateChangedError
         if self._tag != "dict" and list(map(type, value)) != self._key_types:  # True is equal to 1
-            raise ChangedError
+            raise StateChangedError
         nodes = [part.node(item, tensors) for part, item in zip(self._parts, value.values(), strict=True)]
         if not all(map(is_, nodes, self._nodes)):
             self._nodes = nodes
@@ -92,13 +92,13 @@ class _ListPart:
         self._type, self._node = type(value), node
         self._nodes = list(node) if isinstance(node, list) else list(node["tuple"])
         self._parts = [
-            part_of(item, child, (*path, index))
+            part_of_saved_state(item, child, (*path, index))
             for index, (item, child) in enumerate(zip(value, self._nodes, strict=True))
         ]
 
     def node(self, value: Any, tensors: list[Tensor]) -> Any:
         if type(value) is not self._type or len(value) != len(self._parts):
-            raise ChangedError
+            raise StateChangedError
         nodes = [part.node(item, tensors) for part, item in zip(self._parts, value, strict=True)]
         if not all(map(is_, nodes, self._nodes)):
             self._nodes = nodes
@@ -106,12 +106,12 @@ class _ListPart:
         return self._node
 
 
-def part_of(value: Any, node: Any, path: tuple[Any, ...] = ()) -> _Part:
+def part_of_saved_state(value: Any, node: Any, path: tuple[Any, ...] = ()) -> _Part:
     """Return what encodes values like `value`, which was encoded as `node`, again."""
     if isinstance(value, Tensor):
         return _TensorPart(node)
-    if isinstance(value, Piece):
+    if isinstance(value, TensorPiece):
         return _PiecePart(value, node)
-    if children_of(node) is None:
+    if state_children(node) is None:
         return _PlainPart(value, node, path)
     return _DictPart(value, node, path) if isinstance(value, dict) else _ListPart(value, node, path)

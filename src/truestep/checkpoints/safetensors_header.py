@@ -14,7 +14,7 @@ MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library, which wo
 
 
 @dataclass(frozen=True)
-class Entry:
+class SafetensorsEntry:
     """A tensor in a file: its code, the shape it has there, and its bytes counted from the header's end."""
 
     code: str
@@ -23,7 +23,7 @@ class Entry:
     end: int
 
 
-def header_bytes(entries: dict[str, Entry], metadata: dict[str, str]) -> bytes:
+def safetensors_header(entries: dict[str, SafetensorsEntry], metadata: dict[str, str]) -> bytes:
     """Return the header, padded by spaces so that the tensors begin at a multiple of ALIGNMENT."""
     content: dict[str, Any] = {"__metadata__": metadata}
     for key, entry in entries.items():
@@ -34,7 +34,7 @@ def header_bytes(entries: dict[str, Entry], metadata: dict[str, str]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def header_length(first_bytes: bytes, file_bytes: int) -> int:
+def safetensors_header_length(first_bytes: bytes, file_bytes: int) -> int:
     """Return the length of the JSON part; raises ValueError where no such file can hold it."""
     length = int.from_bytes(first_bytes, "little")
     if len(first_bytes) < 8 or length > min(file_bytes - 8, MAX_HEADER_BYTES):
@@ -42,7 +42,7 @@ def header_length(first_bytes: bytes, file_bytes: int) -> int:
     return length
 
 
-def parse_header(text: bytes, data_bytes: int) -> dict[str, Entry]:
+def parse_safetensors_header(text: bytes, data_bytes: int) -> dict[str, SafetensorsEntry]:
     """Read the JSON part; raises ValueError unless its tensors fill `data_bytes` without gap or overlap."""
     try:
         content = json.loads(text.decode())
@@ -60,10 +60,10 @@ def parse_header(text: bytes, data_bytes: int) -> dict[str, Entry]:
     return entries
 
 
-def _entry(value: dict[str, Any]) -> Entry:
+def _entry(value: dict[str, Any]) -> SafetensorsEntry:
     begin, end = value["data_offsets"]
     numbers = (begin, end, *value["shape"])
     # `type` and not isinstance: JSON's true is an int to Python
     if any(type(number) is not int or number < 0 for number in numbers) or type(value["dtype"]) is not str:
         raise ValueError(f"its header has the entry {value!r}")
-    return Entry(value["dtype"], tuple(value["shape"]), begin, end)
+    return SafetensorsEntry(value["dtype"], tuple(value["shape"]), begin, end)

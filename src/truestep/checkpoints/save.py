@@ -28,14 +28,14 @@ from truestep.checkpoints.manifest import (
     HEAD_BYTES,
     MANIFEST_NAME,
     CheckpointSummary,
-    FileEntry,
     Manifest,
-    promised_checksum,
-    sealed,
-    tensors_text,
+    ManifestFile,
+    manifest_checksum,
+    manifest_tensors_text,
+    sealed_manifest,
 )
-from truestep.checkpoints.names import TEMPORARY, name_of
-from truestep.checkpoints.parts import joined
+from truestep.checkpoints.names import TEMPORARY, checkpoint_name
+from truestep.checkpoints.parts import joined_parts
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class FileImage:
     pieces: Callable[[], Iterator[memoryview]]
 
 
-class Shared(NamedTuple):
+class SharedFolder(NamedTuple):
     """A folder in which other processes write, too; `wait` returns their ranks when all have, or raises."""
 
     folder: Path
@@ -56,13 +56,13 @@ class Shared(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pending:
+class PendingCheckpoint:
     """A checkpoint about to be written; of one that is shared, what this process has of it."""
 
     summary: CheckpointSummary
     images: list[FileImage]
     state: Any
-    shared: Shared | None = None
+    shared: SharedFolder | None = None
 
     @property
     def bytes(self) -> int:
@@ -70,7 +70,7 @@ class Pending:
         return sum(image.data_bytes for image in self.images)
 
 
-class Committed(NamedTuple):
+class CommittedCheckpoint(NamedTuple):
     """A checkpoint that is on the disk: its folder, its manifest without the tensors, and the manifest's checksum."""
 
     folder: Path
@@ -78,13 +78,15 @@ class Committed(NamedTuple):
     checksum: str
 
 
-def commit_checkpoint(files: CheckpointFiles, directory: Path, pending: Pending) -> Committed:
+def commit_checkpoint(
+    files: CheckpointFiles, directory: Path, pending: PendingCheckpoint
+) -> CommittedCheckpoint:
     """Write a checkpoint and return it once nothing can take it away any more.
 
     After an OSError nothing was published, unless it was the last sync that failed: then the folder is
     whole, but might not survive a loss of power, and it counts as not written.
     """
-    name = name_of(pending.summary)
+    name = checkpoint_name(pending.summary)
     temporary = pending.shared.folder if pending.shared else temporary_folder(files, directory, name)
     try:
         manifest, checksum = _fill(files, temporary, pending)
@@ -94,7 +96,7 @@ def commit_checkpoint(files: CheckpointFiles, directory: Path, pending: Pending)
         raise
     # Outside of the `try`: under its own name the folder is whole, and must not be discarded because a sync failed.
     sync_folder(files, directory)
-    return Committed(directory / name, manifest, checksum)
+    return CommittedCheckpoint(directory / name, manifest, checksum)
 
 
 def temporary_folder(files: CheckpointFiles, directory: Path, name: str) -> Path:
@@ -105,28 +107,28 @@ def temporary_folder(files: CheckpointFiles, directory: Path, name: str) -> Path
     return temporary
 
 
-def _fill(files: CheckpointFiles, folder: Path, pending: Pending) -> tuple[Manifest, str]:
+def _fill(files: CheckpointFiles, folder: Path, pending: PendingCheckpoint) -> tuple[Manifest, str]:
     entries, tensors = write_images(files, folder, pending.images)
     if pending.shared is not None:
-        entries, found = joined(files, folder, entries, tensors, pending.shared.wait())
-        tensors = tensors_text(found)
+        entries, found = joined_parts(files, folder, entries, tensors, pending.shared.wait())
+        tensors = manifest_tensors_text(found)
     manifest = Manifest(summary=pending.summary, files=entries, tensors={}, state=pending.state)
-    data = sealed(manifest, tensors)
+    data = sealed_manifest(manifest, tensors)
     write_file(files, folder / MANIFEST_NAME, [memoryview(data)])
     # The names in the folder before the rename: a published folder must never be found without its files.
     sync_folder(files, folder)
-    return manifest, promised_checksum(data[:HEAD_BYTES])
+    return manifest, manifest_checksum(data[:HEAD_BYTES])
 
 
 def write_images(
     files: CheckpointFiles, folder: Path, images: list[FileImage]
-) -> tuple[dict[str, FileEntry], str]:
+) -> tuple[dict[str, ManifestFile], str]:
     """Write files; return what the manifest says of them, and its text of their tensors."""
     entries = {image.name: _write_image(files, folder / image.name, image) for image in images}
     return entries, ",".join(filter(None, (image.tensors() for image in images)))
 
 
-def _write_image(files: CheckpointFiles, path: Path, image: FileImage) -> FileEntry:
+def _write_image(files: CheckpointFiles, path: Path, image: FileImage) -> ManifestFile:
     """Write a file; the checksum is that of the memory it comes from, not of what the disk says it got."""
     size = 0
     descriptor = files.create(path)
@@ -138,7 +140,7 @@ def _write_image(files: CheckpointFiles, path: Path, image: FileImage) -> FileEn
                 write_all(files, descriptor, chunk)
                 size += len(chunk)
             sync(files, descriptor)
-            return FileEntry(size, checksum.hexdigest())
+            return ManifestFile(size, checksum.hexdigest())
     finally:
         files.close(descriptor)
 

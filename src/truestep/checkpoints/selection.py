@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.manifest import DamagedError, Manifest, NewerFormatError
-from truestep.checkpoints.names import committed_checkpoints, sequence_of
+from truestep.checkpoints.manifest import DamagedCheckpointError, Manifest, NewerCheckpointError
+from truestep.checkpoints.names import checkpoint_sequence, committed_checkpoints
 from truestep.checkpoints.verify import read_manifest
 from truestep.core.errors import CheckpointError
 from truestep.core.frames import warn_user
@@ -17,7 +17,7 @@ from truestep.core.frames import warn_user
 MID_STEP = "it was saved in the middle of a step"
 
 
-def read_all(
+def read_checkpoints(
     files: CheckpointFiles, directory: Path, known: dict[str, Manifest] | None = None
 ) -> Iterator[Checkpoint | PassedOver]:
     """Yield what is in a directory, newest first: checkpoints, and what can't be read with the reason.
@@ -28,20 +28,20 @@ def read_all(
         try:
             manifest = read_manifest(files, directory / name, known)
             # A copied or renamed folder would be taken for the newest, by a name that its own manifest contradicts.
-            if manifest.summary.sequence != sequence_of(name):
-                raise DamagedError(
+            if manifest.summary.sequence != checkpoint_sequence(name):
+                raise DamagedCheckpointError(
                     f"its manifest is that of save {manifest.summary.sequence}: it was moved here"
                 )
-        except (DamagedError, NewerFormatError, OSError) as error:
+        except (DamagedCheckpointError, NewerCheckpointError, OSError) as error:
             # pruned, since its name was read, by the process that owns the directory
             if name in committed_checkpoints(files, directory):
-                newer = isinstance(error, NewerFormatError)
+                newer = isinstance(error, NewerCheckpointError)
                 yield PassedOver(name, str(error), damaged=not newer, newer=newer)
         else:
             yield Checkpoint(path=directory / name, manifest=manifest, files=files)
 
 
-def mid_step(checkpoint: Checkpoint) -> str | None:
+def refuse_mid_step(checkpoint: Checkpoint) -> str | None:
     """Refuse what was saved in the middle of a step: it is no state to go on from."""
     return None if checkpoint.summary.complete else MID_STEP
 
@@ -67,7 +67,7 @@ def choose_checkpoint(
     """
     passed: list[PassedOver] = []
     damaged = False
-    for found in read_all(files, directory):
+    for found in read_checkpoints(files, directory):
         problem = found if isinstance(found, PassedOver) else None
         if isinstance(found, Checkpoint) and (reason := refuse(found)):
             passed.append(PassedOver(found.name, reason))
@@ -75,13 +75,13 @@ def choose_checkpoint(
         if isinstance(found, Checkpoint):
             try:
                 return ChosenCheckpoint(replace(found, passed_over=tuple(passed)), use(found), tuple(passed))
-            except DamagedError as error:
+            except DamagedCheckpointError as error:
                 if found.name not in committed_checkpoints(files, directory):
                     continue  # pruned while it was read, by the process that owns the directory
                 problem = PassedOver(found.name, str(error.__cause__ or error), damaged=True)
         assert problem is not None
         if problem.newer:  # to go back behind it would silently lose what came after
-            raise NewerFormatError(
+            raise NewerCheckpointError(
                 f"The checkpoint {directory / problem.name} can't be read: {problem.reason}."
             )
         passed.append(problem)
@@ -91,7 +91,7 @@ def choose_checkpoint(
     return ChosenCheckpoint(None, None, tuple(passed))
 
 
-def warn_of(directory: Path, passed_over: Iterable[PassedOver]) -> None:
+def warn_of_unused(directory: Path, passed_over: Iterable[PassedOver]) -> None:
     """Warn of each checkpoint that was not used, by name and with the reason."""
     for item in passed_over:
         warn_user(f"The checkpoint {directory / item.name} was passed over: {item.reason}.")

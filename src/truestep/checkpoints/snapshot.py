@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from truestep.checkpoints.layout import FileLayout
-from truestep.checkpoints.memory import bytes_of
+from truestep.checkpoints.memory import tensor_memory
 from truestep.checkpoints.save import FileImage
 
 
-class SnapshotBuffers:
+class CheckpointStaging:
     """Host memory for copies, one flat buffer a file, kept from save to save.
 
     Allocating memory costs several times what copying into memory in use does, so that only the first save
@@ -43,7 +43,7 @@ class SnapshotBuffers:
             for event in events:
                 event.synchronize()
             yield memoryview(file.header())
-            yield bytes_of(buffer[: file.data_bytes])
+            yield tensor_memory(buffer[: file.data_bytes])
 
         return FileImage(file.name, file.manifest_text, file.data_bytes, pieces)
 
@@ -74,6 +74,6 @@ def direct_image(file: FileLayout, sources: list[Tensor]) -> FileImage:
         yield memoryview(file.header())
         for source in sources:
             # One tensor at a time on the host: memory for the largest is enough.
-            yield bytes_of(source.detach().cpu().contiguous())
+            yield tensor_memory(source.detach().cpu().contiguous())
 
     return FileImage(file.name, file.manifest_text, file.data_bytes, pieces)

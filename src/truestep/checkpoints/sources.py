@@ -9,7 +9,13 @@ from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import MANIFEST_NAME
 from truestep.checkpoints.names import committed_checkpoints
-from truestep.checkpoints.selection import MID_STEP, ChosenCheckpoint, choose_checkpoint, mid_step, warn_of
+from truestep.checkpoints.selection import (
+    MID_STEP,
+    ChosenCheckpoint,
+    choose_checkpoint,
+    refuse_mid_step,
+    warn_of_unused,
+)
 from truestep.core.errors import CheckpointError
 
 FOLDER = "checkpoints"
@@ -45,7 +51,7 @@ def read_newest(path: str | Path, use: Callable[[Checkpoint], T]) -> tuple[Check
             f"000001-step-100 in it or in its {FOLDER!r}{passed}."
         )
     # That one from the middle of a step is passed over is meant, and no news.
-    warn_of(folder, [item for item in choice.passed_over if item.reason != MID_STEP])
+    warn_of_unused(folder, [item for item in choice.passed_over if item.reason != MID_STEP])
     return choice.checkpoint, choice.result
 
 
@@ -55,7 +61,7 @@ def _choose_while_others_prune(
     """Choose; look again where all that was there has been replaced meanwhile."""
     while True:
         names = committed_checkpoints(files, folder)
-        choice = choose_checkpoint(files, folder, mid_step, use)
+        choice = choose_checkpoint(files, folder, refuse_mid_step, use)
         if choice.checkpoint or committed_checkpoints(files, folder) == names:
             return choice
 
@@ -70,6 +76,6 @@ def read_checkpoint(source: str | Path) -> Any:
     path = Path(source)
     if path.is_dir():
         return read_newest(path, Checkpoint.load)[1]
-    from truestep.checkpoints.imports import read_file
+    from truestep.checkpoints.imports import read_weights_file
 
-    return read_file(path)
+    return read_weights_file(path)

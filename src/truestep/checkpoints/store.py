@@ -14,34 +14,34 @@ from truestep.checkpoints.attempts import (
     clear_attempts,
     count_attempts,
     mark_end_at_checkpoint,
-    mark_unfit,
+    mark_unfit_checkpoints,
     note_attempt,
-    take_back,
-    unfit,
+    take_back_attempt,
+    unfit_checkpoints,
 )
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.checkpoints.clean import prune_checkpoints, remove_leftovers, whole
+from truestep.checkpoints.clean import prune_checkpoints, remove_leftovers, whole_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.manifest import CheckpointSummary, Manifest
-from truestep.checkpoints.names import committed_checkpoints, name_of, next_sequence
+from truestep.checkpoints.names import checkpoint_name, committed_checkpoints, next_sequence
 from truestep.checkpoints.retention import Retention
-from truestep.checkpoints.save import Pending, Shared, commit_checkpoint, temporary_folder
+from truestep.checkpoints.save import PendingCheckpoint, SharedFolder, commit_checkpoint, temporary_folder
 from truestep.checkpoints.selection import (
     MID_STEP,
     ChosenCheckpoint,
     choose_checkpoint,
-    mid_step,
-    read_all,
-    warn_of,
+    read_checkpoints,
+    refuse_mid_step,
+    warn_of_unused,
 )
 from truestep.checkpoints.tree import encode_state
 from truestep.checkpoints.writer import BackgroundWriter
-from truestep.core.calls import explains_methods
+from truestep.core.calls import methods_raise_option_errors
 from truestep.core.errors import CheckpointError, OptionError
 
 if TYPE_CHECKING:
-    from truestep.checkpoints.prepare import Preparing
+    from truestep.checkpoints.prepare import CheckpointPreparer
 
 UNHEALTHY = "it was not marked healthy when it was saved"
 UNFIT = "the run that went on from it needed what it had computed before the save"
@@ -61,7 +61,7 @@ class Resumed(NamedTuple):
     state: Any
 
 
-@explains_methods("store")
+@methods_raise_option_errors("store")
 class CheckpointStore:
     """The checkpoints in a directory, which this process alone writes to until `close`.
 
@@ -88,7 +88,7 @@ class CheckpointStore:
         self.others: Callable[[Path], Callable[[], list[int]]] | None = None
         """Where a state is divided among processes: what tells the others of the folder that they write in, too. What it returns
         waits for them, returns their ranks, and raises a CheckpointError where one can't write. A thread does it in any case."""
-        self._preparing: Preparing | None = None
+        self._preparing: CheckpointPreparer | None = None
         self._lock = self._take_directory()
         self._writer = BackgroundWriter()
 
@@ -177,26 +177,26 @@ class CheckpointStore:
             last = time.perf_counter() - started - asked
             self.stall_seconds = Stall(last, self.stall_seconds.total + last)
 
-    def _prepare(self, state: Any, summary: CheckpointSummary, *, copies: bool) -> Pending:
+    def _prepare(self, state: Any, summary: CheckpointSummary, *, copies: bool) -> PendingCheckpoint:
         # imported here so that looking at checkpoints needs no torch
-        from truestep.checkpoints.prepare import Preparing
-        from truestep.checkpoints.snapshot import SnapshotBuffers
+        from truestep.checkpoints.prepare import CheckpointPreparer
+        from truestep.checkpoints.snapshot import CheckpointStaging
 
         if self._preparing is None or (copies and not self._preparing.copies):
-            self._preparing = Preparing(SnapshotBuffers() if copies else None)
+            self._preparing = CheckpointPreparer(CheckpointStaging() if copies else None)
         images, tree = self._preparing.prepared(state)
-        return Pending(summary=summary, images=images, state=tree)
+        return PendingCheckpoint(summary=summary, images=images, state=tree)
 
-    def _shared(self, pending: Pending) -> Pending:
+    def _shared(self, pending: PendingCheckpoint) -> PendingCheckpoint:
         """Make the folder that others write in, and tell them of it, where there are others."""
         if self.others is None:
             return pending
         with self._explained():
-            folder = temporary_folder(self._files, self.directory, name_of(pending.summary))
-        return replace(pending, shared=Shared(folder, self.others(folder)))
+            folder = temporary_folder(self._files, self.directory, checkpoint_name(pending.summary))
+        return replace(pending, shared=SharedFolder(folder, self.others(folder)))
 
-    def _write(self, pending: Pending, keep: int | None) -> None:
-        name = name_of(pending.summary)
+    def _write(self, pending: PendingCheckpoint, keep: int | None) -> None:
+        name = checkpoint_name(pending.summary)
         self._check_open()
         try:
             # At the last moment: a lock file that was removed since the start lets another process take the directory.
@@ -218,7 +218,7 @@ class CheckpointStore:
             )
             there = committed_checkpoints(self._files, self.directory)
             self._known = {
-                key: known for key, known in self._known.items() if name_of(known.summary) in there
+                key: known for key, known in self._known.items() if checkpoint_name(known.summary) in there
             }
         except OSError as error:
             raise CheckpointError(
@@ -250,13 +250,13 @@ class CheckpointStore:
         """Return what is there, newest first: checkpoints, and the damaged ones with the reason."""
         self._writer.wait()
         with self._explained():
-            return list(read_all(self._files, self.directory))
+            return list(read_checkpoints(self._files, self.directory))
 
     def usable(self) -> list[Checkpoint]:
         """Return those of which nothing wrong is known, newest first; their contents are not read."""
         self._writer.wait()
         with self._explained():
-            return whole(self._files, self.directory, self._damaged)
+            return whole_checkpoints(self._files, self.directory, self._damaged)
 
     def newest(
         self,
@@ -275,7 +275,7 @@ class CheckpointStore:
         def refuse(checkpoint: Checkpoint) -> str | None:
             if healthy and not checkpoint.summary.healthy:
                 return UNHEALTHY
-            return None if incomplete else mid_step(checkpoint)
+            return None if incomplete else refuse_mid_step(checkpoint)
 
         choice = self._choose(refuse, use)
         self._take_note(choice)
@@ -292,11 +292,11 @@ class CheckpointStore:
         self._writer.wait()
         with self._explained():
             attempts = count_attempts(self._files, self.directory)
-            never = unfit(self._files, self.directory)
+            never = unfit_checkpoints(self._files, self.directory)
         tired = {name: made for name, made in attempts.items() if made >= MAX_ATTEMPTS}
 
         def refuse(checkpoint: Checkpoint) -> str | None:
-            return UNFIT if checkpoint.name in never else mid_step(checkpoint)
+            return UNFIT if checkpoint.name in never else refuse_mid_step(checkpoint)
 
         choice = self._choose_among_others(tired, refuse, use) if tired else None
         if choice is None:
@@ -332,7 +332,7 @@ class CheckpointStore:
         """Say that no run can go on from these checkpoints: until the next save they are passed over."""
         self._check_open()
         with self._explained():
-            mark_unfit(self._files, self.directory, names)
+            mark_unfit_checkpoints(self._files, self.directory, names)
 
     def forget_attempts(self, ended: str | None = None) -> None:
         """Say that what went on from here did not die: a run that ended well without another save, and how."""
@@ -346,7 +346,7 @@ class CheckpointStore:
         """Say that a start from this checkpoint did not die of it: it was refused, or the user's own code raised."""
         self._check_open()
         with self._explained():
-            take_back(self._files, self.directory, name)
+            take_back_attempt(self._files, self.directory, name)
 
     def _choose(
         self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]
@@ -357,7 +357,7 @@ class CheckpointStore:
     def _take_note(self, choice: ChosenCheckpoint) -> None:
         """Warn of what was passed over, and remember what is damaged: it counts for nothing from now on."""
         passed = [item for item in choice.passed_over if item.reason not in (UNHEALTHY, MID_STEP)]
-        warn_of(self.directory, passed)
+        warn_of_unused(self.directory, passed)
         self._damaged |= {item.name for item in passed if item.damaged}
 
     def _check_open(self) -> None:

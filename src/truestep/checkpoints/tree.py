@@ -32,7 +32,7 @@ ADVICE = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class TensorPiece:
     """What this process has of a tensor that is divided among several: a box of it, and where that lies in the whole."""
 
     tensor: Any
@@ -41,24 +41,24 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaf:
+class TensorLeaf:
     """A tensor of a state, its name, and the JSON node that stands for it; of a divided one the piece that is here."""
 
     name: str
     tensor: Any
     node: dict[str, Any]
-    piece: Piece | None = None
+    piece: TensorPiece | None = None
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedState:
     """A state as a JSON tree, and its tensors in the order met."""
 
     tree: Any
-    leaves: list[Leaf]
+    leaves: list[TensorLeaf]
 
 
-def encode_state(state: Any) -> Encoded:
+def encode_state(state: Any) -> EncodedState:
     """Split a state into a JSON tree, private to the caller, and its tensors and pieces of tensors (not copied).
 
     Raises CheckpointError with the path of whatever is neither a tensor nor a plain value.
@@ -66,13 +66,13 @@ def encode_state(state: Any) -> Encoded:
     from torch import Tensor
 
     encoder = _Encoder(Tensor)
-    return Encoded(encoder.node(state, ()), encoder.leaves)
+    return EncodedState(encoder.node(state, ()), encoder.leaves)
 
 
 @dataclass
 class _Encoder:
     tensor_type: type
-    leaves: list[Leaf] = field(default_factory=list)
+    leaves: list[TensorLeaf] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
 
     def node(self, value: Any, path: tuple[Any, ...]) -> Any:
@@ -80,11 +80,11 @@ class _Encoder:
             return value
         if isinstance(value, self.tensor_type):
             return self._tensor(value, path)
-        if isinstance(value, Piece):
+        if isinstance(value, TensorPiece):
             return self._tensor(value.tensor, path, piece=value)
         if len(path) > MAX_DEPTH:
             raise CheckpointError(
-                f"The state at {show_path(path[:5])}... is nested more than {MAX_DEPTH} deep, or holds "
+                f"The state at {state_path_text(path[:5])}... is nested more than {MAX_DEPTH} deep, or holds "
                 f"itself, "
                 "so it can't be saved. Save what identifies it instead."
             )
@@ -94,7 +94,7 @@ class _Encoder:
             return [self.node(item, (*path, index)) for index, item in enumerate(value)]
         if isinstance(value, tuple):
             return {"tuple": [self.node(item, (*path, index)) for index, item in enumerate(value)]}
-        return plain_node(value, path)
+        return encode_plain_value(value, path)
 
     def _dict(self, value: dict[Any, Any], path: tuple[Any, ...]) -> dict[str, Any]:
         # The exact type: a key of a subclass of str (an Enum, say) would come back as another key.
@@ -104,26 +104,26 @@ class _Encoder:
         pairs = [[_key(key, path), self.node(item, (*path, key))] for key, item in value.items()]
         return {"counter" if isinstance(value, Counter) else "items": pairs}
 
-    def _tensor(self, tensor: Any, path: tuple[Any, ...], piece: Piece | None = None) -> dict[str, Any]:
-        name = unused(tensor_name(path), self.names)
+    def _tensor(self, tensor: Any, path: tuple[Any, ...], piece: TensorPiece | None = None) -> dict[str, Any]:
+        name = unused_file_name(saved_tensor_name(path), self.names)
         self.names.add(name)
         node: dict[str, Any] = {"tensor": name}
-        self.leaves.append(Leaf(name=name, tensor=tensor, node=node, piece=piece))
+        self.leaves.append(TensorLeaf(name=name, tensor=tensor, node=node, piece=piece))
         return node
 
 
 def _key(key: Any, path: tuple[Any, ...]) -> Any:
     if key is None or type(key) in (bool, int, float, str):
-        return plain_node(key, path)
+        return encode_plain_value(key, path)
     if type(key) is tuple:
         return {"tuple": [_key(part, path) for part in key]}
     raise CheckpointError(
-        f"The key {key!r} of the state at {show_path(path)} is a {type(key).__name__}. Keys of a state are None, bool, "
+        f"The key {key!r} of the state at {state_path_text(path)} is a {type(key).__name__}. Keys of a state are None, bool, "
         f"int, float, str and tuples of these, so that they come back equal; write {str(key)!r}."
     )
 
 
-def plain_node(value: Any, path: tuple[Any, ...]) -> Any:
+def encode_plain_value(value: Any, path: tuple[Any, ...]) -> Any:
     """Return the node of a value that is neither a tensor nor has parts; raises CheckpointError for any other."""
     # subclasses of float and str (numpy's float64 and str_) are those values; an Enum is more than its value
     if isinstance(value, float) and not isinstance(value, Enum):
@@ -132,7 +132,7 @@ def plain_node(value: Any, path: tuple[Any, ...]) -> Any:
         if value.bit_length() <= MAX_INTEGER_BITS:
             return value
         raise CheckpointError(
-            f"The integer at {show_path(path)} has {value.bit_length()} bits; save it as hex(value), a "
+            f"The integer at {state_path_text(path)} has {value.bit_length()} bits; save it as hex(value), a "
             f"string."
         )
     if isinstance(value, str) and not isinstance(value, Enum):
@@ -140,11 +140,11 @@ def plain_node(value: Any, path: tuple[Any, ...]) -> Any:
     if value is None or type(value) is bool:
         return value
     if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0:  # a scalar of NumPy's
-        return plain_node(value.item(), path)
+        return encode_plain_value(value.item(), path)
     kind = type(value).__name__
     advice = ADVICE.get(kind) or "its state_dict()"
     raise CheckpointError(
-        f"The state at {show_path(path)} is a {type(value).__module__}.{kind}. Only tensors, None, bool, "
+        f"The state at {state_path_text(path)} is a {type(value).__module__}.{kind}. Only tensors, None, bool, "
         f"int, "
         f"float and str in dicts, lists and tuples can be saved, because loading anything else would mean "
         f"running "
@@ -152,17 +152,17 @@ def plain_node(value: Any, path: tuple[Any, ...]) -> Any:
     )
 
 
-def show_path(path: tuple[Any, ...]) -> str:
+def state_path_text(path: tuple[Any, ...]) -> str:
     """Write a path the way Python would reach it: state['optimizer'][0]."""
     return "state" + "".join(f"[{key!r}]" for key in path)
 
 
-def tensor_name(path: tuple[Any, ...]) -> str:
+def saved_tensor_name(path: tuple[Any, ...]) -> str:
     """Join a path by slashes; slashes inside of keys are escaped as JSON pointers do."""
     return "/".join(str(key).replace("~", "~0").replace("/", "~1") for key in path)
 
 
-def unused(name: str, taken: Collection[str]) -> str:
+def unused_file_name(name: str, taken: Collection[str]) -> str:
     """Return the name, with a number at its end if it is taken: {0: a, "0": b} has two tensors named 0."""
     if name not in taken and name != "__metadata__":
         return name
@@ -203,18 +203,18 @@ def _no_key(node: dict[str, Any]) -> Any:
     raise ValueError(f"a key of the state is the tensor {node['tensor']!r}")
 
 
-def subtree(node: Any, path: tuple[Any, ...]) -> Any:
+def state_subtree(node: Any, path: tuple[Any, ...]) -> Any:
     """Return the node at a path; raises CheckpointError with what there is instead."""
     for depth, key in enumerate(path):
-        children = children_of(node) or {}
+        children = state_children(node) or {}
         if key not in children:
             there = nearest_names(str(key), map(str, children)) if children else "It has no parts."
-            raise CheckpointError(f"There is no {key!r} in {show_path(path[:depth])}. {there}")
+            raise CheckpointError(f"There is no {key!r} in {state_path_text(path[:depth])}. {there}")
         node = children[key]
     return node
 
 
-def children_of(node: Any) -> dict[Any, Any] | None:
+def state_children(node: Any) -> dict[Any, Any] | None:
     """Return the nodes right under one, by key or index; None for a leaf."""
     if isinstance(node, list):
         return dict(enumerate(node))
@@ -228,7 +228,7 @@ def children_of(node: Any) -> dict[Any, Any] | None:
     return None
 
 
-def nodes_of_tensors(node: Any) -> list[dict[str, Any]]:
+def tensor_nodes(node: Any) -> list[dict[str, Any]]:
     """Return the nodes of a tree that stand for tensors, in order."""
     found: list[dict[str, Any]] = []
     decode_state(node, found.append)

@@ -15,45 +15,45 @@ from pathlib import Path
 from typing import Any
 
 from truestep.checkpoints.checksum import Checksum
-from truestep.checkpoints.dtypes import DTYPES, is_dense
+from truestep.checkpoints.dtypes import DTYPES, is_dense_in_file
 from truestep.checkpoints.files import CHUNK_BYTES, CheckpointFiles, read_bytes, read_chunks, read_into
 from truestep.checkpoints.manifest import (
     HEAD_BYTES,
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
-    DamagedError,
+    DamagedCheckpointError,
     Manifest,
-    Shard,
-    TensorEntry,
+    ManifestTensor,
+    TensorShard,
+    manifest_checksum,
     parse_manifest,
-    promised_checksum,
 )
 from truestep.checkpoints.safetensors_header import (
     MAX_HEADER_BYTES,
-    Entry,
-    header_length,
-    parse_header,
+    SafetensorsEntry,
+    parse_safetensors_header,
+    safetensors_header_length,
 )
-from truestep.checkpoints.tree import nodes_of_tensors
+from truestep.checkpoints.tree import tensor_nodes
 
 _SUFFIX_BYTES = 2
 
 
 @contextmanager
-def opened(files: CheckpointFiles, path: Path) -> Iterator[tuple[int, int]]:
+def opened_file(files: CheckpointFiles, path: Path) -> Iterator[tuple[int, int]]:
     """Open a regular file and yield its descriptor and size; raises DamagedError where it is none."""
     try:
         descriptor = files.open(path)
     except OSError as error:
-        raise DamagedError(f"{path.name}: {_why_not_opened(files, path, error)}") from error
+        raise DamagedCheckpointError(f"{path.name}: {_why_not_opened(files, path, error)}") from error
     try:
         # asked of the descriptor: the path may have been replaced since it was opened
         status = files.status(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise DamagedError(f"{path.name}: it is not a regular file")
+            raise DamagedCheckpointError(f"{path.name}: it is not a regular file")
         yield descriptor, status.st_size
     except OSError as error:
-        raise DamagedError(f"{path.name}: it can't be read ({error.strerror})") from error
+        raise DamagedCheckpointError(f"{path.name}: it can't be read ({error.strerror})") from error
     finally:
         files.close(descriptor)
 
@@ -76,17 +76,17 @@ def read_manifest(files: CheckpointFiles, folder: Path, known: dict[str, Manifes
     `known` are manifests by their checksums, perhaps without tensors and state: the same bytes need not be parsed again.
     """
     if stat.S_ISLNK(files.status(folder).st_mode):
-        raise DamagedError("the folder is a symbolic link, which could lead anywhere")
+        raise DamagedCheckpointError("the folder is a symbolic link, which could lead anywhere")
     path = folder / MANIFEST_NAME
-    with opened(files, path) as (descriptor, size):
+    with opened_file(files, path) as (descriptor, size):
         if not HEAD_BYTES + _SUFFIX_BYTES <= size <= MAX_MANIFEST_BYTES:
-            raise DamagedError(f"{MANIFEST_NAME}: it has {size} bytes")
+            raise DamagedCheckpointError(f"{MANIFEST_NAME}: it has {size} bytes")
         # the checksum first, in one small buffer: a damaged manifest is never held in memory
         checksum = _check_manifest(files, descriptor, size)
     if known is not None and checksum in known:
         return known[checksum]
     # Opened again rather than kept from above; `parse_manifest` checks the checksum of what it gets.
-    with opened(files, path) as (descriptor, _):
+    with opened_file(files, path) as (descriptor, _):
         manifest = parse_manifest(read_bytes(files, descriptor, size))
     if known is not None:
         known[checksum] = replace(manifest, tensors={}, state=None)
@@ -94,12 +94,12 @@ def read_manifest(files: CheckpointFiles, folder: Path, known: dict[str, Manifes
 
 
 def _check_manifest(files: CheckpointFiles, descriptor: int, size: int) -> str:
-    promised = promised_checksum(read_bytes(files, descriptor, HEAD_BYTES))
+    promised = manifest_checksum(read_bytes(files, descriptor, HEAD_BYTES))
     digest = hashlib.sha256()
     for chunk in read_chunks(files, descriptor, size - HEAD_BYTES - _SUFFIX_BYTES):
         digest.update(chunk)
     if digest.hexdigest() != promised:
-        raise DamagedError(f"{MANIFEST_NAME}: its content does not have the checksum it names")
+        raise DamagedCheckpointError(f"{MANIFEST_NAME}: its content does not have the checksum it names")
     return promised
 
 
@@ -107,10 +107,10 @@ def verify_checkpoint(files: CheckpointFiles, folder: Path, manifest: Manifest) 
     """Check every byte of a checkpoint's files against its manifest; raises DamagedError."""
     check_structure(folder, files, manifest)
     for name, entry in manifest.files.items():
-        scan(files, folder / name, manifest, scratch(entry.bytes))
+        scan_file(files, folder / name, manifest, scratch_memory(entry.bytes))
 
 
-def scratch(size: int) -> Iterator[memoryview]:
+def scratch_memory(size: int) -> Iterator[memoryview]:
     """Yield memory for bytes that nobody needs, a few buffers again and again."""
     kept = [memoryview(bytearray(min(size, CHUNK_BYTES)))]
     for number, start in enumerate(range(0, size, CHUNK_BYTES)):
@@ -129,26 +129,26 @@ def check_structure(folder: Path, files: CheckpointFiles, manifest: Manifest) ->
     foreign = {name for name in files.names(folder) if not name.startswith(".")}
     foreign -= {MANIFEST_NAME, *manifest.files}
     if foreign:
-        raise DamagedError(
+        raise DamagedCheckpointError(
             f"{min(foreign)}: it is no part of the checkpoint, whose manifest does not name it"
         )
     for name, promised in manifest.files.items():
-        with opened(files, folder / name) as (_, size):
+        with opened_file(files, folder / name) as (_, size):
             if size != promised.bytes:
-                raise DamagedError(f"{name}: it has {size} bytes instead of {promised.bytes}")
+                raise DamagedCheckpointError(f"{name}: it has {size} bytes instead of {promised.bytes}")
     try:
         for name, tensor in manifest.tensors.items():
             check_shards(name, tensor)
         for name in manifest.files:
             _check_tiling(name, manifest)
-        for node in nodes_of_tensors(manifest.state):
+        for node in tensor_nodes(manifest.state):
             _check_node(node, manifest)
-        nodes_of_tensors({"dict": manifest.summary.metrics})
+        tensor_nodes({"dict": manifest.summary.metrics})
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise DamagedError(f"{MANIFEST_NAME}: {error}") from error
+        raise DamagedCheckpointError(f"{MANIFEST_NAME}: {error}") from error
 
 
-def shards_in(file: str, manifest: Manifest) -> list[tuple[str, Shard]]:
+def shards_in(file: str, manifest: Manifest) -> list[tuple[str, TensorShard]]:
     """Return the shards in a file with their tensors' names, in the order in which they lie there."""
     found = [
         (name, shard)
@@ -186,7 +186,7 @@ def _check_node(node: dict[str, Any], manifest: Manifest) -> None:
         raise ValueError(f"a view of {name!r} ends at element {last}, of {size}")
 
 
-def check_shards(name: str, tensor: TensorEntry) -> None:
+def check_shards(name: str, tensor: ManifestTensor) -> None:
     """Raise ValueError unless the shards fill the tensor exactly."""
     element = DTYPES[tensor.dtype].element_bytes
     for shard in tensor.shards:
@@ -194,7 +194,7 @@ def check_shards(name: str, tensor: TensorEntry) -> None:
             raise ValueError(
                 f"a shard of {name!r} of shape {shard.shape} has {shard.end - shard.begin} bytes"
             )
-    if tensor.stride is not None and not is_dense(tensor.shape, tensor.stride):
+    if tensor.stride is not None and not is_dense_in_file(tensor.shape, tensor.stride):
         raise ValueError(f"{name!r} of shape {tensor.shape} can't have the strides {tensor.stride}")
     volume = sum(math.prod(shard.shape) for shard in tensor.shards)
     if volume != math.prod(tensor.shape) or not tensor.shards or _overlap(tensor.shards):
@@ -203,7 +203,7 @@ def check_shards(name: str, tensor: TensorEntry) -> None:
         )
 
 
-def _overlap(shards: tuple[Shard, ...]) -> bool:
+def _overlap(shards: tuple[TensorShard, ...]) -> bool:
     ordered = sorted((shard for shard in shards if 0 not in shard.shape), key=lambda shard: shard.offset)
     for index, shard in enumerate(ordered):
         for other in ordered[index + 1 :]:
@@ -217,11 +217,11 @@ def _overlap(shards: tuple[Shard, ...]) -> bool:
     return False
 
 
-def _ends(shard: Shard) -> tuple[int, ...]:
+def _ends(shard: TensorShard) -> tuple[int, ...]:
     return tuple(at + size for at, size in zip(shard.offset, shard.shape, strict=True))
 
 
-def scan(files: CheckpointFiles, path: Path, manifest: Manifest, buffers: Iterable[memoryview]) -> None:
+def scan_file(files: CheckpointFiles, path: Path, manifest: Manifest, buffers: Iterable[memoryview]) -> None:
     """Read a file once, its tensors into buffers, and raise DamagedError unless every byte is as promised.
 
     The manifest's structure must have been checked. What the buffers hold must not be used before this
@@ -230,13 +230,16 @@ def scan(files: CheckpointFiles, path: Path, manifest: Manifest, buffers: Iterab
     shards = shards_in(path.name, manifest)
     data_bytes = shards[-1][1].end if shards else 0
     try:
-        with opened(files, path) as (descriptor, size), Checksum(in_pieces=manifest.format > 1) as digest:
+        with (
+            opened_file(files, path) as (descriptor, size),
+            Checksum(in_pieces=manifest.format > 1) as digest,
+        ):
             header, checksum = _read(files, descriptor, size - data_bytes, buffers, digest)
         if checksum != manifest.files[path.name].sha256:
             raise ValueError("its content does not have the checksum in the manifest")
-        _check_header(parse_header(header[8:], data_bytes), shards, manifest)
+        _check_header(parse_safetensors_header(header[8:], data_bytes), shards, manifest)
     except ValueError as error:
-        raise DamagedError(f"{path.name}: {error}") from error
+        raise DamagedCheckpointError(f"{path.name}: {error}") from error
 
 
 def _read(
@@ -249,7 +252,7 @@ def _read(
     if header_bytes > MAX_HEADER_BYTES:
         raise ValueError(f"{header_bytes} bytes of it belong to no tensor")
     header = read_bytes(files, descriptor, header_bytes)
-    if header_length(header[:8], header_bytes) != header_bytes - 8:
+    if safetensors_header_length(header[:8], header_bytes) != header_bytes - 8:
         raise ValueError(f"its header does not have the {header_bytes - 8} bytes that are left for it")
     digest.update(memoryview(header))
     for buffer in buffers:
@@ -259,9 +262,11 @@ def _read(
     return header, digest.hexdigest()
 
 
-def _check_header(header: dict[str, Entry], shards: list[tuple[str, Shard]], manifest: Manifest) -> None:
+def _check_header(
+    header: dict[str, SafetensorsEntry], shards: list[tuple[str, TensorShard]], manifest: Manifest
+) -> None:
     for name, shard in shards:
         stored = DTYPES[manifest.tensors[name].dtype]
-        expected = Entry(stored.code, stored.shape(shard.shape), shard.begin, shard.end)
+        expected = SafetensorsEntry(stored.code, stored.shape(shard.shape), shard.begin, shard.end)
         if header.get(shard.key) != expected:
             raise ValueError(f"it does not hold {name!r} as {expected}, but {header.get(shard.key)}")

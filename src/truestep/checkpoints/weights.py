@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from truestep.checkpoints.checkpoint import Checkpoint
-from truestep.checkpoints.differences import Differences, Missing, compare_names
+from truestep.checkpoints.differences import Differences, Missing, compare_weight_names
 from truestep.checkpoints.files import CheckpointFiles, sync_folder, write_file
-from truestep.checkpoints.imports import SUFFIX, read_file, weights_in
+from truestep.checkpoints.imports import SUFFIX, read_weights_file, weights_in
 from truestep.checkpoints.layout import LEARNERS, lay_out_file
 from truestep.checkpoints.listing import select_checkpoint
-from truestep.checkpoints.regions import Region
+from truestep.checkpoints.regions import TensorRegion
 from truestep.checkpoints.snapshot import direct_image
 from truestep.checkpoints.sources import read_newest
-from truestep.checkpoints.tree import children_of, subtree
+from truestep.checkpoints.tree import state_children, state_subtree
 from truestep.core.errors import CheckpointError
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
@@ -46,7 +46,7 @@ def load_weights(
     """
     found = read_weights(source, checkpoint=checkpoint, learner=learner, averages=averages)
     expected = module.state_dict()
-    comparison = compare_names(_shapes(expected), _shapes(found))
+    comparison = compare_weight_names(_shapes(expected), _shapes(found))
     differences = _without_ties(comparison.differences, comparison.pairs, expected)
     if differences and strict:
         raise CheckpointError(
@@ -96,14 +96,14 @@ def read_weights(
     if not path.is_dir():
         if learner or averages:
             raise CheckpointError(f"{path} is a file, not a run: it has neither learners nor averages.")
-        return weights_in(read_file(path), lambda: str(path))
+        return weights_in(read_weights_file(path), lambda: str(path))
     if checkpoint is not None:
         return _learner_weights(select_checkpoint(path, str(checkpoint)), learner, averages)
     return read_newest(path, lambda checkpoint: _learner_weights(checkpoint, learner, averages))[1]
 
 
 def _learner_weights(checkpoint: Checkpoint, learner: str | None, averages: bool) -> dict[str, Tensor]:
-    learners = list(children_of(subtree(checkpoint.manifest.state, (LEARNERS,))) or ())
+    learners = list(state_children(state_subtree(checkpoint.manifest.state, (LEARNERS,))) or ())
     if learner is None and len(learners) != 1:
         names = ", ".join(map(str, learners))
         raise CheckpointError(
@@ -149,7 +149,7 @@ def export_weights(
 
 
 def _safetensors_pieces(weights: dict[str, Tensor]) -> list[memoryview]:
-    file = lay_out_file("weights", "", [Region.of(name, tensor) for name, tensor in weights.items()])
+    file = lay_out_file("weights", "", [TensorRegion.of(name, tensor) for name, tensor in weights.items()])
     return list(direct_image(file, [weights[item.region.name] for item in file.placed]).pieces())
 
 

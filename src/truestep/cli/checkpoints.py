@@ -11,7 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.checkpoints.listing import checkpoint_contents, overview, plain, problem_of, select_checkpoint
+from truestep.checkpoints.listing import (
+    checkpoint_contents,
+    checkpoint_overview,
+    checkpoint_problem,
+    plain_json,
+    select_checkpoint,
+)
 from truestep.cli import screen
 from truestep.cli.statuses import EXIT_FAILED
 from truestep.cli.usage import EXAMPLE, NamedCommands
@@ -54,7 +60,7 @@ class Mode(Enum):
 @app.command("list")
 def list_checkpoints(run: Run, as_json: Json = False) -> None:
     """List the checkpoints, newest first, from their manifests alone."""
-    found = overview(run)
+    found = checkpoint_overview(run)
     if as_json:
         _print_json({"checkpoints": [_entry(item) for item in found]})
     elif not found:
@@ -67,8 +73,8 @@ def list_checkpoints(run: Run, as_json: Json = False) -> None:
 def verify(run: Run, as_json: Json = False) -> None:
     """Read every byte of every checkpoint and compare it with its checksum; exit 1 if any is damaged."""
     results: list[dict[str, Any]] = []
-    for item in overview(run):
-        problem = item.reason if isinstance(item, PassedOver) else problem_of(item)
+    for item in checkpoint_overview(run):
+        problem = item.reason if isinstance(item, PassedOver) else checkpoint_problem(item)
         results.append({"name": item.name, "sound": problem is None, "problem": problem})
         if not as_json:
             _print(f"{item.name}  {'sound' if problem is None else f'DAMAGED  {problem}'}")
@@ -269,4 +275,4 @@ def _print(text: str) -> None:
 
 
 def _print_json(document: dict[str, Any]) -> None:
-    screen.print_document({"schema_version": 1, **plain(document)})
+    screen.print_document({"schema_version": 1, **plain_json(document)})

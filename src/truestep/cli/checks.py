@@ -14,7 +14,7 @@ from rich.text import Text
 
 from truestep.cli.screen import console, show
 from truestep.core.errors import OptionError
-from truestep.doctor.address import docs_address, help_of
+from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.catalogue import checks, find_check, topic_of
 from truestep.doctor.check import Check
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
@@ -102,7 +102,7 @@ def _entry(check: type[Check]) -> dict[str, object]:
         "bad": page.bad,
         "good": page.good,
         "fix": page.fix,
-        "help": help_of(check.code),
+        "help": check_help(check.code),
     }
 
 
@@ -127,5 +127,5 @@ def _show_page(check: type[Check], screen: Console) -> None:
         python = Syntax("", "python", theme="ansi_light", background_color="default")
         screen.print(python.highlight(textwrap.indent(code, "  ")), soft_wrap=True)
     show(Text(f"Fix: {page.fix}"))
-    if address := docs_address(check.code):
+    if address := check_docs_address(check.code):
         show(Text(f"See: {address}", f"link {address}"))

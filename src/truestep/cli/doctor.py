@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 from rich.console import Console
 
-from truestep.cli.read import FAIL_ON, IGNORE, SELECT, Output
+from truestep.cli.read import FAIL_ON, IGNORE, SELECT, ReadOutput
 from truestep.cli.usage import refuse_option
 from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_paths
 from truestep.doctor.selection import configured_selection
-from truestep.explainer.explain import annotate
+from truestep.explainer.explain import annotate_error
 
 if TYPE_CHECKING:
-    from truestep.doctor.report import RunReport
-    from truestep.doctor.runtime.script import Script
+    from truestep.doctor.report import WatchedRunReport
+    from truestep.doctor.runtime.script import WatchedScript
     from truestep.doctor.runtime.watch import Watch
 
 app = typer.Typer(add_completion=False)
@@ -45,7 +45,7 @@ def doctor(
     ignore: Annotated[list[str] | None, IGNORE] = None,
     fail_on: Annotated[Severity, FAIL_ON] = Severity.BUG,
     baseline: Annotated[Path | None, typer.Option(help="Hide the findings that this file holds.")] = None,
-    output: Annotated[Output, typer.Option(help="How to print the report.")] = Output.TEXT,
+    output: Annotated[ReadOutput, typer.Option(help="How to print the report.")] = ReadOutput.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
     report_to: Annotated[
         Path | None, typer.Option("--report", help="Write the report to this file instead of printing it.")
@@ -62,7 +62,7 @@ def doctor(
     script prints goes to stderr. The exit status is the script's own if it failed, else 1 with findings at
     or above --fail-on, else 0.
     """
-    from truestep.doctor.runtime.script import Script
+    from truestep.doctor.runtime.script import WatchedScript
     from truestep.doctor.runtime.watch import Watch, WatchOptions
 
     rest = arguments or []
@@ -70,17 +70,17 @@ def doctor(
         raise typer.BadParameter("Name the script to run, or a module with -m.", param_hint="FILE.py")
     if module is None:
         refuse_option(str(script), context)
-    to_run = Script(
+    to_run = WatchedScript(
         module or str(script), module is not None, (*([script] if module and script else []), *rest)
     )
     selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline)
-    output = Output.JSON if as_json else output
+    output = ReadOutput.JSON if as_json else output
     watch = Watch(
         WatchOptions(selection, max_steps=steps, probe=probe, thorough=thorough, is_of_command=True)
     )
     if report_to is not None and not report_to.resolve().parent.is_dir():
         raise OptionError(f"There is no folder {str(report_to.parent)!r} to write the report to.")
-    with _streams(output is not Output.TEXT and report_to is None) as (stdout, stderr):
+    with _streams(output is not ReadOutput.TEXT and report_to is None) as (stdout, stderr):
         delivery = Delivery(output, report_to, stdout, stderr, fail_on)
         status = _doctored(to_run, watch, delivery)
     raise typer.Exit(status)
@@ -90,24 +90,24 @@ def doctor(
 class Delivery:
     """How the report is given, and where."""
 
-    output: Output
+    output: ReadOutput
     path: Path | None
     stdout: TextIO
     stderr: TextIO
     fail_on: Severity
 
-    def deliver(self, report: "RunReport") -> int:
+    def deliver(self, report: "WatchedRunReport") -> int:
         """Print or write the report; return the status to end with."""
         from truestep.doctor.reporting.documents import sarif_document
         from truestep.doctor.reporting.terminal import show_run
 
-        if self.output is Output.TEXT and self.path is None:
+        if self.output is ReadOutput.TEXT and self.path is None:
             show_run(report, Console(file=self.stderr, highlight=False), beside_script=True)
-        elif self.output is Output.TEXT and self.path is not None:
+        elif self.output is ReadOutput.TEXT and self.path is not None:
             with self.path.open("w", encoding="utf-8") as file:
                 show_run(report, Console(file=file, highlight=False, width=100), beside_script=False)
         else:
-            document = report.to_dict() if self.output is Output.JSON else sarif_document(report.findings)
+            document = report.to_dict() if self.output is ReadOutput.JSON else sarif_document(report.findings)
             text = json.dumps(document, indent=2) + "\n"
             if self.path is None:
                 self.stdout.write(text)
@@ -119,20 +119,20 @@ class Delivery:
         return report.outcome.status or int(worst <= self.fail_on.rank)
 
 
-def _doctored(script: "Script", watch: "Watch", delivery: Delivery) -> int:
+def _doctored(script: "WatchedScript", watch: "Watch", delivery: Delivery) -> int:
     """Read and run the target, have the report given by the process whose task that is, return the status."""
     from truestep.doctor.report import make_report
-    from truestep.doctor.runtime.children import gathered, watched_children
-    from truestep.doctor.runtime.notes import Folder
-    from truestep.doctor.runtime.running import Outcome, run_watched
+    from truestep.doctor.runtime.children import gathered_notes, watched_children
+    from truestep.doctor.runtime.notes import NotesFolder
+    from truestep.doctor.runtime.running import ScriptOutcome, run_watched
 
     reading = read_paths(script.sources(), watch.options.selection)
     started = time.perf_counter()
-    shared = Folder.of_this_run()
+    shared = NotesFolder.of_this_run()
     with watched_children(watch, shared) as folder:
 
-        def speak(outcome: Outcome) -> int:
-            others = gathered(watch, folder(), is_shared=shared is not None, wait=outcome.status == 0)
+        def speak(outcome: ScriptOutcome) -> int:
+            others = gathered_notes(watch, folder(), is_shared=shared is not None, wait=outcome.status == 0)
             if others is None:
                 return outcome.status
             seconds = time.perf_counter() - started
@@ -140,7 +140,7 @@ def _doctored(script: "Script", watch: "Watch", delivery: Delivery) -> int:
                 make_report(reading, watch, outcome, seconds, others=others, script=script)
             )
 
-        return run_watched(script, watch, speak, annotate)
+        return run_watched(script, watch, speak, annotate_error)
 
 
 @contextlib.contextmanager

@@ -11,8 +11,8 @@ import typer
 from truestep.cli.screen import print_document
 from truestep.cli.statuses import EXIT_FAILED
 from truestep.core.errors import OptionError, near_path
-from truestep.explainer.logs.explaining import LogError, LogReport, explain_log
-from truestep.explainer.logs.reading import decode_log
+from truestep.explainer.logs.explaining import ErrorLogReport, ExplainedLogError, explain_log
+from truestep.explainer.logs.reading import decode_error_log
 
 app = typer.Typer(add_completion=False)
 _MAX_OTHERS = 5
@@ -45,11 +45,11 @@ def explain(
 
 def _text(log: str) -> str:
     if log == "-":
-        return decode_log(sys.stdin.buffer.read())
+        return decode_error_log(sys.stdin.buffer.read())
     if len(log) <= _MAX_NAME and "\n" not in log and "\0" not in log:
         path = Path(log)
         if path.is_file():
-            return decode_log(path.read_bytes())
+            return decode_error_log(path.read_bytes())
         if path.is_dir() or (
             " " not in log and (os.sep in log or path.suffix in (".log", ".txt", ".out", ".err"))
         ):
@@ -59,7 +59,7 @@ def _text(log: str) -> str:
     return log
 
 
-def _lines(report: LogReport) -> list[str]:
+def _lines(report: ErrorLogReport) -> list[str]:
     main = report.main
     cut = [_cut(report.cut_at)] if report.cut_at else []
     if main is None:
@@ -86,18 +86,18 @@ def _without_error(num_lines: int) -> str:
     return f"There is no error in {'this line' if num_lines == 1 else f'these {num_lines} lines'}."
 
 
-def _heading(main: LogError, report: LogReport) -> list[str]:
+def _heading(main: ExplainedLogError, report: ErrorLogReport) -> list[str]:
     where = f"line {main.line} of {report.num_lines}{_ranks(main)}: " if report.num_lines > 1 else ""
     return [f"{where}{main.error}", ""]
 
 
-def _ranks(error: LogError) -> str:
+def _ranks(error: ExplainedLogError) -> str:
     if not error.ranks:
         return ""
     word = "rank" if len(error.ranks) == 1 else "ranks"
     return f", {word} {', '.join(map(str, error.ranks[:8]))}{', ...' if len(error.ranks) > 8 else ''}"
 
 
-def _unknown(main: LogError) -> list[str]:
+def _unknown(main: ExplainedLogError) -> list[str]:
     near = f" Nearest: {', '.join(main.nearest)} (truestep errors NAME)." if main.nearest else ""
     return [f"This error is not known.{near}", "`truestep errors` lists those that are."]

@@ -17,7 +17,7 @@ from truestep.core.errors import OptionError
 
 if TYPE_CHECKING:
     from truestep.machine.gpus.records import Gpu, GpuReport
-    from truestep.machine.gpus.select import CardChoice, Conditions
+    from truestep.machine.gpus.select import CardChoice, CardConditions
 
 
 app = typer.Typer(cls=NamedCommands, add_completion=False, invoke_without_command=True)
@@ -111,14 +111,14 @@ def _lines(card: "Gpu", form: str) -> Iterable[str]:
 
 def _legend(as_json: bool) -> None:
     from truestep.cli.screen import print_document, show
-    from truestep.machine.gpus.legend import Legend, legend_document
+    from truestep.machine.gpus.legend import GpuLegend, gpu_legend_document
 
-    print_document(legend_document()) if as_json else show(Legend())
+    print_document(gpu_legend_document()) if as_json else show(GpuLegend())
 
 
 def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
-    from truestep.machine.gpus.sample import append, watch
-    from truestep.machine.quantities import parse_seconds
+    from truestep.core.quantities import parse_seconds
+    from truestep.machine.gpus.sample import append_card_reading, watch_cards
 
     period = parse_seconds(every)
     if period <= 0:
@@ -126,8 +126,8 @@ def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
     report: GpuReport | None = None
     try:
         with _screen(sample is None) as draw:
-            for number, report in enumerate(watch(period), start=1):
-                append(report, sample) if sample else draw(report)
+            for number, report in enumerate(watch_cards(period), start=1):
+                append_card_reading(report, sample) if sample else draw(report)
                 if number == readings or (report.error and not report.gpus):
                     break
     except KeyboardInterrupt:
@@ -169,23 +169,23 @@ class _screen:  # noqa: N801  used like a function
             show(report)
 
 
-def _conditions(**given: Any) -> "Conditions":
-    from truestep.machine.gpus.select import Conditions
-    from truestep.machine.quantities import parse_bytes
+def _conditions(**given: Any) -> "CardConditions":
+    from truestep.core.quantities import parse_bytes
+    from truestep.machine.gpus.select import CardConditions
 
     given["free_memory_bytes"] = parse_bytes(given.pop("free_memory"))
     given["only"] = tuple(given["only"] or ())
-    return Conditions(**given)
+    return CardConditions(**given)
 
 
-def _pick(wanted: "Conditions", wait: str, steady: str, hold: float | None) -> "CardChoice":
+def _pick(wanted: "CardConditions", wait: str, steady: str, hold: float | None) -> "CardChoice":
     """Pick and claim: for `hold` seconds, or, without it, by descriptors that stay open through exec."""
     from truestep.cli.screen import warn
-    from truestep.machine.gpus.claims import Claims
-    from truestep.machine.gpus.pick import Patience, Picker
-    from truestep.machine.quantities import parse_seconds
+    from truestep.core.quantities import parse_seconds
+    from truestep.machine.gpus.claims import CardClaims
+    from truestep.machine.gpus.pick import CardPatience, CardPicker
 
-    claims = Claims()
+    claims = CardClaims()
 
     def take(uuid: str) -> None:
         if hold is None:
@@ -193,8 +193,8 @@ def _pick(wanted: "Conditions", wait: str, steady: str, hold: float | None) -> "
         elif hold > 0:
             claims.reserve(uuid, hold)
 
-    patience = Patience(wait_seconds=parse_seconds(wait), steady_seconds=parse_seconds(steady))
-    choice = Picker(wanted, claims).pick(take, patience)
+    patience = CardPatience(wait_seconds=parse_seconds(wait), steady_seconds=parse_seconds(steady))
+    choice = CardPicker(wanted, claims).pick(take, patience)
     for message in choice.warnings:
         warn(message)
     return choice
@@ -231,7 +231,7 @@ def pick(
     where the conditions are not met, with the nearest miss, and 3 where there is no card at all.
     """
     from truestep.cli.screen import print_document
-    from truestep.machine.quantities import parse_seconds
+    from truestep.core.quantities import parse_seconds
 
     wanted = _conditions(
         count=count,
@@ -275,7 +275,7 @@ def run(
     truestep gpus run --count 2 --free-memory 20GiB -- python train.py
     """
     from truestep.cli.screen import warn
-    from truestep.machine.gpus.use import variables
+    from truestep.machine.gpus.use import cuda_variables
 
     wanted = _conditions(
         count=count,
@@ -293,7 +293,7 @@ def run(
         # Python ignores SIGPIPE, and an exec'd program would inherit that: `... | head` would not end it.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         # The command takes this process's place: signals, status and claims are then its own.
-        os.execvpe(command[0], command, {**os.environ, **variables(choice)})
+        os.execvpe(command[0], command, {**os.environ, **cuda_variables(choice)})
     except OSError as error:
         warn(f"{command[0]} can't be started: {error.strerror}")
         raise typer.Exit(EXIT_NO_COMMAND) from error
@@ -315,10 +315,10 @@ def free(
     Memory inside a running Python process is freed there: truestep.free_memory().
     """
     from truestep.cli.screen import print_document, show, warn
+    from truestep.core.quantities import parse_seconds
     from truestep.core.results import plain_result
     from truestep.machine.gpus import gpus as read
     from truestep.machine.memory.processes import end_process, holding_processes
-    from truestep.machine.quantities import parse_seconds
 
     report = read()
     holding = holding_processes(report)
@@ -376,13 +376,13 @@ def _administer(
     """Show each card's command; run it only with --yes, as root, and on a card that nobody uses."""
     from truestep.cli.screen import print_document, warn
     from truestep.machine.gpus import gpus as read
-    from truestep.machine.gpus.admin import chosen, refusal
+    from truestep.machine.gpus.admin import chosen_cards, command_refusal
 
     report = read()
     if not report.gpus:
         warn(report.error or "there is no card")
         raise typer.Exit(EXIT_MISSING)
-    cards = chosen(report, names)
+    cards = chosen_cards(report, names)
     if as_json:
         shown = [{"index": card.index, "command": command_for(card)} for card in cards]
         print_document({"schema_version": 1, "commands": shown, "run": yes})
@@ -391,7 +391,7 @@ def _administer(
     if not yes:
         warn("nothing was done; add --yes to run this, as root, on cards that no process uses")
         return
-    refused = {card.index: why for card in cards if (why := refusal(card))}
+    refused = {card.index: why for card in cards if (why := command_refusal(card))}
     for index, why in refused.items():
         warn(f"card {index}: not done, {why}")
     if refused:

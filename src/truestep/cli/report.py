@@ -30,22 +30,24 @@ def make_report(
 
     The page is one file that loads nothing. Runs that are at work can be given too: nothing of theirs is changed.
     """
-    from truestep.checkpoints.listing import plain
+    from truestep.checkpoints.listing import plain_json
     from truestep.cli.screen import print_document, show, warn
-    from truestep.report import check_directories, render_records, write_page
+    from truestep.report import directories_to_report, render_records, write_page
     from truestep.report.compare import compare_runs
     from truestep.report.record import read_records
 
-    paths = check_directories([run for path in check_directories(directories) for run in _runs_at(path)])
+    paths = directories_to_report(
+        [run for path in directories_to_report(directories) for run in _runs_at(path)]
+    )
     records = read_records(paths)
     found = compare_runs(records)
     page = write_page(render_records(records), paths, out)
     if csv is not None:
-        from truestep.report.export import write_csv
+        from truestep.report.export import write_metrics_csv
 
-        warn(f"wrote {write_csv(paths, found.runs, csv):,} values to {csv}")
+        warn(f"wrote {write_metrics_csv(paths, found.runs, csv):,} values to {csv}")
     if as_json:
-        print_document({**plain(found.to_dict()), "report": str(page)})
+        print_document({**plain_json(found.to_dict()), "report": str(page)})
         return
     show(found)
     typer.echo(f"Report: {page}")
@@ -54,9 +56,9 @@ def make_report(
 def _runs_at(path: Path) -> list[Path]:
     """Return the run in a folder, or the runs under it; raise where there is none."""
     from truestep.core.errors import RunDirectoryError
-    from truestep.report.listing import runs_in
+    from truestep.report.listing import reportable_runs_in
 
-    found = runs_in(path)
+    found = reportable_runs_in(path)
     if not found:
         raise RunDirectoryError(
             f"{path} holds no run: there is no metrics.jsonl in it or under it. `truestep runs` lists the runs there are."

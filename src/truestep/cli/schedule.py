@@ -48,9 +48,11 @@ def schedule(
     from truestep.cli.screen import print_document, show, warn
     from truestep.cli.targets import load_target
     from truestep.model.schedules.plot import plot_schedule
-    from truestep.model.schedules.stepping import takes_optimizer
+    from truestep.model.schedules.stepping import factory_taking_optimizer
 
-    factories = {target.rpartition(":")[2]: takes_optimizer(load_target(target)) for target in targets}
+    factories = {
+        target.rpartition(":")[2]: factory_taking_optimizer(load_target(target)) for target in targets
+    }
     plot = plot_schedule(factories, steps, optimizer=lr, steps_per_epoch=steps_per_epoch, by=by.value)
     for path in out or []:
         warn(f"wrote {plot.save(path)}")

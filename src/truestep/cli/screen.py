@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.results import RenderableType, print_all
+from truestep.core.results import RenderableType, print_results
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,7 @@ def console() -> "Console":
 
 def show(result: RenderableType) -> None:
     """Print a result; off a terminal without the blanks that fill its lines."""
-    print_all((result,), console())
+    print_results((result,), console())
 
 
 def print_document(document: dict[str, Any]) -> None:

@@ -19,12 +19,12 @@ def load_target(target: str) -> Any:
         OptionError: no such file or name, or importing the file starts a training.
         ModelError: importing the file raises.
     """
-    from truestep.recipes.loading.parse import load
+    from truestep.recipes.loading.parse import load_recipe
 
     path, name = _parts(target)
     with redirect_stdout(sys.stderr), _no_training(path):
         try:
-            module = load(path)
+            module = load_recipe(path)
         except SyntaxError as error:
             raise OptionError(
                 f"{error.filename}, line {error.lineno}: {error.msg}. The file is not valid Python."

@@ -102,7 +102,7 @@ def _train(name: str, arguments: Sequence[str]) -> None:
     description_of(path)  # refuses what is no recipe before torch is imported
     try:
         from truestep.recipes.loading.parse import parse_recipe
-        from truestep.recipes.loading.start import start
+        from truestep.recipes.loading.start import start_recipe
 
         as_json = "--json" in arguments
         processes, words = num_processes([word for word in arguments if word != "--json"])
@@ -111,7 +111,7 @@ def _train(name: str, arguments: Sequence[str]) -> None:
             raise typer.Exit(_train_in_processes(processes, name, words, prepared, as_json=as_json))
         # a recipe's own words leave stdout to the document
         with explain_errors(), redirect_stdout(sys.stderr if as_json else sys.stdout):
-            directory = start(prepared)
+            directory = start_recipe(prepared)
     except OptionError as error:
         if not words:
             raise

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from truestep.core.errors import nearest_names
-from truestep.core.other_words import option_called
+from truestep.core.other_words import option_by_other_name
 
 # typer has its own copy of click or the installed one, by its version; this class is in both
 USAGE_ERROR = cast(type[Exception], typer.BadParameter.__mro__[1])
@@ -68,7 +68,7 @@ def refuse_option(word: str, context: Any) -> None:
 def _no_option(word: str, context: Any) -> str:
     known = {name for option in context.command.params for name in _long_names(option)}
     words = {name.removeprefix("--").replace("-", "_"): name for name in sorted(known)}
-    if here := option_called(word.strip("-").replace("-", "_"), list(words)):
+    if here := option_by_other_name(word.strip("-").replace("-", "_"), list(words)):
         return f"There is no option {word!r}. Here it is called {words[here]}."
     return f"There is no option {word!r}. {nearest_names(word, known | {'--help'})}"
 

@@ -24,7 +24,7 @@ def buffer_places(module: nn.Module) -> list[Place]:
     return [(part, name) for part in module.modules() for name in part._buffers.keys()]  # noqa: SIM118
 
 
-def spectral_places(module: nn.Module) -> list[Place]:
+def spectral_norm_places(module: nn.Module) -> list[Place]:
     """Return where the power-iteration vectors of spectral norms are (today's parametrization and the old hook)."""
     return [(part, name) for part, name in buffer_places(module) if _is_spectral(part, name)]
 

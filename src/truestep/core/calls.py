@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.core.other_words import FORMS, OPTIONS, option_called
+from truestep.core.other_words import FORMS, OPTIONS, option_by_other_name
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -38,13 +38,13 @@ def _unknown_keyword(
         said = f"{owner} has no option {name!r}."
         if name in elsewhere:
             return f"{said} Write {elsewhere[name]}."
-        if word := option_called(name, known):
+        if word := option_by_other_name(name, known):
             return f"{said} Here it is called {word}: {owner}({word}=...)."
         return f"{said} {nearest_names(name, known)}"
     return None
 
 
-def is_of_the_call(error: TypeError, through: str | tuple[str, ...] | None = None) -> bool:
+def is_argument_error(error: TypeError, through: str | tuple[str, ...] | None = None) -> bool:
     """Whether a TypeError caught where a python function was called is about its arguments: none of its lines has run.
 
     `through`: how the modules begin whose functions may lie between the `except` and the call.
@@ -56,7 +56,7 @@ def is_of_the_call(error: TypeError, through: str | tuple[str, ...] | None = Non
     return trace is None
 
 
-def explains_calls(
+def raises_option_errors(
     owner: str, elsewhere: Mapping[str, str] = _NOTHING, otherwise: Explain | None = None
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
     """Decorate a function so that arguments that it does not take raise an OptionError that says what to write.
@@ -74,7 +74,7 @@ def explains_calls(
             try:
                 return function(*arguments, **keywords)
             except TypeError as error:
-                if not is_of_the_call(error, through=_DECORATORS):
+                if not is_argument_error(error, through=_DECORATORS):
                     raise
                 signature = inspect.signature(function)
                 named = _named(signature)
@@ -147,24 +147,24 @@ def _missing(
     return f"{owner} was not given {' and '.join(missing)}. Write {owner}({form})."
 
 
-def explains_methods(owner: str) -> Callable[[Kind], Kind]:
+def methods_raise_option_errors(owner: str) -> Callable[[Kind], Kind]:
     """Decorate a class so that each public method of its own is answered as `owner.method`, where it is not yet."""
 
     def decorate(kind: Kind) -> Kind:
         for name, method in list(vars(kind).items()):
             if isinstance(method, FunctionType) and not name.startswith("_") and not hasattr(method, _MARK):
-                setattr(kind, name, explains_calls(f"{owner}.{name}")(method))
+                setattr(kind, name, raises_option_errors(f"{owner}.{name}")(method))
         return kind
 
     return decorate
 
 
-def explained(called: str, public: Any) -> Any:
+def with_option_errors(called: str, public: Any) -> Any:
     """Return a public function, or a class whose constructor, answers wrong calls; a class is the one it was.
 
     A function stands in the place of the one that its module defines, so that it can be pickled by its name.
     """
-    explains = explains_calls(called, OPTIONS.get(called, _NOTHING), FORMS.get(called))
+    explains = raises_option_errors(called, OPTIONS.get(called, _NOTHING), FORMS.get(called))
     if isinstance(public, type):
         constructor = vars(public).get("__init__")
         if isinstance(constructor, FunctionType) and not hasattr(constructor, _MARK):

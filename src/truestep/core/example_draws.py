@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, OptionError
-from truestep.core.random_streams import key_of
+from truestep.core.random_streams import random_key
 
 # A generator costs about as much as a thousand numbers: blocks double from there, so that neither few nor many rows cost much more.
 FIRST_BLOCK, LARGEST_BLOCK = 1024, 16384
@@ -44,7 +44,7 @@ def rand(
         LossError: the batch is split, and another number of rows was asked for than the part holds.
         OptionError: a generator was given inside of an update.
     """
-    return draw(torch.rand, size, dtype, device, generator)
+    return keyed_draw(torch.rand, size, dtype, device, generator)
 
 
 def randn(
@@ -57,7 +57,7 @@ def randn(
 
     See `ts.rand`, whose arguments it takes.
     """
-    return draw(torch.randn, size, dtype, device, generator)
+    return keyed_draw(torch.randn, size, dtype, device, generator)
 
 
 class _Drawn(NamedTuple):
@@ -67,7 +67,7 @@ class _Drawn(NamedTuple):
     start: int
 
 
-class Kind(NamedTuple):
+class DrawKind(NamedTuple):
     """What is drawn: `torch.rand` or `torch.randn`, the shape of one row, type and device."""
 
     draw: Any
@@ -83,7 +83,7 @@ class ExampleDraws:
         self._key = key
         self._outer: ExampleDraws | None = None
         self._generators: dict[torch.device, torch.Generator] = {}
-        self._kept: dict[int, tuple[tuple[Kind, int, int], Tensor]] = {}
+        self._kept: dict[int, tuple[tuple[DrawKind, int, int], Tensor]] = {}
         self._drawn: dict[int, _Drawn] = {}
         self._rows: dict[int, int] = {}
         self.thread = 0
@@ -133,7 +133,7 @@ class ExampleDraws:
         """Whether what is running belongs to the update: its thread, or a backward (a device has a thread of its own for it)."""
         return get_ident() == self.thread or torch._C._current_graph_task_id() != -1
 
-    def rows(self, kind: "Kind", num_rows: int | None) -> Tensor:
+    def rows(self, kind: "DrawKind", num_rows: int | None) -> Tensor:
         """Return so many rows of this part; None: one, without a leading dimension, for the whole batch."""
         if num_rows is not None and self._size not in (None, num_rows):
             raise LossError(_other_size(kind, num_rows, self._size))
@@ -178,7 +178,7 @@ class ExampleDraws:
         drawn = self._drawn[token] = _Drawn(ordinal, start)
         return drawn
 
-    def _block(self, kind: "Kind", ordinal: int, begin: int, end: int) -> Tensor:
+    def _block(self, kind: "DrawKind", ordinal: int, begin: int, end: int) -> Tensor:
         """Return a block, kept for the next part, which may begin in the middle of it."""
         what = (kind, begin, end)
         kept = self._kept.get(ordinal)
@@ -190,12 +190,12 @@ class ExampleDraws:
             kept = self._kept[ordinal] = (what, block)
         return kept[1]
 
-    def _generator(self, kind: "Kind", ordinal: int, row: int) -> torch.Generator:
+    def _generator(self, kind: "DrawKind", ordinal: int, row: int) -> torch.Generator:
         generator = self._generators.get(kind.device)
         if generator is None:
             generator = self._generators[kind.device] = torch.Generator(kind.device)
         # One generator for each device, seeded again for each block: making one costs more than seeding it.
-        return generator.manual_seed(key_of(self._update_key, ordinal, row))
+        return generator.manual_seed(random_key(self._update_key, ordinal, row))
 
 
 _current: ExampleDraws | None = None  # what was opened last, which knows what was open before it
@@ -210,7 +210,7 @@ def _open() -> Iterator[ExampleDraws]:
         each = each._outer
 
 
-def draw(
+def keyed_draw(
     function: Any,
     size: tuple[Size, ...],
     dtype: torch.dtype | None,
@@ -231,7 +231,9 @@ def draw(
             "from the update's key, so that the batch can be split. Leave generator= out; the run's seed decides the numbers."
         )
     shape = tuple(sizes)
-    kind = Kind(function, shape[1:], dtype or torch.get_default_dtype(), torch.empty(0, device=device).device)
+    kind = DrawKind(
+        function, shape[1:], dtype or torch.get_default_dtype(), torch.empty(0, device=device).device
+    )
     return draws.rows(kind, shape[0] if shape else None)
 
 
@@ -259,7 +261,7 @@ def _blocks(start: int, stop: int, row_size: int) -> Iterator[tuple[int, int]]:
         start = begin + length
 
 
-def _other_size(kind: Kind, num_rows: int, expected: int | None) -> str:
+def _other_size(kind: DrawKind, num_rows: int, expected: int | None) -> str:
     return (
         f"{num_rows} rows of random numbers were asked for (shape {(num_rows, *kind.row)}) in a part of the batch that holds "
         f"{expected} examples. The batch is split, and each row must belong to one example, or the update would depend on the "

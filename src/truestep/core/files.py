@@ -19,7 +19,7 @@ SUFFIX = ".partial"
 OLD_SECONDS = 60.0  # no file that is written here takes as long
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+def open_regular_file(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open a file and return its descriptor; raises an OSError that says so where it is a link, or no regular file."""
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
@@ -47,8 +47,8 @@ def _not_regular(path: Path) -> OSError:
 
 
 def read_regular_file(path: Path) -> bytes:
-    """Return what is in a regular file; raises an OSError as `open_regular` does."""
-    with os.fdopen(open_regular(path), "rb") as file:
+    """Return what is in a regular file; raises an OSError as `open_regular_file` does."""
+    with os.fdopen(open_regular_file(path), "rb") as file:
         return file.read()
 
 
@@ -81,14 +81,14 @@ def replacing_file(path: Path, mode: int | None = None, *, is_durable: bool = Tr
         raise
 
 
-def is_partial(path: Path) -> bool:
+def is_partial_file(path: Path) -> bool:
     """Whether this is what a process that was killed left of a file it was writing."""
     return path.name.startswith(".") and path.name.endswith(SUFFIX)
 
 
-def remove_partial(directory: Path) -> None:
+def remove_partial_files(directory: Path) -> None:
     """Remove what killed processes left; another one may be writing just now, but none for so long."""
-    for path in filter(is_partial, directory.iterdir()):
+    for path in filter(is_partial_file, directory.iterdir()):
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > OLD_SECONDS:
                 path.unlink()

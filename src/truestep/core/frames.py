@@ -19,22 +19,22 @@ def library_folders() -> tuple[str, ...]:
     return tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-def is_own(path: str) -> bool:
+def is_user_file(path: str) -> bool:
     """Whether a file is the user's: none of Python's, of an installed package, or of this one."""
     return not path.startswith((_PACKAGE, "<frozen", *library_folders())) and "site-packages" not in path
 
 
-def own_line(trace: TracebackType | None = None) -> str | None:
+def line_of_user_code(trace: TracebackType | None = None) -> str | None:
     """Return the innermost line of the user's own code as "file:line": of a traceback, or of the stack that is running."""
     found: tuple[str, int] | None = None
     if trace is not None:
         while trace is not None:
-            if is_own(path := trace.tb_frame.f_code.co_filename):
+            if is_user_file(path := trace.tb_frame.f_code.co_filename):
                 found = path, trace.tb_lineno
             trace = trace.tb_next
     else:
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and not is_own(frame.f_code.co_filename):
+        while frame is not None and not is_user_file(frame.f_code.co_filename):
             frame = frame.f_back
         found = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
     return None if found is None else f"{found[0]}:{found[1]}"
@@ -44,7 +44,7 @@ def warn_user(message: str) -> None:
     """Warn at the user's own line, however many calls of this package and of torch lie between; else at the first line outside."""
     depths = list(_files_of_callers())
     outside = next((depth for depth, path in depths if not path.startswith(_PACKAGE)), 2)
-    warnings.warn(message, stacklevel=next((depth for depth, path in depths if is_own(path)), outside))
+    warnings.warn(message, stacklevel=next((depth for depth, path in depths if is_user_file(path)), outside))
 
 
 def _files_of_callers() -> Iterator[tuple[int, str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from truestep.core.errors import did_you_mean
 
 
-def no_attribute(called: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str]) -> str:
+def no_attribute_message(called: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str]) -> str:
     """Return the message for a name that something does not have; `elsewhere` says what to write for other libraries' names."""
     said = f"{called} has no attribute {name!r}"
     if name.startswith("_"):  # a protocol that somebody asks for
@@ -17,7 +17,7 @@ def no_attribute(called: str, name: str, known: Iterable[str], elsewhere: Mappin
     return f"{said}. {did_you_mean(name, (each for each in known if not each.startswith('_')))}".rstrip()
 
 
-class Held:
+class HelpfulAttributes:
     """A name that it does not have can't be read: the AttributeError says what to write."""
 
     __slots__ = ()
@@ -31,12 +31,12 @@ class Held:
         def __getattr__(self, name: str) -> Any:
             """Say what to write."""
             known = () if name.startswith("_") else dir(self)  # which asks for names of its own
-            said = no_attribute(self._called, name, known, self._elsewhere)
+            said = no_attribute_message(self._called, name, known, self._elsewhere)
             # by an object python would add a guess of its own
             raise AttributeError(said, name=name, obj=None)
 
 
-class Sealed(Held):
+class SealedAttributes(HelpfulAttributes):
     """Besides, once `_seal` is called, nothing can be set but what `_settable` names: nobody would read it."""
 
     _settable: ClassVar[frozenset[str]] = frozenset()
@@ -60,5 +60,5 @@ class Sealed(Held):
             return f"{self._called} is not told {name!r} by setting it: {self._set_instead[name]}."
         if hasattr(self, name):
             return f"{name!r} of {self._called[0].lower()}{self._called[1:]} can be read, not set."
-        said = no_attribute(self._called, name, dir(self), self._elsewhere)
+        said = no_attribute_message(self._called, name, dir(self), self._elsewhere)
         return f"{said.removesuffix('.')}. Set, it would be read by nobody."

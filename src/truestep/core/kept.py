@@ -29,18 +29,18 @@ def cache_folder(part: str) -> Path:
     return Path(base) / "truestep" / part
 
 
-def state_of_code(files: Iterable[Path]) -> str:
+def state_of_source_files(files: Iterable[Path]) -> str:
     """Return what tells one state of source files from another."""
     stats = [(str(each), each.stat()) for each in sorted(files)]
     return repr([(path, stat.st_mtime_ns, stat.st_size) for path, stat in stats])
 
 
-def digest(*parts: object) -> str:
+def cache_key(*parts: object) -> str:
     """Return the name of a document: of these parts and this Python."""
     return hashlib.sha256(repr((parts, sys.version)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def kept(folder: Path, key: str) -> Any:
+def read_cached(folder: Path, key: str) -> Any:
     """Return a document, None where it is not kept whole."""
     try:
         checksum, _, body = (folder / key).read_bytes().partition(b"\n")
@@ -49,7 +49,7 @@ def kept(folder: Path, key: str) -> Any:
         return None
 
 
-def keep(folder: Path, key: str, document: Any) -> None:
+def write_cached(folder: Path, key: str, document: Any) -> None:
     """Keep a document; a folder that can't be written to, or what is no JSON, keeps nothing."""
     with suppress(OSError, TypeError, ValueError):
         body = json.dumps(document).encode()
@@ -59,7 +59,7 @@ def keep(folder: Path, key: str, document: Any) -> None:
             file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
-def forget_oldest(folder: Path, most: int) -> None:
+def forget_oldest_cached(folder: Path, most: int) -> None:
     """Delete the documents that were not written for longest, where there are more than so many."""
     with suppress(OSError):
         entries = sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)

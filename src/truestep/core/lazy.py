@@ -57,9 +57,9 @@ def _load(package: str, home: str, name: str, called: str | None) -> Any:
             name="torch",
         ) from error
     if called is not None:
-        from truestep.core.calls import explained
+        from truestep.core.calls import with_option_errors
 
-        value = explained(f"{called}.{name}", value)
+        value = with_option_errors(f"{called}.{name}", value)
         if home != package:
             setattr(import_module(home), name, value)  # by whichever way it is imported it is one
     return value
@@ -67,7 +67,7 @@ def _load(package: str, home: str, name: str, called: str | None) -> Any:
 
 def _unknown(package: str, name: str, names: list[str]) -> Exception:
     from truestep.core.errors import did_you_mean
-    from truestep.core.other_words import name_elsewhere
+    from truestep.core.other_words import name_from_other_library
 
     said = f"module {package!r} has no attribute {name!r}."
     # tools ask every module for such names, thousands of times: looking for the nearest one takes a millisecond
@@ -78,7 +78,7 @@ def _unknown(package: str, name: str, names: list[str]) -> Exception:
     if name in inner:
         said += f" It is in ts.nn: ts.nn.{name}."
     else:
-        said += f" {name_elsewhere(name) or f'{near}dir({package}) lists all names.'}"
+        said += f" {name_from_other_library(name) or f'{near}dir({package}) lists all names.'}"
     if _is_imported_from():
         return ImportError(said, name=package)
     # python would fill the object in, and add a guess of its own

@@ -200,12 +200,12 @@ _TORCH = (
 )
 
 
-def option_called(word: str, known: list[str]) -> str | None:
+def option_by_other_name(word: str, known: list[str]) -> str | None:
     """Return which of a function's options another library calls by this word; None where there is none."""
     return next((option for option in known if word in _WORDS.get(option, "").split()), None)
 
 
-def name_elsewhere(name: str) -> str | None:
+def name_from_other_library(name: str) -> str | None:
     """Return what to write for a name that this package does not have: as a sentence; None where nothing is known."""
     if name in NAMES:
         return f"{NAMES[name].format(name=name)}."

@@ -15,7 +15,7 @@ _WINDOW = 64  # steps whose keys are computed at once
 _SMALL = 16  # larger numbers come again so rarely that computing a window would not pay
 
 
-def key_of(*numbers: int) -> int:
+def random_key(*numbers: int) -> int:
     """Return a 64-bit key that depends on every number and on their order (SplitMix64's finaliser, chained)."""
     key = _GOLDEN
     for number in numbers:
@@ -27,7 +27,7 @@ def key_of(*numbers: int) -> int:
 
 
 class StepKeys:
-    """The keys `key_of(seed, step, *others)` of steps one after another, a window of them computed at once."""
+    """The keys `random_key(seed, step, *others)` of steps one after another, a window of them computed at once."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -38,7 +38,7 @@ class StepKeys:
         first, keys = self._windows.get(others, (0, []))
         if not 0 <= step - first < len(keys):
             if any(number > _SMALL for number in others[:-1]):
-                return key_of(self.seed, step, *others)
+                return random_key(self.seed, step, *others)
             first, keys = self._windows[others] = step, _keys_of(self.seed, step, others)
         return keys[step - first]
 
@@ -54,7 +54,7 @@ def _keys_of(seed: int, step: int, others: tuple[int, ...]) -> list[int]:
 
     # uint64 wraps around as the mask above does; NumPy warns of it for scalars.
     with np.errstate(over="ignore"):
-        keys = np.full(_WINDOW, key_of(seed), np.uint64)
+        keys = np.full(_WINDOW, random_key(seed), np.uint64)
         keys = mixed(keys, np.uint64(step & _MASK) + np.arange(_WINDOW, dtype=np.uint64))
         for number in others:
             keys = mixed(keys, np.uint64(number & _MASK))
@@ -93,7 +93,7 @@ class KeyedRandom:
             generator.set_state(states[place])
 
 
-def host_streams() -> tuple[Any, Any]:
+def host_random_streams() -> tuple[Any, Any]:
     """Return the states of python's and of NumPy's global stream."""
     import random
 
@@ -102,8 +102,8 @@ def host_streams() -> tuple[Any, Any]:
     return random.getstate(), np.random.get_state()
 
 
-def set_host_streams(states: tuple[Any, Any]) -> None:
-    """Put back what `host_streams` returned."""
+def set_host_random_streams(states: tuple[Any, Any]) -> None:
+    """Put back what `host_random_streams` returned."""
     import random
 
     import numpy as np

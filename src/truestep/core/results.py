@@ -19,7 +19,7 @@ class Shown:
     """What `rich` draws in a terminal is a cell in a notebook too."""
 
     def _repr_html_(self) -> str:
-        return html_of(self)
+        return result_html(self)
 
 
 class Result(Shown, ABC):
@@ -47,7 +47,7 @@ class Result(Shown, ABC):
         return "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
 
 
-def print_all(shown: Iterable[RenderableType], screen: "console.Console") -> None:
+def print_results(shown: Iterable[RenderableType], screen: "console.Console") -> None:
     """Print what is shown; to a file without the blanks that fill up each line, and never cut."""
     if screen.is_terminal or screen.is_jupyter:
         for each in shown:
@@ -71,7 +71,7 @@ def result_table(
     return table
 
 
-def html_of(shown: object) -> str:
+def result_html(shown: object) -> str:
     """Return what rich would draw as a cell of a notebook."""
     from rich.console import Console
 

@@ -92,13 +92,13 @@ def _numbers_of(schedule: LRScheduler) -> str:
     return f" ({', '.join(f'{name}={value}' for name, value in found.items())})" if found else ""
 
 
-def ends_after(schedule: Any) -> int | None:
+def schedule_ends_after(schedule: Any) -> int | None:
     """Return after how many steps nothing is left of a schedule, None for one without an end or of an unknown kind."""
     if isinstance(schedule, lr_scheduler.LambdaLR):  # ours say it
         ends = [getattr(function, "total_steps", 0) for function in schedule.lr_lambdas]
         return max(ends) if all(ends) else None
     if isinstance(schedule, lr_scheduler.SequentialLR):
-        last = ends_after(schedule._schedulers[-1])
+        last = schedule_ends_after(schedule._schedulers[-1])
         return None if last is None else schedule._milestones[-1] + last
     if isinstance(schedule, lr_scheduler.LinearLR):  # a rising one is a warm-up
         return schedule.total_iters if schedule.end_factor < schedule.start_factor else None

@@ -20,10 +20,10 @@ def tree_leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield path, tree
 
 
-def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
+def map_tree_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     """Return dicts, lists and plain tuples like those of a tree, each leaf changed."""
     if isinstance(tree, Mapping):
-        return {key: map_leaves(change, member) for key, member in tree.items()}
+        return {key: map_tree_leaves(change, member) for key, member in tree.items()}
     if type(tree) in (list, tuple):  # not a named tuple, which takes its fields one by one
-        return type(tree)(map_leaves(change, member) for member in tree)
+        return type(tree)(map_tree_leaves(change, member) for member in tree)
     return change(tree)

@@ -7,7 +7,7 @@ from pathlib import Path
 BASE = "TRUESTEP_DOCS"  # the address, or the folder, of the built documentation
 
 
-def docs_address(code: str) -> str | None:
+def check_docs_address(code: str) -> str | None:
     """Return the address of a check's page in the documentation that `TRUESTEP_DOCS` names, None without it."""
     base = os.environ.get(BASE, "")
     if not base:
@@ -17,6 +17,6 @@ def docs_address(code: str) -> str | None:
     return f"{base.rstrip('/')}/checks/{code}.html"
 
 
-def help_of(code: str) -> str:
+def check_help(code: str) -> str:
     """Return where a finding's reader learns more: the page's address, or else the command that prints the page."""
-    return docs_address(code) or f"truestep checks {code}"
+    return check_docs_address(code) or f"truestep checks {code}"

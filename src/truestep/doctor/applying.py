@@ -14,7 +14,7 @@ from truestep.doctor.markdown import Markdown
 from truestep.doctor.notebook import NotebookText
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import Replacement, apply_edits, parse_source, replacement
-from truestep.doctor.selection import ignores_of
+from truestep.doctor.selection import ignore_comments_in
 from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import RewriteError
@@ -105,7 +105,7 @@ def _report(check: SourceCheck, module: SourceModule, found: At, reading: Source
         evidence=found.evidence,
         replacement=_rewritten(check, module, found.node, reading),
     )
-    if ignores_of(module.text).hide(finding):
+    if ignore_comments_in(module.text).hide(finding):
         reading.num_hidden += 1
         return
     reading.findings.append(finding)

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from truestep.core.errors import OptionError
 from truestep.doctor.runtime.frames import user_place
 from truestep.doctor.runtime.watch import Watch, WatchOptions
-from truestep.doctor.selection import chosen
+from truestep.doctor.selection import selection_of
 
 
 def watch(
@@ -35,7 +35,7 @@ def watch(
     Raises:
         OptionError: something else is to be watched, or a code that no check begins with.
     """
-    made = Watch(WatchOptions(chosen(select, ignore), probe=probe, thorough=thorough))
+    made = Watch(WatchOptions(selection_of(select, ignore), probe=probe, thorough=thorough))
     for each in watched:
         if isinstance(each, Optimizer):
             made.recorder.known(each, user_place())

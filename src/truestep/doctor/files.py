@@ -7,13 +7,13 @@ from pathlib import Path
 
 from truestep.core.errors import OptionError, near_path
 from truestep.doctor import markdown
-from truestep.doctor.selection import Selection
+from truestep.doctor.selection import CheckSelection
 
 _PASSED_OVER = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
 _ENDINGS = (".py", ".ipynb", *markdown.ENDINGS)
 
 
-def files_of(paths: Sequence[Path], selection: Selection) -> Iterator[Path]:
+def files_to_read(paths: Sequence[Path], selection: CheckSelection) -> Iterator[Path]:
     """Yield each file once: those named, and those beneath the folders, but for what is passed over.
 
     Raises:
@@ -30,7 +30,7 @@ def files_of(paths: Sequence[Path], selection: Selection) -> Iterator[Path]:
                 yield each
 
 
-def _beneath(folder: Path, selection: Selection) -> Iterator[Path]:
+def _beneath(folder: Path, selection: CheckSelection) -> Iterator[Path]:
     """Walk a folder in the order of names; links to folders are not followed, so that no circle is."""
     for here, folders, names in os.walk(folder):
         inside = Path(here).relative_to(folder)
@@ -41,9 +41,9 @@ def _beneath(folder: Path, selection: Selection) -> Iterator[Path]:
                 yield found
 
 
-def _passed_over(folder: Path, selection: Selection) -> bool:
+def _passed_over(folder: Path, selection: CheckSelection) -> bool:
     return folder.name in _PASSED_OVER or folder.name.startswith(".") or _excluded(folder, selection)
 
 
-def _excluded(path: Path, selection: Selection) -> bool:
+def _excluded(path: Path, selection: CheckSelection) -> bool:
     return any(path.match(pattern) or pattern.rstrip("/") in path.parts for pattern in selection.exclude)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from truestep.doctor.address import help_of
+from truestep.doctor.address import check_help
 from truestep.doctor.replacement import Replacement
 
 
@@ -86,7 +86,7 @@ class Finding:
             "message": self.message,
             "why": self.why,
             "fix": self.fix,
-            "help": help_of(self.code),
+            "help": check_help(self.code),
             "replacement": self.replacement.to_dict() if self.replacement else None,
             "seen": self.seen,
             "evidence": dict(self.evidence),

@@ -19,12 +19,12 @@ from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.finding import Finding
 from truestep.doctor.markdown import parse_markdown
-from truestep.doctor.notebook import is_python_cell, source_of
+from truestep.doctor.notebook import cell_source, is_python_cell
 from truestep.doctor.replacement import Edit, apply_edits, why_no_python
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedFile:
     """One file with its fixes made: `before` and `after` are its text, `findings` what they mend."""
 
     path: str
@@ -46,20 +46,20 @@ class Fixed:
         return {"path": self.path, "fixed": told, "left": self.left or None, "diff": "".join(self.diff())}
 
 
-def is_certain(finding: Finding) -> bool:
+def is_certain_fix(finding: Finding) -> bool:
     """Tell whether a finding's rewrite takes no choice."""
     check = checks().get(finding.code)
     certain = check is not None and issubclass(check, SourceCheck) and check.rewrites in ("safe", "fix")
     return certain and finding.replacement is not None
 
 
-def fix_files(findings: Iterable[Finding], *, write: bool) -> list[Fixed]:
+def fix_files(findings: Iterable[Finding], *, write: bool) -> list[FixedFile]:
     """Make the certain rewrites of findings, file by file; with `write`, the files are replaced.
 
     A rewrite that overlaps another waits for the next reading; one that leaves no Python is not made.
     """
-    certain = sorted((each for each in findings if is_certain(each)), key=lambda each: each.place)
-    fixed: list[Fixed] = []
+    certain = sorted((each for each in findings if is_certain_fix(each)), key=lambda each: each.place)
+    fixed: list[FixedFile] = []
     seen: set[Path] = set()  # by another name a file's text is no longer the one that was read
     for path, group in groupby(certain, key=lambda each: each.place.path):
         if (target := Path(path).resolve()) in seen:
@@ -72,38 +72,38 @@ def fix_files(findings: Iterable[Finding], *, write: bool) -> list[Fixed]:
     return fixed
 
 
-def _of_script(path: str, findings: Sequence[Finding], write: bool) -> Fixed:
+def _of_script(path: str, findings: Sequence[Finding], write: bool) -> FixedFile:
     raw = Path(path).read_bytes()
     is_page = Path(path).suffix in markdown.ENDINGS
     encoding = _encoding_of_page(raw) if is_page else tokenize.detect_encoding(io.BytesIO(raw).readline)[0]
     text = raw.decode(encoding)
-    after, made = rewritten(text, findings, _is_page if is_page else _is_python)
+    after, made = rewritten_by_findings(text, findings, _is_page if is_page else _is_python)
     if made and write:
         _replace(Path(path), after.encode(encoding))
-    return Fixed(path, text, after, made)
+    return FixedFile(path, text, after, made)
 
 
 def _encoding_of_page(raw: bytes) -> str:
     return "utf-8-sig" if raw.startswith(codecs.BOM_UTF8) else "utf-8"
 
 
-def _of_notebook(path: str, findings: Sequence[Finding], write: bool) -> Fixed:
+def _of_notebook(path: str, findings: Sequence[Finding], write: bool) -> FixedFile:
     """Rewrite cells; a notebook that is not laid out as Jupyter does is left, for all its lines would change."""
     text = Path(path).read_bytes().decode("utf-8")
     document = json.loads(text)
     end = "\n" if text.endswith("\n") else ""
     if _laid_out(document) + end != text:
-        return Fixed(path, text, text, tuple(findings), "it is not laid out as Jupyter writes notebooks")
+        return FixedFile(path, text, text, tuple(findings), "it is not laid out as Jupyter writes notebooks")
     made: list[Finding] = []
     for number, group in groupby(findings, key=lambda each: each.place.cell):
         cell = document["cells"][number - 1]
-        after, here = rewritten(source_of(cell), list(group), is_python_cell)
+        after, here = rewritten_by_findings(cell_source(cell), list(group), is_python_cell)
         cell["source"] = after.splitlines(keepends=True) if isinstance(cell["source"], list) else after
         made += here
     after = _laid_out(document) + end
     if made and write:
         _replace(Path(path), after.encode("utf-8"))
-    return Fixed(path, text, after, tuple(made))
+    return FixedFile(path, text, after, tuple(made))
 
 
 def _laid_out(document: object) -> str:
@@ -114,7 +114,7 @@ def _is_python(text: str) -> bool:
     return why_no_python(text, "script") is None
 
 
-def rewritten(
+def rewritten_by_findings(
     text: str, findings: Sequence[Finding], is_whole: Callable[[str], bool] = _is_python
 ) -> tuple[str, tuple[Finding, ...]]:
     """Return the text with as many fixes as go together and leave it whole, and which those are."""

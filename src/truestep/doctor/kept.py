@@ -16,39 +16,39 @@ _MOST_ENTRIES = 2_000  # the oldest go first
 _TOOL = Path(__file__).parent
 
 
-def cache_folder() -> Path:
+def readings_folder() -> Path:
     """Return the folder in which this platform keeps what can be found again."""
     return store.cache_folder("read")
 
 
-def key_of(*parts: str) -> str:
+def reading_key(*parts: str) -> str:
     """Return the name of an entry: of these parts, this Python and the files of the doctor itself."""
-    return store.digest(parts, str(Path.cwd()), _tool())
+    return store.cache_key(parts, str(Path.cwd()), _tool())
 
 
 @cache
 def _tool() -> str:
     """Return the state of the doctor: it is the same for as long as this process runs."""
-    return store.state_of_code(_TOOL.rglob("*.py"))
+    return store.state_of_source_files(_TOOL.rglob("*.py"))
 
 
-def kept(folder: Path, key: str) -> SourceReading | None:
+def kept_reading(folder: Path, key: str) -> SourceReading | None:
     """Return what was found, if it is kept whole."""
     try:
-        document = store.kept(folder, key)
+        document = store.read_cached(folder, key)
         return None if document is None else _reading_of(document)
     except (ValueError, TypeError, KeyError):
         return None
 
 
-def keep(folder: Path, key: str, reading: SourceReading) -> None:
+def keep_reading(folder: Path, key: str, reading: SourceReading) -> None:
     """Keep what was found; a folder that can't be written to, or evidence that is no JSON, keeps nothing."""
-    store.keep(folder, key, _document(reading))
+    store.write_cached(folder, key, _document(reading))
 
 
-def forget_oldest(folder: Path) -> None:
+def forget_oldest_readings(folder: Path) -> None:
     """Delete the entries that were not written for longest, where there are too many."""
-    store.forget_oldest(folder, _MOST_ENTRIES)
+    store.forget_oldest_cached(folder, _MOST_ENTRIES)
 
 
 def _document(reading: SourceReading) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, replace
 
 from truestep.doctor.finding import Finding, Place
-from truestep.doctor.replacement import lines_of, why_no_python
+from truestep.doctor.replacement import source_lines, why_no_python
 
 ENDINGS = (".md", ".markdown", ".mdx", ".qmd", ".rmd")
 _FENCE = re.compile(r"(?P<indent>(?:[ ]*(?:>[ ]?)?)*)(?P<marks>`{3,}|~{3,})(?P<info>.*)$")
@@ -36,7 +36,7 @@ class Markdown:
 
 def parse_markdown(raw: str) -> Markdown:
     """Take the fenced blocks marked as Python out of a page, one after another as the cells of a notebook."""
-    lines = lines_of(raw)
+    lines = source_lines(raw)
     text, indents = [""] * len(lines), [0] * len(lines)
     unreadable = []
     for first, last, indent in _blocks(lines):

@@ -8,7 +8,7 @@ from pathlib import Path
 from truestep.doctor.finding import Finding, Place
 
 
-def merged(ran: Sequence[Finding], read: Sequence[Finding]) -> list[Finding]:
+def merge_findings(ran: Sequence[Finding], read: Sequence[Finding]) -> list[Finding]:
     """Return the findings of both ways; what reading found and the run bore out is one finding."""
     left = list(ran)
     found = []

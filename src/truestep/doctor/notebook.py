@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from truestep.doctor.finding import Finding, Place
-from truestep.doctor.replacement import Edit, Replacement, lines_of, replacement, why_no_python
+from truestep.doctor.replacement import Edit, Replacement, replacement, source_lines, why_no_python
 
 # Cells of another language, or that IPython keeps from Python; of these the body is Python after all.
 _PYTHON_CELLS = re.compile(r"%%(time|timeit|capture|prun|python3?)\b")
@@ -47,7 +47,7 @@ class NotebookText:
             return None
         cell = cells.pop()
         first, after = self.starts[cell] - 1, [*self.starts, len(self.text) + 2][cell + 1] - 1
-        own = _joined(lines_of(self.text)[first:after])  # the lines beside a change are its cell's, too
+        own = _joined(source_lines(self.text)[first:after])  # the lines beside a change are its cell's, too
         return replacement(own, (_shifted(each, -first) for each in change.edits))
 
 
@@ -72,7 +72,7 @@ def parse_notebook(raw: str) -> NotebookText:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
             numbers.append(number)
             starts.append(len(lines) + 1)
-            code = _python_of(source_of(cell))
+            code = _python_of(cell_source(cell))
             if reason := why_no_python(_joined(code), "cell"):
                 unreadable.append((number, reason))
                 code = ["" for _ in code]
@@ -91,7 +91,7 @@ def _language(document: dict[str, object]) -> str:
     return "python"
 
 
-def source_of(cell: dict[str, object]) -> str:
+def cell_source(cell: dict[str, object]) -> str:
     """Return the text of a cell, which a notebook may hold as one string or as its lines."""
     source = cell.get("source", "")
     return "".join(map(str, source)) if isinstance(source, list) else str(source or "")
@@ -107,7 +107,7 @@ def is_python_cell(source: str) -> bool:
 
 
 def _python_of(source: str) -> list[str]:
-    lines = lines_of(source) or [""]
+    lines = source_lines(source) or [""]
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("%%") and not _PYTHON_CELLS.match(first):
         return ["" for _ in lines]

@@ -8,7 +8,7 @@ from truestep.doctor.check import Check
 from truestep.doctor.watcher import Observations
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import Forward, History, Loss
+    from truestep.doctor.runtime.history import ForwardCall, LossCall, WatchHistory
     from truestep.doctor.runtime.sequences import SequenceTask, StepSight
 
 
@@ -18,14 +18,14 @@ class Probe(Check):
     cannot_run: str | None = None
     tried = False
 
-    def on_forward(self, history: "History", forward: "Forward") -> Observations:
+    def on_forward(self, history: "WatchHistory", forward: "ForwardCall") -> Observations:
         """Try the copy at the first forward that trains, before any step; what breaks is the reason given."""
         if self.tried or history.num_steps or not (forward.module.training and forward.gradients_on):
             return
         self.tried = True
         yield from self.tried_out(forward)
 
-    def tried_out(self, forward: "Forward") -> Observations:
+    def tried_out(self, forward: "ForwardCall") -> Observations:
         """Yield what the copy shows; what breaks is the reason given for nothing."""
         try:
             yield from self.try_out(forward)
@@ -33,7 +33,7 @@ class Probe(Check):
             self.cannot_run = f"{type(error).__name__}: {error}"
 
     @abstractmethod
-    def try_out(self, forward: "Forward") -> Observations:
+    def try_out(self, forward: "ForwardCall") -> Observations:
         """Yield what the copy shows."""
 
 
@@ -41,27 +41,27 @@ class SequenceProbe(Probe):
     """A probe of what a model of sequences is asked for, and what it sees when it answers."""
 
     def __init__(self) -> None:
-        self.forward: Forward | None = None
-        self.loss: Loss | None = None
+        self.forward: ForwardCall | None = None
+        self.loss: LossCall | None = None
 
-    def on_forward(self, history: "History", forward: "Forward") -> Observations:
+    def on_forward(self, history: "WatchHistory", forward: "ForwardCall") -> Observations:
         """Remember the forward that trains; the loss may come before its end, or after."""
         if not self.tried and not history.num_steps and forward.module.training and forward.gradients_on:
             self.forward = forward
         yield from ()
 
-    def on_loss(self, history: "History", loss: "Loss") -> None:
+    def on_loss(self, history: "WatchHistory", loss: "LossCall") -> None:
         """Remember the loss."""
         self.loss = loss
 
-    def on_backward(self, history: "History", tensors: object, place: object) -> Observations:
+    def on_backward(self, history: "WatchHistory", tensors: object, place: object) -> Observations:
         """Try the copy out before the first step."""
         if not self.tried and self.forward is not None:
             self.tried = True
             yield from self.tried_out(self.forward)
         self.forward = self.loss = None
 
-    def try_out(self, forward: "Forward") -> Observations:
+    def try_out(self, forward: "ForwardCall") -> Observations:
         """Find out what is asked for, and change the last step."""
         from truestep.doctor.runtime.sequences import sight_of, task_of
 
@@ -71,5 +71,5 @@ class SequenceProbe(Probe):
             yield from self.judge(forward, task, sight)
 
     @abstractmethod
-    def judge(self, forward: "Forward", task: "SequenceTask", sight: "StepSight") -> Observations:
+    def judge(self, forward: "ForwardCall", task: "SequenceTask", sight: "StepSight") -> Observations:
         """Yield what the sight shows."""

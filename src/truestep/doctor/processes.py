@@ -11,7 +11,7 @@ _WORTH_IT = 400_000  # bytes of source: below, starting a process takes longer t
 Result = TypeVar("Result")
 
 
-def in_processes(
+def read_in_processes(
     function: Callable[..., Result],
     arguments: Sequence[tuple[Any, ...]],
     sizes: Sequence[int],

@@ -16,20 +16,20 @@ from truestep.doctor import markdown
 from truestep.doctor.applying import apply_checks
 from truestep.doctor.catalogue import source_checks
 from truestep.doctor.check import SourceCheck
-from truestep.doctor.files import files_of
+from truestep.doctor.files import files_to_read
 from truestep.doctor.finding import Place
-from truestep.doctor.kept import forget_oldest, keep, kept, key_of
+from truestep.doctor.kept import forget_oldest_readings, keep_reading, kept_reading, reading_key
 from truestep.doctor.markdown import Markdown, parse_markdown
 from truestep.doctor.notebook import NotebookText, parse_notebook
-from truestep.doctor.processes import in_processes
+from truestep.doctor.processes import read_in_processes
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import parse_source
-from truestep.doctor.selection import Baseline, Selection
+from truestep.doctor.selection import CheckSelection, FindingsBaseline
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.places import Texts
-from truestep.doctor.source.project import Project
-from truestep.doctor.source.units import Unit, idle_units, units_of
-from truestep.doctor.tally import Tally, Waiting, count_source_read
+from truestep.doctor.source.places import SourceTexts
+from truestep.doctor.source.project import SourceProject
+from truestep.doctor.source.units import FileUnit, idle_units, units_of
+from truestep.doctor.tally import ReadTally, Waiting, count_source_read
 
 Result = TypeVar("Result")
 
@@ -39,7 +39,7 @@ _RELEVANT = re.compile(rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIB
 
 def read_paths(
     paths: Sequence[Path],
-    selection: Selection | None = None,
+    selection: CheckSelection | None = None,
     waiting: Waiting | None = None,
     *,
     cache: Path | None = None,
@@ -55,16 +55,16 @@ def read_paths(
     Raises:
         OptionError: a path that does not exist.
     """
-    selection = selection or Selection()
+    selection = selection or CheckSelection()
     started = time.perf_counter()
     wanted = [check for check in source_checks() if selection.wants(check.code)]
-    baseline = Baseline(selection.baseline)
-    files = list(files_of(paths, selection))
+    baseline = FindingsBaseline(selection.baseline)
+    files = list(files_to_read(paths, selection))
     relevant = [each for each in files if _is_relevant(each)]
     known = set(relevant)
     units = units_of(relevant) + idle_units([each for each in files if each not in known])
     reading = SourceReading()
-    for part in _read_units(units, wanted, cache, Tally(files, waiting)):
+    for part in _read_units(units, wanted, cache, ReadTally(files, waiting)):
         reading.add(part)
     shown = [each for each in reading.findings if not baseline.hides(each, reading.lines.get(each.place, ""))]
     reading.num_hidden += len(reading.findings) - len(shown)
@@ -84,35 +84,39 @@ def _is_relevant(path: Path) -> bool:
 
 
 def _read_units(
-    units: list[Unit], wanted: list[SourceCheck], cache: Path | None, tally: Tally
+    units: list[FileUnit], wanted: list[SourceCheck], cache: Path | None, tally: ReadTally
 ) -> Iterator[SourceReading]:
     """Yield what each unit gives: as it was kept, or read anew, several at a time."""
     codes = ",".join(check.code for check in wanted)
     keys = {
-        unit: key_of(unit.digest, codes, *map(str, unit.named)) for unit in units if cache and unit.digest
+        unit: reading_key(unit.digest, codes, *map(str, unit.named))
+        for unit in units
+        if cache and unit.digest
     }
-    found = {unit: before for unit in keys if cache and (before := kept(cache, keys[unit])) is not None}
+    found = {
+        unit: before for unit in keys if cache and (before := kept_reading(cache, keys[unit])) is not None
+    }
     new = [unit for unit in units if unit not in found]
     tally.add([path for unit in found for path in unit.named])
-    parts = in_processes(_read_unit, [(unit, wanted) for unit in new], _sizes(new), meanwhile=tally.tell)
+    parts = read_in_processes(_read_unit, [(unit, wanted) for unit in new], _sizes(new), meanwhile=tally.tell)
     for unit, part in zip(new, parts, strict=True):
         found[unit] = part
         if cache is not None and unit in keys and not part.failures:
-            keep(cache, keys[unit], part)
+            keep_reading(cache, keys[unit], part)
     if cache is not None and new:
-        forget_oldest(cache)
+        forget_oldest_readings(cache)
     yield from (found[unit] for unit in units)
 
 
-def _sizes(units: list[Unit]) -> list[int]:
+def _sizes(units: list[FileUnit]) -> list[int]:
     return [unit.num_bytes for unit in units]
 
 
-def _read_unit(unit: Unit, wanted: list[SourceCheck]) -> SourceReading:
+def _read_unit(unit: FileUnit, wanted: list[SourceCheck]) -> SourceReading:
     with _without_collector():
         if unit.is_idle:
             return _parse_all(unit)
-        reading, project = SourceReading(), Project()
+        reading, project = SourceReading(), SourceProject()
         files = [_added(path, project, reading) for path in unit.named]
         project.link()
         for path, file in zip(unit.named, files, strict=True):
@@ -123,7 +127,7 @@ def _read_unit(unit: Unit, wanted: list[SourceCheck]) -> SourceReading:
     return reading
 
 
-def _parse_all(unit: Unit) -> SourceReading:
+def _parse_all(unit: FileUnit) -> SourceReading:
     """Name the files that Python can't parse."""
     reading = SourceReading(num_files=len(unit.named))
     for path in unit.named:
@@ -154,7 +158,7 @@ def read_text(text: str, path: str = "<text>", checks: Iterable[SourceCheck] | N
 def read_texts(texts: Mapping[str, str], checks: Iterable[SourceCheck] | None = None) -> SourceReading:
     """Read several texts, by path, as the files of one project."""
     reading = SourceReading(num_files=len(texts))
-    project = Project(Texts(texts))
+    project = SourceProject(SourceTexts(texts))
     files = [_parsed(text, path, project, reading) for path, text in texts.items()]
     project.link()
     wanted = source_checks() if checks is None else list(checks)
@@ -170,11 +174,11 @@ class _File:
     """One file of a project that is read."""
 
     module: SourceModule
-    project: Project
+    project: SourceProject
     blocks: NotebookText | Markdown | None = None  # where it is no script
 
 
-def _added(path: Path, project: Project, reading: SourceReading) -> _File | None:
+def _added(path: Path, project: SourceProject, reading: SourceReading) -> _File | None:
     """Parse a file into the project; what can't be read is named."""
     text, blocks = _contents(path, reading)
     file = _parsed(text, str(path), project, reading) if text is not None else None
@@ -207,7 +211,7 @@ def _of_notebook(file: _File, notebook: NotebookText) -> _File:
     return replace(file, blocks=notebook)
 
 
-def _parsed(text: str, path: str, project: Project, reading: SourceReading) -> _File | None:
+def _parsed(text: str, path: str, project: SourceProject, reading: SourceReading) -> _File | None:
     module = _tried(project.add, text, path, reading)
     return _File(module, project) if module is not None else None
 

@@ -62,7 +62,7 @@ def why_no_python(text: str, what: str) -> str | None:
     return None
 
 
-def lines_of(text: str) -> list[str]:
+def source_lines(text: str) -> list[str]:
     """Return the lines that Python counts; `splitlines` breaks at form feeds and other marks, too."""
     lines = _END.split(text)
     return lines[:-1] if lines[-1] == "" else lines
@@ -87,8 +87,8 @@ def replacement(text: str, edits: Iterable[Edit]) -> Replacement | None:
     edits = tuple(sorted(edits))
     if any((a.end_line, a.end_column) > (b.line, b.column) for a, b in pairwise(edits)):
         return None
-    after = lines_of(apply_edits(text, edits))
-    before = lines_of(text)
+    after = source_lines(apply_edits(text, edits))
+    before = source_lines(text)
     diff = _diff(before, after, 0)
     if all(line[0] == "+" for line in diff) or _only_moves(diff):
         diff = _diff(before, after, 1)  # what is only added or moved is shown with its neighbours

@@ -7,27 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from truestep.doctor.finding import CheckFailure, Finding, Place
-from truestep.doctor.merging import merged
+from truestep.doctor.merging import merge_findings
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.runtime.children import notes_of
 from truestep.doctor.runtime.history import WINDOW
-from truestep.doctor.runtime.notes import WatchNotes, joined
-from truestep.doctor.runtime.running import Outcome
-from truestep.doctor.runtime.script import Script
+from truestep.doctor.runtime.notes import WatchNotes, joined_findings
+from truestep.doctor.runtime.running import ScriptOutcome
+from truestep.doctor.runtime.script import WatchedScript
 from truestep.doctor.runtime.watch import Watch
-from truestep.doctor.selection import Baseline, Ignores, ignores_of
+from truestep.doctor.selection import FindingsBaseline, IgnoreComments, ignore_comments_in
 
 Others = tuple[list[WatchNotes], list[str]]
 
 
 @dataclass
-class RunReport:
+class WatchedRunReport:
     """One run of a script, read and watched."""
 
     reading: SourceReading
     watch: Watch
-    outcome: Outcome
+    outcome: ScriptOutcome
     total_seconds: float
     findings: list[Finding] = field(default_factory=list)
     lines: dict[Place, str] = field(default_factory=dict)
@@ -114,24 +114,30 @@ def _by_reason(not_run: dict[str, str]) -> dict[str, list[str]]:
 
 
 def make_report(
-    reading: SourceReading, watch: Watch, outcome: Outcome, seconds: float, *, others: Others, script: Script
-) -> RunReport:
+    reading: SourceReading,
+    watch: Watch,
+    outcome: ScriptOutcome,
+    seconds: float,
+    *,
+    others: Others,
+    script: WatchedScript,
+) -> WatchedRunReport:
     """Join both ways and all processes, and hide what comments and the baseline hide."""
     notes, silent = others
     outcome = _shown(outcome, script)
-    report = RunReport(reading, watch, outcome, seconds, num_hidden=reading.num_hidden)
+    report = WatchedRunReport(reading, watch, outcome, seconds, num_hidden=reading.num_hidden)
     report.others, report.silent = notes, silent
-    baseline = Baseline(watch.options.selection.baseline)
-    files: dict[str, tuple[Ignores, list[str]]] = {}
-    ran = joined(
+    baseline = FindingsBaseline(watch.options.selection.baseline)
+    files: dict[str, tuple[IgnoreComments, list[str]]] = {}
+    ran = joined_findings(
         replace(each, findings=[replace(saw, place=script.shown(saw.place)) for saw in each.findings])
         for each in [notes_of(watch), *notes]
     )
-    for finding in merged(ran, reading.findings):
+    for finding in merge_findings(ran, reading.findings):
         path = finding.place.path
         if path not in files:
             text = _text(path)
-            files[path] = ignores_of(text), text.splitlines()
+            files[path] = ignore_comments_in(text), text.splitlines()
         ignores, lines = files[path]
         line = lines[finding.place.line - 1] if 0 < finding.place.line <= len(lines) else ""
         if ignores.hide(finding) or (finding.seen == "ran" and baseline.hides(finding, line)):
@@ -142,7 +148,7 @@ def make_report(
     return report
 
 
-def _shown(outcome: Outcome, script: Script) -> Outcome:
+def _shown(outcome: ScriptOutcome, script: WatchedScript) -> ScriptOutcome:
     place = outcome.error_place
     warned = [(script.shown(at), text) for at, text in outcome.warnings]
     return replace(outcome, error_place=script.shown(place) if place else None, warnings=warned)

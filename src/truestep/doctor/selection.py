@@ -24,7 +24,7 @@ BASELINE_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class CheckSelection:
     """Codes, or beginnings of codes (`GRAD`), to report and to leave out."""
 
     select: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Selection:
 
 def configured_selection(
     start: Path, select: list[str], ignore: list[str], baseline: Path | None
-) -> Selection:
+) -> CheckSelection:
     """Return the selection of the command line, over that of the nearest `pyproject.toml`.
 
     Raises:
@@ -59,17 +59,17 @@ def configured_selection(
     return _known(selection)
 
 
-def chosen(select: Sequence[str], ignore: Sequence[str]) -> Selection:
+def selection_of(select: Sequence[str], ignore: Sequence[str]) -> CheckSelection:
     """Return a selection that takes nothing from `pyproject.toml`.
 
     Raises:
         OptionError: a code that no check begins with.
     """
     given = [[each] if isinstance(each, str) else list(each) for each in (select, ignore)]
-    return _known(Selection(select=_codes(given[0]), ignore=_codes(given[1])))
+    return _known(CheckSelection(select=_codes(given[0]), ignore=_codes(given[1])))
 
 
-def _known(selection: Selection) -> Selection:
+def _known(selection: CheckSelection) -> CheckSelection:
     for code in (*selection.select, *selection.ignore):
         if not any(each.startswith(code) for each in checks()):
             beginnings = {each.rstrip("0123456789") for each in checks()}
@@ -91,7 +91,7 @@ def _codes(given: list[str]) -> tuple[str, ...]:
     return tuple(names.get(part.lower(), part.upper()) for part in parts)
 
 
-def _from_pyproject(start: Path) -> Selection:
+def _from_pyproject(start: Path) -> CheckSelection:
     start = start.resolve()
     for folder in [start, *start.parents]:
         file = folder / "pyproject.toml"
@@ -103,10 +103,10 @@ def _from_pyproject(start: Path) -> Selection:
             table = tools.get("truestep") if isinstance(tools, dict) else None
             if table is not None:
                 return _from_table(table, file)
-    return Selection()
+    return CheckSelection()
 
 
-def _from_table(table: object, file: Path) -> Selection:
+def _from_table(table: object, file: Path) -> CheckSelection:
     if not isinstance(table, dict):
         raise OptionError(f"{file}: tool.truestep must be a table, as in [tool.truestep], not {table!r}")
     known = ("baseline", "exclude", "ignore", "select")
@@ -122,7 +122,7 @@ def _from_table(table: object, file: Path) -> Selection:
                 f"{file}: [tool.truestep] {key} must be a list of strings with something in them, not {value!r}"
             )
     listed = {key: [str(each) for each in value] for key, value in table.items() if isinstance(value, list)}
-    return Selection(
+    return CheckSelection(
         select=_codes(listed.get("select", [])),
         ignore=_codes(listed.get("ignore", [])),
         exclude=tuple(listed.get("exclude", [])),
@@ -131,12 +131,12 @@ def _from_table(table: object, file: Path) -> Selection:
 
 
 @lru_cache(maxsize=64)
-def ignores_of(text: str) -> "Ignores":
+def ignore_comments_in(text: str) -> "IgnoreComments":
     """Return what the comments of a file hide; its text is gone through once, however many findings ask."""
-    return Ignores(text)
+    return IgnoreComments(text)
 
 
-class Ignores:
+class IgnoreComments:
     """The `# truestep: ignore[CODE]` comments of one file.
 
     At the end of a line a comment holds for the whole statement that ends there, on a line of its own
@@ -222,7 +222,7 @@ def write_baseline(path: Path, findings: list[tuple[Finding, str]]) -> None:
         raise OptionError(f"The baseline can't be written to {path}: {error.strerror}.") from error
 
 
-class Baseline:
+class FindingsBaseline:
     """Findings that were there before; each is hidden as often as it was counted."""
 
     def __init__(self, path: Path | None) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 PATIENCE_SECONDS = 3.0
 Waiting = Callable[[int, int], None]
 
-_current: "Tally | None" = None  # what is read now: processes that are forked for it find it here
+_current: "ReadTally | None" = None  # what is read now: processes that are forked for it find it here
 
 
-class Tally:
+class ReadTally:
     """A byte for each file, in memory that forked processes share: each is set once, so that no lock is needed."""
 
     def __init__(self, files: Sequence[Path], waiting: Waiting | None) -> None:

@@ -11,7 +11,13 @@ from truestep.doctor.finding import Place, Severity
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from truestep.doctor.runtime.history import Application, Forward, History, Loss, OptimizerRecord
+    from truestep.doctor.runtime.history import (
+        ForwardCall,
+        LossCall,
+        ModelApplication,
+        OptimizerRecord,
+        WatchHistory,
+    )
     from truestep.doctor.runtime.origins import Origin
 
 
@@ -39,60 +45,70 @@ class Watcher(Check):
     cannot_run: str | None = None  # set by a watcher that gives up, with its reason: shown in the report
     on_request = False  # whether it runs only where it is asked for (--thorough)
 
-    def on_optimizer(self, history: "History", record: "OptimizerRecord") -> Observations | None:
+    def on_optimizer(self, history: "WatchHistory", record: "OptimizerRecord") -> Observations | None:
         """An optimizer was made."""
 
-    def on_forward(self, history: "History", forward: "Forward") -> Observations | None:
+    def on_forward(self, history: "WatchHistory", forward: "ForwardCall") -> Observations | None:
         """A module was applied by the user's code."""
 
-    def on_layer(self, history: "History", module: "nn.Module", output: Any) -> Observations | None:
+    def on_layer(self, history: "WatchHistory", module: "nn.Module", output: Any) -> Observations | None:
         """Any module, also within others, gave its output."""
 
     def on_operation(
-        self, history: "History", origin: "Origin", given: "list[Tensor]", result: Any
+        self, history: "WatchHistory", origin: "Origin", given: "list[Tensor]", result: Any
     ) -> Observations | None:
         """An operation of torch's was computed, by the user's code or in a layer."""
 
-    def on_loss(self, history: "History", loss: "Loss") -> Observations | None:
+    def on_loss(self, history: "WatchHistory", loss: "LossCall") -> Observations | None:
         """A loss was computed."""
 
     def on_backward(
-        self, history: "History", tensors: "tuple[Tensor, ...]", place: Place
+        self, history: "WatchHistory", tensors: "tuple[Tensor, ...]", place: Place
     ) -> Observations | None:
         """A backward is about to run."""
 
     def on_clear(
-        self, history: "History", records: "list[OptimizerRecord]", place: Place
+        self, history: "WatchHistory", records: "list[OptimizerRecord]", place: Place
     ) -> Observations | None:
         """Gradients were cleared by zero_grad()."""
 
-    def on_clip(self, history: "History", parameters: "list[Tensor]", place: Place) -> Observations | None:
+    def on_clip(
+        self, history: "WatchHistory", parameters: "list[Tensor]", place: Place
+    ) -> Observations | None:
         """Gradients are about to be clipped."""
 
-    def on_step(self, history: "History", record: "OptimizerRecord", place: Place) -> Observations | None:
+    def on_step(
+        self, history: "WatchHistory", record: "OptimizerRecord", place: Place
+    ) -> Observations | None:
         """An optimizer is about to step."""
 
-    def on_stepped(self, history: "History", record: "OptimizerRecord", place: Place) -> Observations | None:
+    def on_stepped(
+        self, history: "WatchHistory", record: "OptimizerRecord", place: Place
+    ) -> Observations | None:
         """An optimizer has stepped."""
 
-    def on_schedule(self, history: "History", scheduler: Any, place: Place) -> Observations | None:
+    def on_schedule(self, history: "WatchHistory", scheduler: Any, place: Place) -> Observations | None:
         """A schedule has stepped (not its first step of its own, in the constructor)."""
 
     def on_mode(
-        self, history: "History", module: "nn.Module", training: bool, place: Place
+        self, history: "WatchHistory", module: "nn.Module", training: bool, place: Place
     ) -> Observations | None:
         """train() or eval() was called."""
 
-    def on_epoch(self, history: "History", source: Any, place: Place) -> Observations | None:
+    def on_epoch(self, history: "WatchHistory", source: Any, place: Place) -> Observations | None:
         """An iterator over a loader or a distributed sampler was made."""
 
-    def on_evaluation(self, history: "History", applied: "list[Application]") -> Observations | None:
+    def on_evaluation(
+        self, history: "WatchHistory", applied: "list[ModelApplication]"
+    ) -> Observations | None:
         """Models were applied, and nothing went backward through them before the next pass, mode or the end."""
 
-    def on_logged(self, history: "History", name: str, value: float, place: Place) -> Observations | None:
+    def on_logged(
+        self, history: "WatchHistory", name: str, value: float, place: Place
+    ) -> Observations | None:
         """A share was printed or logged under a name, also while the watch does not look closely."""
 
-    def on_finish(self, history: "History") -> Observations | None:
+    def on_finish(self, history: "WatchHistory") -> Observations | None:
         """The run is over."""
 
 

@@ -8,23 +8,23 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from truestep.core.calls import explains_methods
+from truestep.core.calls import methods_raise_option_errors
 from truestep.core.errors import LossError, OptionError, check_number
-from truestep.core.held import Held
-from truestep.engine.backward import backward
+from truestep.core.held import HelpfulAttributes
+from truestep.engine.backward import run_backward
 from truestep.engine.elsewhere import ACCUMULATING
 from truestep.engine.losses import LossOutput, Weighted, read_loss
 from truestep.engine.parts import LearnerParts
-from truestep.engine.plan import Plan
+from truestep.engine.plan import UpdatePlan
 from truestep.engine.result import Update
-from truestep.engine.side_effects import explain_used_graph
-from truestep.engine.step import LearnerStep, apply_step, decide
+from truestep.engine.side_effects import used_graph_error
+from truestep.engine.step import LearnerStep, apply_step, decide_steps
 from truestep.engine.sums import LossTotals
-from truestep.engine.transaction import Transaction, not_started
+from truestep.engine.transaction import UpdateTransaction, update_of_not_started
 
 
-@explains_methods("update")
-class Accumulating(Held):
+@methods_raise_option_errors("update")
+class Accumulating(HelpfulAttributes):
     """An update in the making, see `Learner.accumulating`; `result` holds the `Update` once the block has ended."""
 
     _called, _elsewhere = "The update of a net.accumulating() block", ACCUMULATING
@@ -74,9 +74,9 @@ class Accumulating(Held):
 
     def _go_back(self, values: Tensor, seed: Tensor) -> None:
         try:
-            backward(values, seed)
+            run_backward(values, seed)
         except RuntimeError as error:
-            if clear := explain_used_graph(error, None):
+            if clear := used_graph_error(error, None):
                 raise clear from error
             raise
 
@@ -96,7 +96,7 @@ class Accumulating(Held):
         learner = self._learner
         context = learner.context
         context.observer.starting()
-        plan = self._plan = Plan.of([learner])
+        plan = self._plan = UpdatePlan.of([learner])
         if learner.needs_closure:
             raise OptionError(
                 f"The optimizer of {learner.name!r} has to evaluate the loss again while it steps, which a block can't. "
@@ -106,7 +106,7 @@ class Accumulating(Held):
             raise OptionError(_DIVIDED.format(name=learner.name))
         plan.check()
         self._micro_batch = 0
-        self._transaction = Transaction(plan).__enter__()
+        self._transaction = UpdateTransaction(plan).__enter__()
         plan.clear_gradients()
         if plan.hooks.division.shares_batches:
             # where this process's rows lie is not known, but that they are not others'
@@ -137,7 +137,9 @@ class Accumulating(Held):
             raise
         self._transaction.__exit__(kind, error, trace)
         if error is None:
-            self.result = not_started(self._learner) if step is None else apply_step(step, self._sums)
+            self.result = (
+                update_of_not_started(self._learner) if step is None else apply_step(step, self._sums)
+            )
 
     def _decide(self) -> LearnerStep | None:
         """Return what is done with the sums of all parts; None where the learner has not started."""
@@ -148,7 +150,7 @@ class Accumulating(Held):
         self._plan.side_effects.check()
         hooks = self._plan.hooks
         hooks.gradients_ready(self._sums)
-        return decide(hooks, self._plan.learners, self._sums)[0]
+        return decide_steps(hooks, self._plan.learners, self._sums)[0]
 
 
 _DIVIDED = (

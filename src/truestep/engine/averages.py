@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_flag, check_number
-from truestep.core.held import Held
-from truestep.engine.processes.shards import is_divided, local_part
+from truestep.core.held import HelpfulAttributes
+from truestep.engine.processes.shards import is_divided_tensor, local_part
 
 _ELSEWHERE = dict.fromkeys(
     (
@@ -31,7 +31,7 @@ _ELSEWHERE = dict.fromkeys(
 
 
 @dataclass(frozen=True)
-class EMA(Held):
+class EMA(HelpfulAttributes):
     """Keep an exponential moving average of the weights, for evaluation and export.
 
     `EMA(decay=d, warmup=False, starts_at=1)` is, bit for bit, torch's `AveragedModel(model,
@@ -72,7 +72,7 @@ class EMA(Held):
         return min(self.decay, (1 + averaged) / (10 + averaged)) if self.warmup else self.decay
 
 
-class Average:
+class WeightAverage:
     """The moving average of a learner's weights and, where that was asked for, of its buffers."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Average:
         self._sources: list[Tensor] = [master for _, _, master in kept]
         self._places = _floating_buffers(module) if options.buffers else {}
         self.tensors = [_wide_copy(tensor.detach()) for tensor in self._now(self._sources)]
-        self._are_divided = any(map(is_divided, self._sources))
+        self._are_divided = any(map(is_divided_tensor, self._sources))
         # Buffers may be replaced by others of another type; the optimizer's parameters stay what they are.
         self._has_one_type = not self._places and all(
             source.dtype == mean.dtype for source, mean in zip(self._sources, self.tensors, strict=True)

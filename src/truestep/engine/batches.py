@@ -51,7 +51,7 @@ def split_along(dim: int) -> Split:
         return min(dim, tensor.ndim - 1)
 
     def take(batch: Batch, start: int, stop: int) -> Batch:
-        return map_tensors(lambda t: t.narrow(axis(t), start, stop - start) if t.ndim else t, batch)
+        return map_batch_tensors(lambda t: t.narrow(axis(t), start, stop - start) if t.ndim else t, batch)
 
     def count(batch: Batch) -> int:
         sizes = {path: tensor.shape[axis(tensor)] for path, tensor in _tensors(batch) if tensor.ndim}
@@ -70,7 +70,7 @@ def count_examples(batch: Batch) -> int:
     return _count(batch)[0]
 
 
-def try_count(batch: Batch) -> int | None:
+def try_count_examples(batch: Batch) -> int | None:
     """Return the number of examples of `batch`, None where that is not clear; an empty batch still raises."""
     if count := _count_pairs(batch):
         return count
@@ -83,10 +83,10 @@ def try_count(batch: Batch) -> int | None:
     return count if is_sure else None
 
 
-def is_empty(batch: Batch, split: Split | None) -> bool:
+def is_empty_batch(batch: Batch, split: Split | None) -> bool:
     """Whether a batch is known to have no example."""
     try:
-        return (split.count(batch) if split else try_count(batch)) == 0
+        return (split.count(batch) if split else try_count_examples(batch)) == 0
     except EmptyBatchError:
         return True
 
@@ -105,7 +105,7 @@ def _count(batch: Batch) -> tuple[int, bool]:
     return _agreed(sizes, "leading dimension"), set(sizes.values()) == set(lengths.values())
 
 
-def is_pair(batch: Batch) -> bool:
+def is_pair_of_tensors(batch: Batch) -> bool:
     """Whether it is what most batches are: two tensors of as many examples, which need no walk."""
     return _count_pairs(batch) > 0
 
@@ -128,7 +128,7 @@ def cut_batch(batch: Batch, sizes: Sequence[int], split: Split | None = None) ->
             "Give one number for the largest micro-batch, or sizes that add up."
         )
     start = 0
-    if split is None and is_pair(batch):
+    if split is None and is_pair_of_tensors(batch):
         for size in sizes:
             yield batch[0].narrow(0, start, size), batch[1].narrow(0, start, size)
             start += size
@@ -144,14 +144,14 @@ def batch_rows(batch: Batch, start: int, stop: int) -> Batch:
     return _take(batch, count_examples(batch), slice(start, stop), "batch")
 
 
-def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
+def map_batch_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
     """Return `batch` with `function` applied to every tensor of it, in the same structure."""
     if isinstance(batch, Tensor):
         return function(batch)
     if isinstance(batch, PackedSequence):
         # Its other fields are indices on the host, which no function of values concerns.
         return batch._replace(data=function(batch.data))
-    return _rebuild(batch, lambda _, member: map_tensors(function, member))
+    return _rebuild(batch, lambda _, member: map_batch_tensors(function, member))
 
 
 def batch_to_device(batch: Batch, device: torch.device, *, non_blocking: bool = False) -> Batch:
@@ -163,10 +163,10 @@ def batch_to_device(batch: Batch, device: torch.device, *, non_blocking: bool = 
 
 def _rebuild(value: Any, transform: Callable[[str, Any], Any]) -> Any:
     """Return a container like `value` with each member transformed (path suffix, member); leaves come back as they are."""
-    parts = structure.children(value)
+    parts = structure.batch_children(value)
     if parts is None:
         return value
-    return structure.rebuild(value, [transform(suffix, member) for suffix, member in parts])
+    return structure.rebuild_batch(value, [transform(suffix, member) for suffix, member in parts])
 
 
 def _leading(value: Any) -> int | None:
@@ -190,7 +190,7 @@ def _sizes(value: Any, path: str, *, enter_lists: bool) -> Iterator[tuple[str, i
     elif enter_lists and isinstance(value, list) and _holds_records(value):
         yield f"len({path})", len(value)
     elif not isinstance(value, list) or enter_lists:
-        for suffix, member in structure.children(value) or ():
+        for suffix, member in structure.batch_children(value) or ():
             yield from _sizes(member, path + suffix, enter_lists=enter_lists)
 
 
@@ -208,7 +208,7 @@ def _list_lengths(value: Any, path: str) -> Iterator[tuple[str, int]]:
     if isinstance(value, list):
         yield f"len({path})", len(value)
     elif not _is_leaf(value):
-        for suffix, member in structure.children(value) or ():
+        for suffix, member in structure.batch_children(value) or ():
             yield from _list_lengths(member, path + suffix)
 
 
@@ -216,7 +216,7 @@ def _tensors(value: Any, path: str = "batch") -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield path, value
     elif not _is_leaf(value):
-        for suffix, member in structure.children(value) or ():
+        for suffix, member in structure.batch_children(value) or ():
             yield from _tensors(member, path + suffix)
 
 

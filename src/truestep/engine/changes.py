@@ -13,7 +13,7 @@ from torch.nn.modules.module import (
 )
 
 
-class Changes:
+class ModuleChanges:
     """How many there have been, in all modules that are watched."""
 
     def __init__(self) -> None:
@@ -45,4 +45,4 @@ class Changes:
             self.number += 1
 
 
-changes = Changes()
+changes = ModuleChanges()

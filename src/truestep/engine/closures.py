@@ -10,8 +10,15 @@ from torch import Tensor
 
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import UpdateEvidence, UpdateVerdict
-from truestep.engine.result import Update, made
-from truestep.engine.step import LearnerStep, decide, error_of, note_applied, note_skipped, prepare
+from truestep.engine.result import Update, update_result
+from truestep.engine.step import (
+    LearnerStep,
+    decide_steps,
+    nonfinite_error_of,
+    note_applied,
+    note_skipped,
+    prepare_gradients,
+)
 from truestep.engine.strategies import UpdateHooks
 from truestep.engine.sums import LossTotals
 
@@ -35,9 +42,9 @@ def step_with_closure(learner: LearnerParts, hooks: UpdateHooks, compute: Callab
         kept.restore()
         evidence = UpdateEvidence.NOT_FINITE
         if policy.judge(evidence) is UpdateVerdict.RAISE:
-            raise error_of(learner, float("nan"), None)
+            raise nonfinite_error_of(learner, float("nan"), None)
     learner.counters.attempts += 1
-    update = made(learner.weights, sums, step.norm, learner.not_skipped)
+    update = update_result(learner.weights, sums, step.norm, learner.not_skipped)
     if policy.judge(evidence) is UpdateVerdict.APPLY:
         with torch.no_grad():
             note_applied(learner)
@@ -59,11 +66,11 @@ def _search(
         now = compute()
         if first:  # a trial point of a line search may be anything
             hooks.decide(now)
-            prepare(hooks, learner, now)
+            prepare_gradients(hooks, learner, now)
             sums.take_outputs(now)
         else:
             sums = now
-            first.extend(decide(hooks, [learner], now))
+            first.extend(decide_steps(hooks, [learner], now))
             if first[0].verdict is not UpdateVerdict.APPLY:
                 raise _SkippedError
         return now.loss

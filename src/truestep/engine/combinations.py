@@ -14,7 +14,7 @@ from truestep.engine.precision import Precision
 from truestep.engine.weights import LearnerWeights
 
 
-class Combination(NamedTuple):
+class OptionCombination(NamedTuple):
     """What is looked at of a learner that is being made."""
 
     options: LearnerOptions
@@ -39,18 +39,18 @@ class Combination(NamedTuple):
         return any(parameter.is_complex() for parameter in self.weights.parameters)
 
 
-class Conflict(NamedTuple):
+class OptionConflict(NamedTuple):
     """Two options that exclude each other."""
 
     first: str
     second: str
-    applies: Callable[[Combination], bool]
+    applies: Callable[[OptionCombination], bool]
     reason: str
 
 
-def _with_fsdp(option: str, applies: Callable[[Combination], bool], reason: str) -> Conflict:
+def _with_fsdp(option: str, applies: Callable[[OptionCombination], bool], reason: str) -> OptionConflict:
     """Return what can't be done where weights are divided."""
-    return Conflict(option, 'strategy="fsdp"', lambda made: made.are_divided and applies(made), reason)
+    return OptionConflict(option, 'strategy="fsdp"', lambda made: made.are_divided and applies(made), reason)
 
 
 CONFLICTS = (
@@ -85,50 +85,50 @@ CONFLICTS = (
         lambda made: made.has_complex,
         'they are not tested there. Use strategy="ddp".',
     ),
-    Conflict(
+    OptionConflict(
         "LBFGS",
         "a precision with a loss scale",
         lambda made: made.needs_closure and made.precision.loss_scaling,
         "its line search compares losses and gradients of several evaluations, which an overflow in one of them makes "
         'meaningless. Use precision="float32", "float64" or "bf16-mixed".',
     ),
-    Conflict(
+    OptionConflict(
         "LBFGS",
         "a second optimizer in the same learner",
         lambda made: made.needs_closure and len(made.optimizers) > 1,
         "it evaluates the loss while it steps, with the other optimizer's parameters half-way. Make two learners.",
     ),
-    Conflict(
+    OptionConflict(
         "LBFGS",
         "float32 master weights (O2)",
         lambda made: made.needs_closure and made.precision.master_weights,
         "it moves the masters and evaluates the half-precision weights, which it does not see. Use float32.",
     ),
-    Conflict(
+    OptionConflict(
         "a precision with a loss scale",
         "complex parameters",
         lambda made: made.precision.loss_scaling and made.has_complex,
         'torch has no float16 arithmetic for them, nor a check of their gradients for overflow. Use float32 or "bf16-mixed".',
     ),
-    Conflict(
+    OptionConflict(
         "ts.ClipValue",
         "complex parameters",
         lambda made: isinstance(made.clip, ClipValue) and made.has_complex,
         "complex numbers have no order, so there is nothing to clamp to. Use ts.ClipNorm.",
     ),
-    Conflict(
+    OptionConflict(
         "ts.ClipAdaptive",
         "sparse gradients (nn.Embedding(..., sparse=True))",
         lambda made: isinstance(made.clip, ClipAdaptive) and made.weights.has_sparse,
         "it compares whole parameters with whole gradients, and a sparse one holds few rows. Use ts.ClipNorm, or sparse=False.",
     ),
-    Conflict(
+    OptionConflict(
         "half-precision weights",
         "sparse gradients (nn.Embedding(..., sparse=True))",
         lambda made: made.weights.has_half and made.weights.has_sparse,
         "they could not be added up in float32 row by row. Use a mixed precision, or sparse=False.",
     ),
-    Conflict(
+    OptionConflict(
         "torch.optim.SGD(fused=True)",
         "half-precision weights on a CPU",
         lambda made: any(
@@ -136,7 +136,7 @@ CONFLICTS = (
         ),
         "torch's kernel computes wrong numbers from them. Leave fused out: the engine chooses what is right and fast.",
     ),
-    Conflict(
+    OptionConflict(
         "loss_scale",
         "a precision without a loss scale",
         lambda made: made.options.loss_scale is not None and not made.precision.loss_scaling,
@@ -145,7 +145,7 @@ CONFLICTS = (
 )
 
 
-def check_combination(made: Combination) -> None:
+def check_option_combination(made: OptionCombination) -> None:
     """Raise an `OptionError` for the first pair in the table that applies."""
     for conflict in CONFLICTS:
         if conflict.applies(made):

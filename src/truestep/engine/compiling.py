@@ -14,7 +14,7 @@ MOST_KEPT = 8
 _DOUBLE_BACKWARD = "does not currently support double backward"
 
 
-class Compiler:
+class LossCompiler:
     """Compiles each loss function once, as one graph; other batch sizes make it dynamic in that dimension."""
 
     def __init__(self) -> None:

@@ -7,18 +7,18 @@ from typing import Any, Protocol
 import torch
 
 from truestep.core.example_draws import ExampleDraws
-from truestep.core.random_streams import KeyedRandom, StepKeys, key_of
+from truestep.core.random_streams import KeyedRandom, StepKeys, random_key
 from truestep.engine.choices import Choice
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import NonFinite
 from truestep.engine.processes.world import World
 from truestep.engine.result import Update
-from truestep.engine.strategies import Single, Strategy
+from truestep.engine.strategies import RankStrategy, SingleProcess
 
 _DRAWS = 0xD4A5  # keeps the key of an update's draws apart from those of its micro-batches
 
 
-class Observer(Protocol):
+class UpdateObserver(Protocol):
     """What the engine tells whoever runs it; a run connects itself here."""
 
     def starting(self) -> None:
@@ -66,9 +66,9 @@ class LearnerContext:
     rank: int = 0
     world: World | None = None
     """The processes that train together; None where this one is alone."""
-    strategy: Strategy = field(default_factory=Single)
+    strategy: RankStrategy = field(default_factory=SingleProcess)
     nonfinite: NonFinite = "raise"
-    observer: Observer = field(default_factory=Unobserved)
+    observer: UpdateObserver = field(default_factory=Unobserved)
     step: int = 0
     """Batches so far: the cursor, which keys randomness and `starts_at`."""
     ordinal: int = 0
@@ -85,7 +85,7 @@ class LearnerContext:
         """Whether what is computed is at hand; to ask the device for its type takes 8 µs in the midst of a training."""
         self.random = KeyedRandom(self.device)
         self._keys = StepKeys(self.seed)
-        self.draws = ExampleDraws(lambda: key_of(self.seed, self.step, self.ordinal, _DRAWS))
+        self.draws = ExampleDraws(lambda: random_key(self.seed, self.step, self.ordinal, _DRAWS))
 
     def advance(self, step: int) -> None:
         """Move the cursor: a new batch begins."""
@@ -97,7 +97,7 @@ class LearnerContext:
     def key(self, micro_batch: int) -> int:
         """Return the key of the random stream of one micro-batch of the current update."""
         if not self.step:  # nobody counts batches, or they begin just now
-            return key_of(self.seed, 0, self.ordinal, micro_batch, self.rank)
+            return random_key(self.seed, 0, self.ordinal, micro_batch, self.rank)
         if self._keys.seed != self.seed:
             self._keys = StepKeys(self.seed)
         return self._keys.at(self.step, (self.ordinal, micro_batch, self.rank))

@@ -8,7 +8,7 @@ from truestep.core.errors import CheckpointError
 
 
 @dataclass(slots=True)
-class Counters:
+class UpdateCounters:
     """How many updates were tried, applied and skipped; `micro_batch_in_use` is the size that "auto" arrived at."""
 
     attempts: int = 0
@@ -47,7 +47,7 @@ class Counters:
         """Return why `state` is none of a learner's counters."""
         if not isinstance(state, dict):
             return [f"counters of type {type(state).__name__}"]
-        names = [each.name for each in fields(Counters)]
+        names = [each.name for each in fields(UpdateCounters)]
         problems = [f"no counter {name}" for name in names if name not in state]
         problems += [f"an unexpected counter {name}" for name in state if name not in names]
         return problems + [

@@ -3,13 +3,13 @@
 
 from typing import Any
 
-from truestep.checkpoints.boxes import PartOf, WantedPart
-from truestep.checkpoints.tree import tensor_name
+from truestep.checkpoints.boxes import PartOf, WantedTensorPart
+from truestep.checkpoints.tree import saved_tensor_name
 from truestep.engine.parts import LearnerParts
-from truestep.engine.processes.shards import divided_as, divided_by_name, is_divided, part_like
+from truestep.engine.processes.shards import divided_as, divided_by_name, is_divided_tensor, wanted_part_like
 
 
-def divided(learner: LearnerParts, state: dict[str, Any]) -> dict[str, Any]:
+def divided_learner_state(learner: LearnerParts, state: dict[str, Any]) -> dict[str, Any]:
     """Return a state with this process's parts of what is whole in it."""
     optimizers = []
     for optimizer, saved in zip(learner.optimizers, state["optimizers"], strict=True):
@@ -32,7 +32,7 @@ def _parameters(optimizer: Any) -> list[Any]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def parts_here(learner: LearnerParts, *under: str) -> PartOf:
+def learner_parts_here(learner: LearnerParts, *under: str) -> PartOf:
     """Return what says which part of a checkpoint's tensor is this process's, of a learner whose state lies under these keys."""
     likes: dict[str, Any] = {}
     owners: dict[
@@ -42,13 +42,13 @@ def parts_here(learner: LearnerParts, *under: str) -> PartOf:
     if learner.average is not None:
         named["averages"] = learner.average.state_dict()
     for part, tensors in named.items():
-        likes |= {tensor_name((*under, part, name)): tensor for name, tensor in tensors.items()}
+        likes |= {saved_tensor_name((*under, part, name)): tensor for name, tensor in tensors.items()}
     for number, optimizer in enumerate(learner.optimizers):
         for index, parameter in enumerate(_parameters(optimizer)):
-            owners[tensor_name((*under, "optimizers", number, "state", index))] = parameter
+            owners[saved_tensor_name((*under, "optimizers", number, "state", index))] = parameter
 
-    def part_of(name: str, shape: tuple[int, ...]) -> WantedPart | None:
+    def part_of(name: str, shape: tuple[int, ...]) -> WantedTensorPart | None:
         like: Any = likes.get(name, owners.get(name.rpartition("/")[0]))
-        return part_like(like) if is_divided(like) and like.shape == shape else None
+        return wanted_part_like(like) if is_divided_tensor(like) and like.shape == shape else None
 
     return part_of

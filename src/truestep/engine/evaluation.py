@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import BatchError, LossError
-from truestep.core.random_streams import key_of
-from truestep.engine.batches import batch_to_device, is_empty, try_count
+from truestep.core.random_streams import random_key
+from truestep.engine.batches import batch_to_device, is_empty_batch, try_count_examples
 from truestep.engine.context import LearnerContext
-from truestep.engine.feeding import Fed
-from truestep.engine.losses import Weighted, negative_weights
+from truestep.engine.feeding import FedMetric
+from truestep.engine.losses import Weighted, negative_weights_error
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.fillers import shared_example
-from truestep.engine.wrong_calls import check_evaluation, explain_loss, tell_of
+from truestep.engine.wrong_calls import check_evaluation, loss_call_error, tell_observer_of
 
 Values = Callable[[Any], Any]
 _EVALUATION = 0xE7A1  # keeps the keys of evaluation apart from those of updates
@@ -58,14 +58,14 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
     context = learner.context
     context.observer.starting()
     batches = data.batches(0) if hasattr(data, "batches") else data
-    fed = None if metric is None else Fed(metric, context.world)
+    fed = None if metric is None else FedMetric(metric, context.world)
     totals = _Totals()
     stopping = False
     own = [context.rank] if context.rank else []  # several processes: each draws for its own examples
     with evaluating(learner):
         for number, batch in enumerate(batches):
-            context.random.set(key_of(context.seed, _EVALUATION, context.step, number, *own))
-            is_here = context.world is None or not is_empty(batch, None)
+            context.random.set(random_key(context.seed, _EVALUATION, context.step, number, *own))
+            is_here = context.world is None or not is_empty_batch(batch, None)
             seen = _with_lent(context, batch, is_here=is_here)
             result = None
             if seen is not None:
@@ -75,7 +75,7 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
             if fed is not None:
                 fed.add(result)
             elif result is not None:
-                totals.add(result, try_count(batch))
+                totals.add(result, try_count_examples(batch))
             if stopping := context.observer.wants_to_stop():
                 break
     if stopping:
@@ -91,9 +91,9 @@ def _call(values: Values, batch: Any, context: LearnerContext) -> Any:
     try:
         return values(batch)
     except Exception as error:
-        if isinstance(error, TypeError) and (wrong := explain_loss(error, values, batch)):
+        if isinstance(error, TypeError) and (wrong := loss_call_error(error, values, batch)):
             raise wrong from error
-        tell_of(error, batch, context.observer)
+        tell_observer_of(error, batch, context.observer)
         raise
 
 
@@ -223,7 +223,7 @@ class _Totals:
                 "There was nothing to evaluate: the data gave no batch. A generator that was used up gives none."
             )
         if self._least < 0:
-            raise negative_weights()
+            raise negative_weights_error()
         means = {name: float(total / self._weight) for name, total in self._sums.items()}
         return next(iter(means.values())) if self._single and len(means) == 1 else means
 

@@ -5,14 +5,14 @@ from typing import Any
 
 from torch import Tensor
 
-from truestep.core.calls import is_of_the_call
+from truestep.core.calls import is_argument_error
 from truestep.core.errors import OptionError
-from truestep.core.trees import map_leaves
-from truestep.engine.processes.packing import pack_message, unpack_message
+from truestep.core.trees import map_tree_leaves
+from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
 from truestep.engine.processes.world import World
 
 
-class Fed:
+class FedMetric:
     """A metric that is being given the results of an evaluation; of several processes, each gives all of them to its own."""
 
     def __init__(self, metric: Any, world: World | None) -> None:
@@ -26,8 +26,8 @@ class Fed:
         if self._world is None:
             self._update(result)
             return
-        for each in self._world.share_bytes(pack_message(result), "a batch of an evaluation"):
-            if (found := unpack_message(each)) is not None:
+        for each in self._world.share_bytes(pack_rank_message(result), "a batch of an evaluation"):
+            if (found := unpack_rank_message(each)) is not None:
                 self._update(found)
 
     def _update(self, result: Any) -> None:
@@ -35,7 +35,7 @@ class Fed:
         try:
             self._metric.update(*given)
         except TypeError as error:
-            if not is_of_the_call(error, through="torchmetrics."):
+            if not is_argument_error(error, through="torchmetrics."):
                 raise
             raise OptionError(
                 f"The function given to evaluate returned {len(given)} value{'s' * (len(given) != 1)} a batch, which "
@@ -48,7 +48,7 @@ class Fed:
         if self._world is not None and self._syncs:
             self._metric.sync_on_compute = False
         try:
-            return map_leaves(_as_number, self._metric.compute())
+            return map_tree_leaves(_as_number, self._metric.compute())
         finally:
             if self._world is not None and self._syncs:
                 self._metric.sync_on_compute = self._syncs

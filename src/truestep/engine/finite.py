@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.engine.precision.loss_scale import by_dtype
+from truestep.engine.precision.loss_scale import gradients_by_dtype
 
 
-class FiniteCheck:
+class FiniteGradientCheck:
     """One pass over the gradients: the check of float16 gradients, with a scale of one, which changes no bit."""
 
     def __init__(self, device: torch.device, weights: Sequence[Tensor]) -> None:
@@ -30,7 +30,7 @@ class FiniteCheck:
         if self._is_one_kind:
             torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, self._one)
         else:
-            for same_kind in by_dtype(tensors):
+            for same_kind in gradients_by_dtype(tensors):
                 torch._amp_foreach_non_finite_check_and_unscale_(same_kind, found, self._one)
         if seen is None:
             # 0 stays 0 and 1 becomes infinity, without asking the device which it is

@@ -2,7 +2,7 @@
 """Stepping torch's fused optimizers without gathering their lists anew each time.
 
 `torch.optim.AdamW(fused=True).step()` spends most of its time on small models in Python: collecting parameters, gradients and
-state, grouping them by device and type. None of that changes from step to step. `FusedStep` keeps the lists and calls the
+state, grouping them by device and type. None of that changes from step to step. `FusedOptimizerStep` keeps the lists and calls the
 same kernel with them, so the bits are the same (tests/engine/test_fused.py). Whatever is unusual goes to `optimizer.step()`.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from truestep.engine.processes.shards import is_divided
+from truestep.engine.processes.shards import is_divided_tensor
 
 _gradient: Callable[[Tensor], Any] = attrgetter("grad")
 _nothing = repeat(None)
@@ -105,7 +105,7 @@ def _step_sgd(optimizer: Optimizer, group: dict[str, Any], lists: _Lists, gradie
 _KERNELS: dict[type[Optimizer], Step] = {Adam: _step_adam, AdamW: _step_adam, SGD: _step_sgd}
 
 
-class FusedStep:
+class FusedOptimizerStep:
     """Steps one optimizer: the first time as torch does, afterwards from kept lists where nothing is unusual."""
 
     def __init__(self, optimizer: Optimizer, gathered: Sequence[Tensor] = ()) -> None:
@@ -204,7 +204,7 @@ def _is_plain(group: dict[str, Any]) -> bool:
     kinds = {(parameter.device, parameter.dtype) for parameter in group["params"]}
     unusual = group.get("amsgrad") or group.get("differentiable") or isinstance(group["lr"], Tensor)
     betas = group.get("betas", (0.0, 0.0))
-    if any(map(is_divided, group["params"])):
+    if any(map(is_divided_tensor, group["params"])):
         return False
     return len(kinds) == 1 and bool(group.get("fused")) and not unusual and not isinstance(betas[0], Tensor)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from truestep.core.buffers import MovingBuffers
 
 
-class Isolation:
+class LearnerIsolation:
     """While it is entered, the parameters of `others` need no gradient; afterwards they and their buffers are as before.
 
     Freezing by `requires_grad_` keeps FSDP's hooks working (`backward(inputs=...)` loses gradients there), and the buffers, kept

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from truestep.core.calls import explains_calls, explains_methods
+from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import OptionError
 from truestep.engine import state as states
 from truestep.engine.accumulating import Accumulating
@@ -22,15 +22,15 @@ from truestep.engine.options import LearnerOptions
 from truestep.engine.parts import LearnerParts
 from truestep.engine.precision.weights import cast_floats
 from truestep.engine.result import Update
-from truestep.engine.splitting import MicroBatch, Splitting
+from truestep.engine.splitting import BatchSplitting, MicroBatch
 from truestep.engine.untrained import warn_of_frozen
 from truestep.engine.update import Loss, update_together
-from truestep.engine.wrong_calls import explain_evaluate, explain_update, no_pickle
+from truestep.engine.wrong_calls import learner_is_no_pickle, wrong_evaluate_message, wrong_update_message
 
 _HALF = (torch.float16, torch.bfloat16)
 
 
-@explains_methods("net")
+@methods_raise_option_errors("net")
 class Learner:
     """One or several modules with what trains them; made by `Run.learner`. An update changes it and nothing else.
 
@@ -40,7 +40,7 @@ class Learner:
 
     _parts: LearnerParts
     _alone: list[LearnerParts]
-    _splitting: Splitting
+    _splitting: BatchSplitting
     _input_dtype: torch.dtype | None
     _output_dtype: torch.dtype | None
 
@@ -52,7 +52,7 @@ class Learner:
         own: dict[str, Any] = self.__dict__  # setting attributes reaches the module
         own["_parts"] = parts
         own["_alone"] = [parts]
-        own["_splitting"] = Splitting(options.micro_batch)
+        own["_splitting"] = BatchSplitting(options.micro_batch)
         # Only modes that keep all weights in one other type need their inputs brought to it.
         own["_input_dtype"] = kind if kind != torch.float32 else None
         own["_output_dtype"] = torch.float32 if kind in _HALF else None
@@ -87,7 +87,7 @@ class Learner:
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be pickled or copied: a learner is of its run."""
-        raise OptionError(no_pickle(self.name))
+        raise OptionError(learner_is_no_pickle(self.name))
 
     def __dir__(self) -> list[str]:
         return sorted({*dir(type(self)), *dir(self._parts.module)})
@@ -127,7 +127,7 @@ class Learner:
         """Whether this learner trains yet: `starts_at` batches have been counted."""
         return self._parts.started
 
-    @explains_calls("net.update", otherwise=explain_update)
+    @raises_option_errors("net.update", otherwise=wrong_update_message)
     def update(
         self,
         loss: Loss,
@@ -156,7 +156,7 @@ class Learner:
             return update_together(self._alone, loss, batch, self._splitting)[0]
         own = self._parts.options.micro_batch
         chosen = micro_batch if micro_batch is not None or not decomposable else own
-        return update_together(self._alone, loss, batch, Splitting(chosen, split, decomposable))[0]
+        return update_together(self._alone, loss, batch, BatchSplitting(chosen, split, decomposable))[0]
 
     def accumulating(self, *, weight: float | None = None) -> Accumulating:
         """Make one update out of losses that are computed one after another in a `with` block.
@@ -172,7 +172,7 @@ class Learner:
 
     # ------------------------------------------------------------------ looking
 
-    @explains_calls("net.evaluate", otherwise=explain_evaluate)
+    @raises_option_errors("net.evaluate", otherwise=wrong_evaluate_message)
     def evaluate(self, values: Values, data: Any, *, metric: Any = None, averaged: bool = False) -> Any:
         """Average `values(batch)` over `data` in evaluation mode, without gradients.
 
@@ -244,7 +244,7 @@ def update(
     parts = [learner._parts for learner in learners]
     if micro_batch is None and decomposable:
         micro_batch = _micro_batch_of(parts)
-    return update_together(parts, loss, batch, Splitting(micro_batch, split, decomposable))
+    return update_together(parts, loss, batch, BatchSplitting(micro_batch, split, decomposable))
 
 
 def _micro_batch_of(learners: Sequence[LearnerParts]) -> MicroBatch:

@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
-from truestep.core.other_words import option_called
-from truestep.engine.outputs import check_outputs
+from truestep.core.other_words import option_by_other_name
+from truestep.engine.outputs import check_loss_outputs
 
 # what a run writes under its own names
 RESERVED = ("loss", "learning_rate", "gradient_norm", "updates_skipped")
-
 
 _NONE: dict[str, Tensor] = {}  # never changed
 
@@ -70,7 +69,7 @@ def weighted(
         )
     for name, metric in metrics.items():
         _check_metric(name, metric, values)
-    return Weighted(values, weights, metrics, check_outputs(outputs) if outputs else _NONE)
+    return Weighted(values, weights, metrics, check_loss_outputs(outputs) if outputs else _NONE)
 
 
 def _check_metric(name: str, metric: Any, values: Tensor) -> None:
@@ -96,10 +95,10 @@ def _option_meant(name: str) -> str | None:
     """Return the option of `ts.weighted` that a metric's name was meant for; None where it is a metric."""
     options = ["weights", "outputs"]
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.8)
-    return near[0] if near else option_called(name, options)
+    return near[0] if near else option_by_other_name(name, options)
 
 
-def negative_weights() -> LossError:
+def negative_weights_error() -> LossError:
     """Return the error for weights below zero."""
     return LossError(
         "ts.weighted was given negative weights: a mean divided by their sum says nothing, and may divide by nearly zero. Weights "
@@ -107,7 +106,7 @@ def negative_weights() -> LossError:
     )
 
 
-def nonzero(weight: Tensor) -> Tensor:
+def nonzero_weight(weight: Tensor) -> Tensor:
     """Keep a sum of weights from dividing by zero: with no weight there is no gradient either."""
     return torch.where(weight == 0, torch.ones_like(weight), weight)
 
@@ -136,7 +135,7 @@ class LossOutput(NamedTuple):
         values = self.values.detach()
         if self.weights is None:
             return values.mean()
-        return (values * self.weights).sum() / nonzero(self.weights.sum())
+        return (values * self.weights).sum() / nonzero_weight(self.weights.sum())
 
 
 def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutput:

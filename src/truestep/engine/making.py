@@ -7,11 +7,11 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from truestep.core.buffers import MovingBuffers, spectral_places
+from truestep.core.buffers import MovingBuffers, spectral_norm_places
 from truestep.core.errors import OptionError
-from truestep.engine.averages import Average
-from truestep.engine.clipping import clip_of
-from truestep.engine.combinations import Combination, check_combination
+from truestep.engine.averages import WeightAverage
+from truestep.engine.clipping import clip_from_option
+from truestep.engine.combinations import OptionCombination, check_option_combination
 from truestep.engine.context import LearnerContext
 from truestep.engine.delayed_reports import DelayedReports
 from truestep.engine.optimizers import (
@@ -20,7 +20,7 @@ from truestep.engine.optimizers import (
     choose_fused,
     make_optimizers,
     needs_closure,
-    prepare_momentum,
+    prepare_optimizer_momentum,
 )
 from truestep.engine.options import LearnerOptions
 from truestep.engine.parts import LearnerParts
@@ -32,7 +32,7 @@ from truestep.engine.precision.weights import (
     named_parameters_for_optimizer,
     weights_back_after_error,
 )
-from truestep.engine.schedules import Schedules
+from truestep.engine.schedules import LearnerSchedules
 from truestep.engine.sharing import check_sharing
 from truestep.engine.transient import TransientBuffers
 from truestep.engine.weights import LearnerWeights
@@ -46,13 +46,13 @@ def make_parts(
     """Make the parts of a learner and register them by name; a module that can't be trained so is left as it was."""
     module = _one_module(modules, context)
     precision = precision_named(options.precision)
-    clip = clip_of(options.clip)
+    clip = clip_from_option(options.clip)
     with weights_back_after_error(module):
         _place(module, precision, options.name, context)
         named = list(named_parameters_for_optimizer(module, precision))
         weights = LearnerWeights(module, [parameter for _, parameter in named])
         optimizers = make_optimizers(factory, Parameters(named, module))
-        check_combination(Combination(options, precision, clip, weights, optimizers))
+        check_option_combination(OptionCombination(options, precision, clip, weights, optimizers))
         scaler = Scaler(LossScale.of(options.loss_scale), context.device) if precision.loss_scaling else None
         _choose_kernels(optimizers, weights, options.name, context, scales=precision.loss_scaling)
         policy = GradientPolicy.of(context.nonfinite, clip, scaler, weights.parameters)
@@ -65,11 +65,11 @@ def make_parts(
         weights=weights,
         optimizers=optimizers,
         policy=policy,
-        schedules=Schedules(options.schedule, optimizers, options.name),
-        average=Average(weights.names, weights.stepped, module, options.ema) if options.ema else None,
+        schedules=LearnerSchedules(options.schedule, optimizers, options.name),
+        average=WeightAverage(weights.names, weights.stepped, module, options.ema) if options.ema else None,
         buffers=buffers,
         transient=TransientBuffers(module),
-        spectral_places=[place for place in spectral_places(module) if buffers.holds(place)],
+        spectral_places=[place for place in spectral_norm_places(module) if buffers.holds(place)],
         delayed=_delayed_reports(options.name, optimizers, policy, context),
     )
     _register(parts)
@@ -102,7 +102,7 @@ def _choose_kernels(
             context.choose(label, fused, reason)
         # Where the device decides, any first step may be left out: no weight in the batch, a loss that is not finite.
         if scales or context.device.type == "cuda":
-            prepare_momentum(optimizer)
+            prepare_optimizer_momentum(optimizer)
 
 
 def _delayed_reports(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from truestep.core.calls import is_of_the_call
+from truestep.core.calls import is_argument_error
 from truestep.core.errors import OptionError
 from truestep.core.modules import NORMS
 
@@ -149,7 +149,7 @@ def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[O
     try:
         made = factory(parameters)
     except TypeError as error:
-        if not is_of_the_call(error):
+        if not is_argument_error(error):
             raise
         raise OptionError(
             f"The optimizer factory was called with the learner's parameters, and python says: {error}. Let it take them: "
@@ -245,7 +245,7 @@ def has_wrong_kernel(optimizer: Optimizer) -> bool:
     )
 
 
-def prepare_momentum(optimizer: Optimizer) -> None:
+def prepare_optimizer_momentum(optimizer: Optimizer) -> None:
     """Make SGD's momentum buffers before the first step.
 
     torch's fused SGD leaves a buffer uninitialised when its very first step is skipped after an overflow. A buffer of
@@ -268,7 +268,7 @@ KERNEL_OPTIONS = ("fused", "foreach")
 _SCHEDULED = ("lr", "momentum", "betas")  # what a schedule of torch's may move
 
 
-def given_options(optimizers: Sequence[Optimizer]) -> list[list[dict[str, Any]]]:
+def given_optimizer_options(optimizers: Sequence[Optimizer]) -> list[list[dict[str, Any]]]:
     """Return the options of each group of each optimizer as the code gives them, before anything moves them."""
     return [
         [{name: _own(group[name]) for name in _fixed_options(group)} for group in optimizer.param_groups]

@@ -10,7 +10,7 @@ from torch import Tensor
 from truestep.core.errors import LossError
 
 
-def check_outputs(outputs: Any) -> dict[str, Tensor]:
+def check_loss_outputs(outputs: Any) -> dict[str, Tensor]:
     """Return named outputs, or raise a LossError that says what they must be."""
     if not isinstance(outputs, Mapping) or not all(isinstance(name, str) for name in outputs):
         raise LossError(

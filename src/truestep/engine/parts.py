@@ -9,17 +9,17 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.core.buffers import MovingBuffers, Place
-from truestep.engine.averages import Average
-from truestep.engine.compiling import Compiler
-from truestep.engine.counters import Counters
+from truestep.engine.averages import WeightAverage
+from truestep.engine.compiling import LossCompiler
+from truestep.engine.counters import UpdateCounters
 from truestep.engine.delayed_reports import DelayedReports
-from truestep.engine.fused import FusedStep
-from truestep.engine.optimizers import given_options, needs_closure
+from truestep.engine.fused import FusedOptimizerStep
+from truestep.engine.optimizers import given_optimizer_options, needs_closure
 from truestep.engine.options import LearnerOptions
 from truestep.engine.policy import GradientPolicy
 from truestep.engine.precision import Precision
 from truestep.engine.processes.compiles import tell_of_compiles
-from truestep.engine.schedules import Schedules
+from truestep.engine.schedules import LearnerSchedules
 from truestep.engine.transient import TransientBuffers
 from truestep.engine.weights import LearnerWeights
 
@@ -38,15 +38,15 @@ class LearnerParts:
     weights: LearnerWeights
     optimizers: list[Optimizer]
     policy: GradientPolicy
-    schedules: Schedules
-    average: Average | None
+    schedules: LearnerSchedules
+    average: WeightAverage | None
     buffers: MovingBuffers
     transient: TransientBuffers
     spectral_places: list[Place]
     """Where power-iteration vectors are that no earlier learner holds."""
     delayed: DelayedReports | None
     """None where flags are at hand."""
-    counters: Counters = field(default_factory=Counters)
+    counters: UpdateCounters = field(default_factory=UpdateCounters)
     shows_average: bool = False
     """Whether the average stands in the place of the weights."""
 
@@ -57,10 +57,10 @@ class LearnerParts:
     def __post_init__(self) -> None:
         self.name: str = self.options.name
         gathered = self.weights.parameters if self.weights.are_usual else ()
-        self.steppers = [FusedStep(optimizer, gathered) for optimizer in self.optimizers]
-        self.given_options = given_options(self.optimizers)
+        self.steppers = [FusedOptimizerStep(optimizer, gathered) for optimizer in self.optimizers]
+        self.given_options = given_optimizer_options(self.optimizers)
         self.needs_closure = needs_closure(self.optimizers)
-        self.compiler = Compiler() if self.options.compile else None
+        self.compiler = LossCompiler() if self.options.compile else None
         if self.compiler is not None and self.context.world is not None:
             tell_of_compiles(self.context.world)
         device = self.context.device

@@ -11,21 +11,21 @@ from torch import Tensor
 from truestep.core.buffers import BufferSnapshot, Place
 from truestep.core.errors import OptionError
 from truestep.engine.batch_statistics import warn_of_batch_statistics
-from truestep.engine.before import Before
+from truestep.engine.before import BatchRetry
 from truestep.engine.changes import changes
-from truestep.engine.isolation import Isolation
+from truestep.engine.isolation import LearnerIsolation
 from truestep.engine.losses import LossOutput
 from truestep.engine.parts import LearnerParts
 from truestep.engine.precision import Precision
 from truestep.engine.sharing import SharedParameters
-from truestep.engine.side_effects import SideEffects
+from truestep.engine.side_effects import LossSideEffects
 from truestep.engine.unowned_parameters import UnownedParameters
-from truestep.engine.untrained import LeftOut, refuse_untrained
+from truestep.engine.untrained import LeftOutParameters, refuse_untrained
 
 SEEDS_KEPT = 64  # batches of ragged lengths have many shapes
 
 
-class Plan:
+class UpdatePlan:
     """What an update of these learners does: decided once, and again when something changes that it was decided by.
 
     That is which of them have started, which learners there are, and what their modules consist of (`changes.py`). What may
@@ -77,12 +77,12 @@ class Plan:
 
     def _decide_what_is_looked_at(self, everybody: list[LearnerParts]) -> None:
         """What a loss must not do, and parameters that would never change or change twice; nothing where there are none."""
-        self.side_effects = SideEffects(self.learners)
+        self.side_effects = LossSideEffects(self.learners)
         owned = {id(weight) for learner in everybody for weight in learner.weights.parameters}
         names = ", ".join(repr(learner.name) for learner in self.learners)
         # Where weights are divided a graph ends at the gathered copies, which no learner owns.
         self.unowned = None if self.hooks.divides_weights else UnownedParameters(names, owned)
-        flags = (LeftOut(self.learners), SharedParameters(everybody))
+        flags = (LeftOutParameters(self.learners), SharedParameters(everybody))
         self._flags = [each for each in flags if each]
         self._warned = False
 
@@ -94,15 +94,15 @@ class Plan:
         others = [learner for learner in everybody if learner not in self.learners]
         parameters = [parameter for other in others for parameter in other.weights.parameters]
         buffers = [other.buffers for other in others if other.buffers]
-        self.isolation = Isolation(parameters, buffers) if others else None
+        self.isolation = LearnerIsolation(parameters, buffers) if others else None
 
     @classmethod
-    def of(cls, learners: Sequence[LearnerParts]) -> "Plan":
+    def of(cls, learners: Sequence[LearnerParts]) -> "UpdatePlan":
         """Return the plan of these learners, as it was decided if nothing has changed since."""
         context = learners[0].context
         # By their ids, which are given to no others: the plan holds the learners.
         key = (id(learners[0]),) if len(learners) == 1 else tuple(map(id, learners))
-        plan: Plan | None = context.plans.get(key)
+        plan: UpdatePlan | None = context.plans.get(key)
         if (
             plan is None
             or plan._changes != changes.number
@@ -173,9 +173,9 @@ class Plan:
         for learner in self.learners:
             learner.buffers.restore()
 
-    def snapshot(self) -> "Before":
+    def snapshot(self) -> "BatchRetry":
         """Remember what a failed attempt could change."""
-        return Before(self.buffers)
+        return BatchRetry(self.buffers)
 
     def spectral_snapshot(self) -> BufferSnapshot:
         """Remember the power-iteration vectors: one iteration an update, not one a micro-batch, keeps the split exact."""

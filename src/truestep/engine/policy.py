@@ -12,9 +12,9 @@ from torch import Tensor
 
 from truestep.core.errors import NonFiniteError
 from truestep.engine.clipping import Clip
-from truestep.engine.finite import FiniteCheck
+from truestep.engine.finite import FiniteGradientCheck
 from truestep.engine.precision.loss_scale import Scaler
-from truestep.engine.processes.shards import is_divided
+from truestep.engine.processes.shards import is_divided_tensor
 from truestep.engine.sums import LossTotals
 
 NonFinite = Literal["raise", "skip", "keep", "rollback"]
@@ -75,7 +75,7 @@ class GradientPolicy:
     nonfinite: NonFinite
     clip: Clip | None
     scaler: Scaler | None
-    finite_check: FiniteCheck | None
+    finite_check: FiniteGradientCheck | None
     measures_norm: bool
     looks: bool
     """Whether it matters if loss and gradient are finite; where it does not, they are not read."""
@@ -85,18 +85,18 @@ class GradientPolicy:
         cls, nonfinite: NonFinite, clip: Clip | None, scaler: Scaler | None, parameters: Sequence[Tensor]
     ) -> "GradientPolicy":
         """Decide what is measured of the gradients of `parameters`."""
-        # torch's check of gradients (`FiniteCheck`) takes no complex ones: their norm says it.
+        # torch's check of gradients (`FiniteGradientCheck`) takes no complex ones: their norm says it.
         complex_weights = any(parameter.is_complex() for parameter in parameters)
         measures_norm = (
             clip is not None
             or nonfinite in ("skip", "rollback")
             # what one process finds in its part says nothing of the others'
-            or any(map(is_divided, parameters))
+            or any(map(is_divided_tensor, parameters))
             or (complex_weights and nonfinite == "raise")
         )
         # A loss scale looks at the gradients itself.
         checks = nonfinite == "raise" and scaler is None and not measures_norm
-        check = FiniteCheck(parameters[0].device, parameters) if checks else None
+        check = FiniteGradientCheck(parameters[0].device, parameters) if checks else None
         looks = VERDICTS[UpdateEvidence.NOT_FINITE][nonfinite] is not UpdateVerdict.APPLY
         return cls(nonfinite, clip, scaler, check, measures_norm, looks)
 

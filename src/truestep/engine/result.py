@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, OptionError
-from truestep.core.held import Held
+from truestep.core.held import HelpfulAttributes
 from truestep.core.other_words import FORMS
-from truestep.engine.clipping import norms_of, total_norm
+from truestep.engine.clipping import gradient_norms, total_gradient_norm
 from truestep.engine.elsewhere import UPDATE
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
@@ -30,7 +30,7 @@ class NotedNorm:
 
     def __float__(self) -> float:
         if self.number is None:
-            self.become(float(total_norm(self.copies)))
+            self.become(float(total_gradient_norm(self.copies)))
         assert self.number is not None
         return self.number
 
@@ -47,13 +47,13 @@ def read_norms(noted: Iterable[NotedNorm]) -> None:
             continue
         alike.setdefault((len(each.copies), each.copies[0].dtype), []).append(each)
     for (count, _), found in alike.items():
-        norms = norms_of([copy for each in found for copy in each.copies])
+        norms = gradient_norms([copy for each in found for copy in each.copies])
         rows = torch.stack(norms).view(len(found), count)
         for each, number in zip(found, torch.linalg.vector_norm(rows, dim=1).tolist(), strict=True):
             each.become(number)
 
 
-class Update(Held):
+class Update(HelpfulAttributes):
     """What one update of one learner gave; every value is a 0-d tensor on the device, read only if you read it.
 
     Attributes:
@@ -71,7 +71,7 @@ class Update(Held):
     _number: int
 
     def __init__(self) -> None:
-        """Raise an OptionError: a learner makes it (`made`)."""
+        """Raise an OptionError: a learner makes it (`update_result`)."""
         raise OptionError(FORMS["ts.Update"])
 
     @property
@@ -117,7 +117,9 @@ class Update(Held):
                     "next update has replaced it. Read update.gradient_norm right after the update."
                 )
             tensors = self._weights.gather().tensors
-            self._norm = total_norm(tensors) if tensors else torch.zeros((), device=self.skipped.device)
+            self._norm = (
+                total_gradient_norm(tensors) if tensors else torch.zeros((), device=self.skipped.device)
+            )
         return self._norm
 
     def note_norm(self) -> Tensor | NotedNorm:
@@ -137,7 +139,7 @@ class Update(Held):
         return f"Update(loss={float(self.loss):.6g}{metrics}, skipped={bool(self.skipped)})"
 
 
-def made(weights: LearnerWeights, sums: LossTotals, norm: Tensor | None, skipped: Tensor) -> Update:
+def update_result(weights: LearnerWeights, sums: LossTotals, norm: Tensor | None, skipped: Tensor) -> Update:
     """Return what an update gave; `norm` of its gradient, where that was measured."""
     update: Update = object.__new__(Update)
     update.skipped = skipped

@@ -10,14 +10,14 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from truestep.core.errors import LossError
-from truestep.engine.batches import Batch, is_pair, map_tensors
+from truestep.engine.batches import Batch, is_pair_of_tensors, map_batch_tensors
 from truestep.engine.parts import LearnerParts
 
 _HOOK = -1  # torch numbers its own from 0
 _gradient = attrgetter("grad")
 
 
-class SideEffects:
+class LossSideEffects:
     """Looks whether a loss changed gradients or stepped an optimizer of its learners."""
 
     def __init__(self, learners: Sequence[LearnerParts]) -> None:
@@ -78,7 +78,7 @@ _CHANGED_GRADIENTS = (
 )
 
 
-def refuse_graph(batch: Batch, why: str) -> None:
+def refuse_batch_with_graph(batch: Batch, why: str) -> None:
     """Raise a LossError if a tensor of the batch was computed from parameters: its graph can be gone through once only."""
 
     def look(tensor: Tensor) -> Tensor:
@@ -86,14 +86,14 @@ def refuse_graph(batch: Batch, why: str) -> None:
             raise LossError(_reused_graph(why))
         return tensor
 
-    if is_pair(batch):
+    if is_pair_of_tensors(batch):
         look(batch[0])
         look(batch[1])
     else:
-        map_tensors(look, batch)
+        map_batch_tensors(look, batch)
 
 
-def explain_used_graph(error: BaseException, why: str | None) -> LossError | None:
+def used_graph_error(error: BaseException, why: str | None) -> LossError | None:
     """Return a clear error if `error` says that a graph was gone through twice; `why` the update does so itself."""
     if "backward through the graph a second time" not in str(error):
         return None

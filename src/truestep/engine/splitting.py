@@ -12,7 +12,7 @@ MicroBatch = int | Sequence[int] | Literal["auto"] | None
 
 
 @dataclass(frozen=True)
-class Splitting:
+class BatchSplitting:
     """How a batch may be split; the update depends on it by rounding only."""
 
     micro_batch: MicroBatch = None
@@ -31,7 +31,7 @@ class Splitting:
             )
 
 
-class Cutting(NamedTuple):
+class BatchCutting(NamedTuple):
     """How one batch is cut."""
 
     sizes: Sequence[int] | None = None
@@ -47,7 +47,7 @@ class Cutting(NamedTuple):
     """Why what was computed before this update may be gone through more than once; None where it is not."""
 
 
-WHOLE = Cutting()
+WHOLE = BatchCutting()
 
 
 def check_micro_batch(micro_batch: MicroBatch) -> None:
@@ -66,7 +66,7 @@ def check_micro_batch(micro_batch: MicroBatch) -> None:
         )
 
 
-def balanced(total: int, limit: int) -> list[int]:
+def balanced_sizes(total: int, limit: int) -> list[int]:
     """Return as few sizes as do, none above `limit`, that differ by one at most: a short last part would idle the device."""
     parts = -(-total // limit)
     size, longer = divmod(total, parts)

@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import CheckpointError
-from truestep.engine.counters import Counters
-from truestep.engine.divided_state import divided
+from truestep.engine.counters import UpdateCounters
+from truestep.engine.divided_state import divided_learner_state
 from truestep.engine.optimizers import KERNEL_OPTIONS
 from truestep.engine.parts import LearnerParts
-from truestep.engine.step import receive_report
+from truestep.engine.step import receive_update_report
 
 _OPTIONAL = ("settings", "buffers")  # not in every checkpoint of a learner
 
 
 def learner_state(learner: LearnerParts) -> dict[str, Any]:
     """Return modules, optimizers, scaler, schedules, averages and counters."""
-    receive_report(learner)
+    receive_update_report(learner)
     # The report first: it may move a schedule and count an update.
     state: dict[str, Any] = {
-        "settings": settings(learner),
+        "settings": learner_settings(learner),
         "modules": dict(learner.module.state_dict()),
         "optimizers": [optimizer.state_dict() for optimizer in learner.optimizers],
         "schedules": _without_functions(learner.schedules.state_dict()),
@@ -91,7 +91,7 @@ def _differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
     if here != there:
         problems.append(f"another number of schedules, {there}, here {here}")
     if "counters" in saved:
-        problems += Counters.differences(saved["counters"])
+        problems += UpdateCounters.differences(saved["counters"])
     return problems + _optimizer_differences(mine, saved)
 
 
@@ -117,9 +117,9 @@ def _optimizer_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[
 
 
 def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
-    from truestep.checkpoints.differences import compare_names
+    from truestep.checkpoints.differences import compare_weight_names
 
-    found = compare_names(_shapes(mine), _shapes(saved))
+    found = compare_weight_names(_shapes(mine), _shapes(saved))
     differences = found.differences
     renamed = [f"{other}, expected {name}" for name, other in found.pairs.items() if name != other]
     return renamed + [
@@ -131,7 +131,7 @@ def _shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) if isinstance(value, Tensor) else () for name, value in tensors.items()}
 
 
-def settings(learner: LearnerParts) -> dict[str, Any]:
+def learner_settings(learner: LearnerParts) -> dict[str, Any]:
     """Return what else decides how the learner is trained, as text: its code's to choose, compared at a resume."""
     return {
         "optimizers": [type(optimizer).__name__ for optimizer in learner.optimizers],
@@ -149,9 +149,9 @@ def _shown(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-def changed_settings(learner: LearnerParts, state: dict[str, Any]) -> list[str]:
+def changed_learner_settings(learner: LearnerParts, state: dict[str, Any]) -> list[str]:
     """Return what the code now gives otherwise than when `state` was taken; the code's is what is used."""
-    now, saved = settings(learner), state.get("settings", {})
+    now, saved = learner_settings(learner), state.get("settings", {})
     found = [
         f"{name}={now[name]}, before {saved[name]}"
         for name in now
@@ -168,7 +168,7 @@ def _options_as_text(learner: LearnerParts) -> list[list[dict[str, str]]]:
     ]
 
 
-def changed_options(learner: LearnerParts, state: dict[str, Any]) -> list[str]:
+def changed_optimizer_options(learner: LearnerParts, state: dict[str, Any]) -> list[str]:
     """Return which options of the optimizers the code gives otherwise than when the run was started."""
     found: list[str] = []
     for groups, saved_groups in zip(_options_as_text(learner), _saved_options(state), strict=False):
@@ -187,7 +187,7 @@ def _saved_options(state: dict[str, Any]) -> list[list[dict[str, str]]]:
     return found
 
 
-def use_given_options(learner: LearnerParts, state: dict[str, Any]) -> None:
+def use_given_optimizer_options(learner: LearnerParts, state: dict[str, Any]) -> None:
     """After a load: give the optimizers the options that the code has changed since `state` was taken.
 
     A rate that a schedule moves keeps its place in the schedule: it is scaled as its first value is.
@@ -212,9 +212,9 @@ def use_given_options(learner: LearnerParts, state: dict[str, Any]) -> None:
 @torch.no_grad()
 def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     """Take over what `learner_state` returned; the caller has compared the structures before."""
-    receive_report(learner)
+    receive_update_report(learner)
     if learner.weights.are_divided:
-        state = divided(learner, state)
+        state = divided_learner_state(learner, state)
     learner.counters.load_state_dict(state["counters"])
     for name, buffer in _own_buffers(learner.module).items():
         if name in state["modules"] and buffer.shape != state["modules"][name].shape:

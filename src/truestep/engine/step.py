@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a learner's gradients to its new parameters: normalise, measure, clip, decide, step."""
+"""From a learner's gradients to its new parameters: normalise, measure, clip, decide_steps, step."""
 
 import math
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, NonFiniteError
-from truestep.engine.clipping import Gradients, norms_of, total_norm
+from truestep.engine.clipping import Gradients, gradient_norms, total_gradient_norm
 from truestep.engine.delayed_reports import UpdateReport
-from truestep.engine.losses import negative_weights
+from truestep.engine.losses import negative_weights_error
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import (
     APPLY,
@@ -25,7 +25,7 @@ from truestep.engine.policy import (
     evidence_of,
     nonfinite_error,
 )
-from truestep.engine.result import Update, made
+from truestep.engine.result import Update, update_result
 from truestep.engine.strategies import UpdateHooks
 from truestep.engine.sums import LossTotals
 
@@ -45,24 +45,28 @@ class LearnerStep(NamedTuple):
     verdict: UpdateVerdict | None
 
 
-def decide(hooks: UpdateHooks, learners: Sequence[LearnerParts], sums: LossTotals) -> list[LearnerStep]:
+def decide_steps(hooks: UpdateHooks, learners: Sequence[LearnerParts], sums: LossTotals) -> list[LearnerStep]:
     """Prepare every learner's gradients and decide about its step; whatever is wrong is raised before one has moved."""
     hooks.decide(sums)
     steps = []
     for learner in learners:
-        gradients, measured = prepare(hooks, learner, sums)
+        gradients, measured = prepare_gradients(hooks, learner, sums)
         evidence = verdict = None
         if learner.delayed is None:
             evidence = _look(learner, sums, measured)
             verdict = VERDICTS[evidence][learner.policy.nonfinite]
             if verdict is RAISE:
-                raise error_of(learner, float(sums.loss), None if measured is None else float(measured))
+                raise nonfinite_error_of(
+                    learner, float(sums.loss), None if measured is None else float(measured)
+                )
         norm = measured if learner.policy.measures_norm and isinstance(measured, Tensor) else None
         steps.append(tuple.__new__(LearnerStep, (learner, gradients, measured, norm, evidence, verdict)))
     return steps
 
 
-def prepare(hooks: UpdateHooks, learner: LearnerParts, sums: LossTotals) -> tuple[Gradients, Measured]:
+def prepare_gradients(
+    hooks: UpdateHooks, learner: LearnerParts, sums: LossTotals
+) -> tuple[Gradients, Measured]:
     """Normalise, measure and clip a learner's gradients; return them and their norm before, or what says that it is finite."""
     weights, policy = learner.weights, learner.policy
     gradients = weights.gather()
@@ -95,8 +99,10 @@ def _measure(
     losses = sums.copies
     if policy.measures_norm:
         norm_type = policy.clip.norm_type if policy.clip else 2.0
-        sums.is_finite = sums.is_finite and not (losses and not all(map(math.isfinite, norms_of(losses))))
-        return hooks.joined(total_norm(gradients, norm_type), norm_type)
+        sums.is_finite = sums.is_finite and not (
+            losses and not all(map(math.isfinite, gradient_norms(losses)))
+        )
+        return hooks.joined(total_gradient_norm(gradients, norm_type), norm_type)
     if policy.finite_check is None:
         sums.is_finite = sums.is_finite and not losses
         return None
@@ -129,7 +135,7 @@ def apply_step(step: LearnerStep, sums: LossTotals) -> Update:
     """Make one learner's step, or skip it, and tell the observer."""
     learner, evidence = step.learner, step.evidence
     learner.counters.attempts += 1
-    update = made(learner.weights, sums, step.norm, learner.not_skipped)
+    update = update_result(learner.weights, sums, step.norm, learner.not_skipped)
     grad_mode = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)  # torch.no_grad() costs a microsecond more
     try:
@@ -178,7 +184,7 @@ def note_skipped(learner: LearnerParts, evidence: UpdateEvidence) -> Tensor:
     return learner.was_skipped
 
 
-def error_of(learner: LearnerParts, loss: float, norm: float | None) -> NonFiniteError:
+def nonfinite_error_of(learner: LearnerParts, loss: float, norm: float | None) -> NonFiniteError:
     """Return the error for a loss or gradient of this learner that is NaN or infinite."""
     spoilt = not learner.weights.are_finite()
     return nonfinite_error(learner.name, learner.context.step, loss, norm, spoilt=spoilt)
@@ -189,7 +195,7 @@ def error_of(learner: LearnerParts, loss: float, norm: float | None) -> NonFinit
 
 def _step_on_device(learner: LearnerParts, sums: LossTotals, measured: Measured) -> Tensor:
     """Step unless the flag is set, which nobody waits for; return it. Average and statistics follow at once."""
-    receive_report(learner)
+    receive_update_report(learner)
     assert learner.delayed is not None
     assert not isinstance(measured, float)  # on an accelerator it is a tensor
     policy = learner.policy
@@ -207,19 +213,19 @@ def _step_on_device(learner: LearnerParts, sums: LossTotals, measured: Measured)
     return flag.bool()
 
 
-def receive_report(learner: LearnerParts) -> None:
+def receive_update_report(learner: LearnerParts) -> None:
     """Learn what became of the last update: schedule, counters and policy follow it now."""
     report = learner.delayed.receive() if learner.delayed is not None else None
     if report is not None:
-        learn(learner, report)
+        follow_update_report(learner, report)
 
 
-def learn(learner: LearnerParts, report: UpdateReport) -> None:
+def follow_update_report(learner: LearnerParts, report: UpdateReport) -> None:
     """Take in what the device decided about an update."""
     counters = learner.counters
     if report.least < 0:
         counters.note_skipped()
-        raise negative_weights()
+        raise negative_weights_error()
     if not report.skipped:
         counters.note_applied()
         for schedule in learner.schedules.per_update:
@@ -235,4 +241,4 @@ def learn(learner: LearnerParts, report: UpdateReport) -> None:
     )
     counters.note_skipped(overflow=overflow)
     if learner.policy.judge(evidence) is RAISE:
-        raise error_of(learner, report.loss, report.norm)
+        raise nonfinite_error_of(learner, report.loss, report.norm)

@@ -13,7 +13,7 @@ def is_data_class(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-def children(tree: Any) -> list[tuple[str, Any]] | None:
+def batch_children(tree: Any) -> list[tuple[str, Any]] | None:
     """Return the parts of `tree` with what one writes to reach each, or None for a leaf."""
     if isinstance(tree, PackedSequence):  # a named tuple whose fields live on different devices
         return None
@@ -30,8 +30,8 @@ def children(tree: Any) -> list[tuple[str, Any]] | None:
     return None
 
 
-def rebuild(tree: Any, parts: list[Any]) -> Any:
-    """Return a structure like `tree` with other `parts`, in the order of `children`."""
+def rebuild_batch(tree: Any, parts: list[Any]) -> Any:
+    """Return a structure like `tree` with other `parts`, in the order of `batch_children`."""
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*parts)
     if isinstance(tree, (tuple, list)):
@@ -52,24 +52,24 @@ def _like(tree: Any, plain: Any) -> Any:
         return plain
 
 
-def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def batch_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every leaf of `tree` with its name, as in `data['images'][0]`."""
-    parts = children(tree)
+    parts = batch_children(tree)
     if parts is None:
         yield name, tree
         return
     for step, part in parts:
-        yield from leaves(part, name + step)
+        yield from batch_leaves(part, name + step)
 
 
-def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+def map_batch_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return `tree` with `function` applied to every leaf."""
-    parts = children(tree)
+    parts = batch_children(tree)
     if parts is None:
         return function(tree)
-    return rebuild(tree, [map_leaves(function, part) for _, part in parts])
+    return rebuild_batch(tree, [map_batch_leaves(function, part) for _, part in parts])
 
 
-def fill(tree: Any, values: Iterator[Any]) -> Any:
+def fill_batch(tree: Any, values: Iterator[Any]) -> Any:
     """Return `tree` with its leaves replaced, in order, by `values`."""
-    return map_leaves(lambda _: next(values), tree)
+    return map_batch_leaves(lambda _: next(values), tree)

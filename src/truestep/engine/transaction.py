@@ -7,14 +7,14 @@ from typing import Self
 import torch
 
 from truestep.core.errors import NonFiniteError
-from truestep.engine.isolation import Isolation
+from truestep.engine.isolation import LearnerIsolation
 from truestep.engine.parts import LearnerParts
-from truestep.engine.plan import Plan
-from truestep.engine.result import Update, made
+from truestep.engine.plan import UpdatePlan
+from truestep.engine.result import Update, update_result
 from truestep.engine.sums import LossTotals
 
 
-class Transaction:
+class UpdateTransaction:
     """While it is entered, an update is under way; `Learner.update` and `Learner.accumulating` both enter it.
 
     It counts the update (which keys its randomness), keeps buffers and the caller's random streams, and freezes other learners.
@@ -22,10 +22,10 @@ class Transaction:
     back, and the next update draws the random numbers of this one.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: UpdatePlan) -> None:
         self._plan = plan
         self._counts = bool(plan.learners)  # an update that no learner takes part in yet is none
-        self._frozen: Isolation | None = None
+        self._frozen: LearnerIsolation | None = None
 
     def __enter__(self) -> Self:
         plan, context = self._plan, self._plan.context
@@ -64,7 +64,7 @@ class Transaction:
             context.world.failed(error)
 
 
-def not_started(learner: LearnerParts) -> Update:
+def update_of_not_started(learner: LearnerParts) -> Update:
     """Return the update of a learner whose `starts_at` lies ahead: nothing was computed."""
     nothing = torch.zeros((), device=learner.context.device)
-    return made(learner.weights, LossTotals(), nothing, learner.was_skipped)
+    return update_result(learner.weights, LossTotals(), nothing, learner.was_skipped)

@@ -42,7 +42,7 @@ def warn_of_frozen(learner: LearnerParts) -> None:
 _trains = attrgetter("requires_grad")
 
 
-class LeftOut:
+class LeftOutParameters:
     """The parameters that no optimizer was given, since they were frozen; once one is unfrozen, it would never change.
 
     Most learners have none; otherwise each update reads one flag of each.

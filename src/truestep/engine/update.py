@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from truestep.core.errors import BatchError, LossError, OptionError
-from truestep.engine.backward import backward
+from truestep.engine.backward import run_backward
 from truestep.engine.batches import (
     Batch,
     Split,
@@ -22,74 +22,74 @@ from truestep.engine.batches import (
     count_examples,
     count_with,
     cut_batch,
-    is_empty,
+    is_empty_batch,
     split_along,
-    try_count,
+    try_count_examples,
 )
 from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import compile_refusal
 from truestep.engine.losses import read_loss
 from truestep.engine.memory import is_out_of_memory, release_device_memory
 from truestep.engine.parts import LearnerParts
-from truestep.engine.plan import Plan
+from truestep.engine.plan import UpdatePlan
 from truestep.engine.result import Update
-from truestep.engine.side_effects import explain_used_graph, refuse_graph
-from truestep.engine.splitting import WHOLE, Cutting, Splitting, balanced
-from truestep.engine.step import apply_step, decide
-from truestep.engine.strategies import Placing
+from truestep.engine.side_effects import refuse_batch_with_graph, used_graph_error
+from truestep.engine.splitting import WHOLE, BatchCutting, BatchSplitting, balanced_sizes
+from truestep.engine.step import apply_step, decide_steps
+from truestep.engine.strategies import BatchPlacing
 from truestep.engine.sums import LossTotals
-from truestep.engine.transaction import Transaction, not_started
-from truestep.engine.wrong_calls import explain_loss, no_function, tell_of
+from truestep.engine.transaction import UpdateTransaction, update_of_not_started
+from truestep.engine.wrong_calls import loss_call_error, loss_is_no_function, tell_observer_of
 
 Loss = Callable[[Any], Any]
 
 
 def update_together(
-    learners: Sequence[LearnerParts], loss: Loss, batch: Batch, splitting: Splitting
+    learners: Sequence[LearnerParts], loss: Loss, batch: Batch, splitting: BatchSplitting
 ) -> list[Update]:
     """Freeze everybody else, compute the gradient, let each learner step, put everything back."""
     if not callable(loss):
-        raise LossError(no_function(loss))
+        raise LossError(loss_is_no_function(loss))
     learners[0].context.observer.starting()
-    plan = Plan.of(learners)
+    plan = UpdatePlan.of(learners)
     if not plan.learners:
-        return [not_started(learner) for learner in learners]
+        return [update_of_not_started(learner) for learner in learners]
     plan.check()
     if plan.moves_batches:
         batch = batch_to_device(batch, plan.context.device, non_blocking=True)
-    with Transaction(plan) as transaction:
+    with UpdateTransaction(plan) as transaction:
         if plan.closure_learner is not None:
-            compute = partial(gradients, plan, loss, batch, splitting)
+            compute = partial(compute_gradients, plan, loss, batch, splitting)
             return [step_with_closure(plan.closure_learner, plan.hooks, compute)]
-        sums = gradients(plan, loss, batch, splitting)
+        sums = compute_gradients(plan, loss, batch, splitting)
         if plan.isolation is not None:
             transaction.release_others()
-        steps = decide(plan.hooks, plan.learners, sums)
+        steps = decide_steps(plan.hooks, plan.learners, sums)
     if len(learners) == 1:
         return [apply_step(steps[0], sums)]
     done = {step.learner: apply_step(step, sums) for step in steps}
-    return [done.get(learner) or not_started(learner) for learner in learners]
+    return [done.get(learner) or update_of_not_started(learner) for learner in learners]
 
 
-def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> LossTotals:
+def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: BatchSplitting) -> LossTotals:
     """Leave the gradient of the loss over the whole batch in the learners' parameters."""
-    placed: Placing | None = None
+    placed: BatchPlacing | None = None
     while True:
         cutting = WHOLE if splitting.is_whole and splitting.decomposable else _cutting(plan, batch, splitting)
         again = plan.goes_back_again or cutting.goes_back_again
         if again:
-            refuse_graph(batch, again)
+            refuse_batch_with_graph(batch, again)
         before = plan.snapshot() if cutting.may_change else None
         try:
             plan.clear_gradients()
             # the others are asked once, however often this one tries
             placed = placed or _place(plan, batch, cutting)
-            return accumulate(plan, loss, batch, cutting, placed)
+            return accumulate_gradients(plan, loss, batch, cutting, placed)
         except (RuntimeError, MemoryError) as error:
             plan.clear_gradients()
             if plan.is_compiled and (clear := compile_refusal(error)):
                 raise clear from error
-            if used := explain_used_graph(error, again):
+            if used := used_graph_error(error, again):
                 raise used from error
             if explained := plan.hooks.explained(error):
                 raise explained from error
@@ -104,7 +104,7 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Los
         release_device_memory(plan.context.device)
 
 
-def _cutting(plan: Plan, batch: Batch, splitting: Splitting) -> Cutting:
+def _cutting(plan: UpdatePlan, batch: Batch, splitting: BatchSplitting) -> BatchCutting:
     """Return how this batch is cut."""
     split = split_along(splitting.split) if isinstance(splitting.split, int) else splitting.split
     limit, may_change = splitting.micro_batch, False
@@ -113,20 +113,20 @@ def _cutting(plan: Plan, batch: Batch, splitting: Splitting) -> Cutting:
         limit, may_change = plan.micro_batch_in_use, True
         again = 'micro_batch="auto" may have to evaluate it again'
     shares = plan.hooks.division.shares_batches
-    if limit is None or (shares and is_empty(batch, split)):
-        return Cutting(None, split, may_change, splitting.decomposable, goes_back_again=again)
+    if limit is None or (shares and is_empty_batch(batch, split)):
+        return BatchCutting(None, split, may_change, splitting.decomposable, goes_back_again=again)
     if isinstance(limit, int):
         total = count_with(split, batch) if split else count_examples(batch)
-        limit = None if limit >= total else balanced(total, limit)
+        limit = None if limit >= total else balanced_sizes(total, limit)
     elif shares:
         raise OptionError(
             f"micro_batch={list(limit)} are the sizes of the parts of one batch, and here each process has another part of it. "
             "Give one number: the largest micro-batch."
         )
     if limit is None:
-        return Cutting(None, split, may_change, goes_back_again=again)
+        return BatchCutting(None, split, may_change, goes_back_again=again)
     again = again or f"the batch is split into {len(limit)} micro-batches"
-    return Cutting(limit, split, may_change, num_calls=len(limit), goes_back_again=again)
+    return BatchCutting(limit, split, may_change, num_calls=len(limit), goes_back_again=again)
 
 
 def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
@@ -137,13 +137,13 @@ def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
         raise
 
 
-def _place(plan: Plan, batch: Batch, cutting: Cutting) -> Placing:
+def _place(plan: UpdatePlan, batch: Batch, cutting: BatchCutting) -> BatchPlacing:
     """Say where this process's part of the batch lies in the whole."""
     split, division = cutting.split, plan.hooks.division
-    if division.shares_batches and is_empty(batch, split):
+    if division.shares_batches and is_empty_batch(batch, split):
         placed = division.place(0, 0)  # others have some
     elif cutting.sizes is None:
-        placed = division.place(count_with(split, batch) if split else try_count(batch))
+        placed = division.place(count_with(split, batch) if split else try_count_examples(batch))
     else:
         placed = division.place(sum(cutting.sizes), len(cutting.sizes))
     if not cutting.decomposable:
@@ -151,7 +151,9 @@ def _place(plan: Plan, batch: Batch, cutting: Cutting) -> Placing:
     return placed
 
 
-def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, placed: Placing) -> LossTotals:
+def accumulate_gradients(
+    plan: UpdatePlan, loss: Loss, batch: Batch, cutting: BatchCutting, placed: BatchPlacing
+) -> LossTotals:
     """Compute the loss and its gradient, of the whole batch at once or part by part."""
     sizes, split, done = cutting.sizes, cutting.split, 0
     sums = LossTotals(expected=placed.total, outputs_dim=split.dim if split else 0)
@@ -181,7 +183,13 @@ def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, placed: P
 
 
 def _compute(
-    plan: Plan, loss: Loss, batch: Batch, num_examples: int | None, *, sums: LossTotals, cutting: Cutting
+    plan: UpdatePlan,
+    loss: Loss,
+    batch: Batch,
+    num_examples: int | None,
+    *,
+    sums: LossTotals,
+    cutting: BatchCutting,
 ) -> None:
     """One part, or the whole batch: call the loss, check what it gave, go back through it."""
     index, hooks, division = sums.num_parts, plan.hooks, plan.hooks.division
@@ -202,10 +210,10 @@ def _compute(
     sums.add(part, num_examples)
     is_last = None if cutting.may_change else index + 1 == cutting.num_calls
     hooks.before_backward(sums, is_last=is_last)
-    backward(values, plan.seed(part, sums.expected))
+    run_backward(values, plan.seed(part, sums.expected))
 
 
-def _call(plan: Plan, loss: Loss, batch: Batch, index: int) -> Any:
+def _call(plan: UpdatePlan, loss: Loss, batch: Batch, index: int) -> Any:
     """Key the randomness, call the loss, and check what it did."""
     context, side_effects = plan.context, plan.side_effects
     context.random.set(context.key(index))
@@ -213,10 +221,10 @@ def _call(plan: Plan, loss: Loss, batch: Batch, index: int) -> Any:
     try:
         result = plan.call(loss, batch) if plan.calls_otherwise else loss(batch)
     except Exception as error:
-        if isinstance(error, TypeError) and (wrong := explain_loss(error, loss, batch)):
+        if isinstance(error, TypeError) and (wrong := loss_call_error(error, loss, batch)):
             raise wrong from error
         if not is_out_of_memory(error):  # which may be tried again in smaller parts
-            tell_of(error, batch, context.observer)
+            tell_observer_of(error, batch, context.observer)
         raise
     finally:
         side_effects.end()
@@ -224,11 +232,13 @@ def _call(plan: Plan, loss: Loss, batch: Batch, index: int) -> Any:
     return result
 
 
-def _call_with_nothing(plan: Plan, loss: Loss, example: Batch, sums: LossTotals, cutting: Cutting) -> None:
+def _call_with_nothing(
+    plan: UpdatePlan, loss: Loss, example: Batch, sums: LossTotals, cutting: BatchCutting
+) -> None:
     """Call the loss as often as the other processes do, with an example that counts nothing, and go back through it."""
     for index in range(sums.num_parts, cutting.num_calls):
         plan.context.draws.begin(0, 1)
         with plan.hooks.division.counting_nothing():
             values = read_loss(_call(plan, loss, example, index), num_examples=1, whole=False).values
             plan.hooks.before_backward(sums, is_last=index + 1 == cutting.num_calls)
-            backward(values, torch.zeros_like(values))
+            run_backward(values, torch.zeros_like(values))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from truestep.engine.clipping import Gradients, dense_gradient
 from truestep.engine.optimizers import sparse_embeddings
-from truestep.engine.processes.shards import is_divided, local_part
+from truestep.engine.processes.shards import is_divided_tensor, local_part
 
 _gradient: Callable[[Tensor], Tensor | None] = attrgetter("grad")
 _HALF = (torch.float16, torch.bfloat16)
@@ -39,7 +39,7 @@ class LearnerWeights:
         weights = (embedding._parameters.get("weight") for embedding in embeddings)
         self.sparse = list(dict.fromkeys(weight for weight in weights if weight is not None))
         """Those whose gradients hold few rows."""
-        self.are_divided = any(map(is_divided, self.parameters))
+        self.are_divided = any(map(is_divided_tensor, self.parameters))
         """Whether each process has a part of them only; gradients are gathered as the parts that are here."""
         self.are_usual = not (self.has_half or self.has_sparse or self.are_divided)
         """Whether what is gathered of each gradient is the gradient itself."""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from truestep.core.calls import is_of_the_call
+from truestep.core.calls import is_argument_error
 from truestep.core.errors import LossError, OptionError, RankError
-from truestep.engine.structure import children, leaves
+from truestep.engine.structure import batch_children, batch_leaves
 
 if TYPE_CHECKING:
-    from truestep.engine.context import Observer
+    from truestep.engine.context import UpdateObserver
 
 _CORRECT = (
     "def correct(batch): x, y = batch; return (net(x).argmax(1) == y).float(), and then net.evaluate(correct, run.data(test_set, "
@@ -24,7 +24,7 @@ _COMPUTED = (
 )
 
 
-def no_function(loss: Any) -> str:
+def loss_is_no_function(loss: Any) -> str:
     """Say that a value was given in the place of a loss function."""
     return (
         f"update was given a {type(loss).__name__} instead of a loss function. The engine calls the loss itself, so that it "
@@ -33,11 +33,11 @@ def no_function(loss: Any) -> str:
     )
 
 
-def explain_update(arguments: tuple[Any, ...]) -> str:
+def wrong_update_message(arguments: tuple[Any, ...]) -> str:
     """Say what `net.update` takes, for a call that python refused."""
     loss = arguments[0] if arguments else None
     if loss is not None and not callable(loss):
-        return no_function(loss)
+        return loss_is_no_function(loss)
     if len(arguments) > 2:
         names = ", ".join("xyzuvw"[: len(arguments) - 1])
         return (
@@ -50,7 +50,7 @@ def explain_update(arguments: tuple[Any, ...]) -> str:
     )
 
 
-def explain_evaluate(arguments: tuple[Any, ...]) -> str:
+def wrong_evaluate_message(arguments: tuple[Any, ...]) -> str:
     """Say what `net.evaluate` takes, for a call that python refused."""
     return f"net.evaluate takes a function of a batch, and the data, not {len(arguments)} values: {_CORRECT}"
 
@@ -87,7 +87,7 @@ def _short(value: Any) -> str:
     return repr(value) if isinstance(value, str | int | float) else f"{type(value).__name__}(...)"
 
 
-def no_pickle(name: str) -> str:
+def learner_is_no_pickle(name: str) -> str:
     """Say what to save or copy in a learner's stead."""
     return (
         f"The learner {name!r} can't be pickled or copied, as torch.save, copy.deepcopy and a worker process would: it belongs to "
@@ -96,7 +96,7 @@ def no_pickle(name: str) -> str:
     )
 
 
-def tell_of(error: Exception, batch: Any, observer: "Observer") -> None:
+def tell_observer_of(error: Exception, batch: Any, observer: "UpdateObserver") -> None:
     """Say beside an exception what the function was called with; a rank that is gone is no fault of the batch."""
     if not isinstance(error, RankError):
         _note_batch(error, batch)
@@ -105,9 +105,9 @@ def tell_of(error: Exception, batch: Any, observer: "Observer") -> None:
 
 def _note_batch(error: Exception, batch: Any) -> None:
     """Note beside an exception out of a function of a batch what that batch is made of: types and shapes, no values."""
-    parts = [f"batch{name} {_kind(leaf)}" for name, leaf in leaves(batch)]
+    parts = [f"batch{name} {_kind(leaf)}" for name, leaf in batch_leaves(batch)]
     shown = ", ".join(parts[:_MOST_LEAVES]) + (", ..." if len(parts) > _MOST_LEAVES else "")
-    whole = "" if children(batch) is None else f"a {type(batch).__name__} of "
+    whole = "" if batch_children(batch) is None else f"a {type(batch).__name__} of "
     apart = ""
     if isinstance(batch, dict) and (names := [key for key in batch if isinstance(key, str)][:_MOST_LEAVES]):
         apart = f" Take it apart by name: {', '.join(f'batch[{name!r}]' for name in names)}."
@@ -122,9 +122,9 @@ def _kind(leaf: Any) -> str:
     return type(leaf).__name__
 
 
-def explain_loss(error: TypeError, function: Callable[[Any], Any], batch: Any) -> LossError | None:
+def loss_call_error(error: TypeError, function: Callable[[Any], Any], batch: Any) -> LossError | None:
     """Say what is wrong with a loss that takes other arguments than one batch; None where the error is another one."""
-    if not is_of_the_call(error, through=_BETWEEN):
+    if not is_argument_error(error, through=_BETWEEN):
         return None
     given = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
     name = getattr(function, "__qualname__", type(function).__name__).rpartition(".")[2]

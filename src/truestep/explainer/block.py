@@ -21,6 +21,6 @@ class explain_errors(ContextDecorator):  # noqa: N801 - used as a function, like
         self, kind: type[BaseException] | None, error: BaseException | None, trail: TracebackType | None
     ) -> None:
         if error is not None and isinstance(error, Exception):
-            from truestep.explainer.explain import annotate
+            from truestep.explainer.explain import annotate_error
 
-            annotate(error)
+            annotate_error(error)

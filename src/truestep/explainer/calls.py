@@ -8,12 +8,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.explainer.crash import Crash, CrashFrame
-from truestep.explainer.source import UserLine, file_name, syntax_tree, text_without_strings, where_made
+from truestep.explainer.source import (
+    EvidenceLine,
+    crashed_file_name,
+    crashed_file_tree,
+    crashed_line_without_strings,
+    line_that_made,
+)
 
 _OFF = ("no_grad", "inference_mode")
 
 
-def made_inside(frame: CrashFrame, line: UserLine, name: str) -> UserLine | None:
+def line_that_made_within(frame: CrashFrame, line: EvidenceLine, name: str) -> EvidenceLine | None:
     """Return the line of a user's function that made what `name = function(...)` gave; None where that is not the form."""
     assignment = _assignment(line)
     if assignment is None or not isinstance(assignment.value, ast.Call):
@@ -27,13 +33,13 @@ def made_inside(frame: CrashFrame, line: UserLine, name: str) -> UserLine | None
         return None
     value = _part(assignment.targets[0], returned.value, name)
     if isinstance(value, ast.Name | ast.Attribute):
-        return where_made(code.co_filename, ast.unparse(value), returned.lineno)
-    return UserLine(
-        code.co_filename, returned.lineno, text_without_strings(code.co_filename, returned.lineno)
+        return line_that_made(code.co_filename, ast.unparse(value), returned.lineno)
+    return EvidenceLine(
+        code.co_filename, returned.lineno, crashed_line_without_strings(code.co_filename, returned.lineno)
     )
 
 
-def without_gradients(crash: Crash, name: str) -> str | None:
+def call_without_gradients(crash: Crash, name: str) -> str | None:
     """Return which user's function made a value under no_grad or inference_mode, by its decorator."""
     line, frame = crash.made(name), crash.user
     assignment = _assignment(line) if line is not None else None
@@ -42,12 +48,12 @@ def without_gradients(crash: Crash, name: str) -> str | None:
         kind, inner = _switch(function), inspect.unwrap(function) if callable(function) else None
         code = getattr(inner, "__code__", None)
         if kind and code is not None:
-            return f"{code.co_name} ({file_name(code.co_filename)}:{code.co_firstlineno}) runs under @torch.{kind}()"
+            return f"{code.co_name} ({crashed_file_name(code.co_filename)}:{code.co_firstlineno}) runs under @torch.{kind}()"
     return None
 
 
-def _assignment(line: UserLine) -> ast.Assign | None:
-    nodes = ast.walk(syntax_tree(line.path) or ast.Module([], []))
+def _assignment(line: EvidenceLine) -> ast.Assign | None:
+    nodes = ast.walk(crashed_file_tree(line.path) or ast.Module([], []))
     return next((node for node in nodes if isinstance(node, ast.Assign) and node.lineno == line.number), None)
 
 
@@ -61,7 +67,7 @@ def _function(frame: CrashFrame, node: ast.AST) -> Any:
 
 def _returned(code: types.CodeType) -> ast.Return | None:
     """Return the last `return` with a value of a function."""
-    nodes = ast.walk(syntax_tree(code.co_filename) or ast.Module([], []))
+    nodes = ast.walk(crashed_file_tree(code.co_filename) or ast.Module([], []))
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == code.co_name]
     function = next((node for node in functions if _first_line(node) == code.co_firstlineno), None)
     returns = [node for node in _own(function) if isinstance(node, ast.Return) and node.value is not None]

@@ -12,9 +12,22 @@ from functools import cached_property
 from types import FrameType
 from typing import Any
 
-from truestep.doctor.runtime.frames import is_library
-from truestep.explainer.source import UserLine, expression_at, file_name, parsed_line, text_at, where_made
-from truestep.explainer.values import NamedValue, describe_layer, is_layer, is_tensor, named_values
+from truestep.doctor.runtime.frames import is_library_file
+from truestep.explainer.source import (
+    EvidenceLine,
+    crashed_file_name,
+    crashed_line_text,
+    failing_expression,
+    line_that_made,
+    parsed_traceback_line,
+)
+from truestep.explainer.values import (
+    EvidenceValue,
+    evidence_of_layer,
+    is_layer,
+    is_tensor,
+    values_in_failing_expression,
+)
 
 # a log's paths are of another machine, so that their form is all there is to go by
 _LIBRARY = re.compile(
@@ -41,13 +54,13 @@ class CrashFrame:
     def is_users(self) -> bool:
         """Whether it is the user's own code, not Python's or a package's."""
         if self.live is not None:
-            return not is_library(self.path)
+            return not is_library_file(self.path)
         return not _LIBRARY.search(self.path.replace("\\", "/"))
 
     @property
     def place(self) -> str:
         """Return the place as people write it."""
-        return f"{file_name(self.path)}:{self.line}"
+        return f"{crashed_file_name(self.path)}:{self.line}"
 
     def locals(self) -> dict[str, Any]:
         """Return the names of a live frame."""
@@ -56,16 +69,16 @@ class CrashFrame:
     def expression(self) -> ast.AST | None:
         """Return what was being evaluated."""
         if self.live is not None:
-            found = expression_at(self.path, self.line, self.last_line or self.line, self.columns)
-            return found or parsed_line(self.text)
-        return parsed_line(self.text)
+            found = failing_expression(self.path, self.line, self.last_line or self.line, self.columns)
+            return found or parsed_traceback_line(self.text)
+        return parsed_traceback_line(self.text)
 
-    def values(self) -> tuple[NamedValue, ...]:
+    def values(self) -> tuple[EvidenceValue, ...]:
         """Return the values that the line names; none in a log."""
         expression = self.expression()
         if self.live is None or expression is None:
             return ()
-        return tuple(named_values(expression, self.locals(), self.live.f_globals))
+        return tuple(values_in_failing_expression(expression, self.locals(), self.live.f_globals))
 
 
 @dataclass(frozen=True)
@@ -77,7 +90,9 @@ class RunningLayer:
     frame: CrashFrame
 
     def __str__(self) -> str:
-        return f"{self.path} = {describe_layer(self.module)}" if self.path else describe_layer(self.module)
+        return (
+            f"{self.path} = {evidence_of_layer(self.module)}" if self.path else evidence_of_layer(self.module)
+        )
 
 
 @dataclass(frozen=True)
@@ -105,12 +120,12 @@ class Crash:
         return next((frame for frame in own if frame.function not in _CALLED_BACK), next(iter(own), None))
 
     @cached_property
-    def values(self) -> tuple[NamedValue, ...]:
+    def values(self) -> tuple[EvidenceValue, ...]:
         """Return the values on the user's line."""
         return self.user.values() if self.user else ()
 
     @property
-    def tensors(self) -> tuple[NamedValue, ...]:
+    def tensors(self) -> tuple[EvidenceValue, ...]:
         """Return the tensors on the user's line."""
         return tuple(each for each in self.values if is_tensor(each.value))
 
@@ -143,13 +158,13 @@ class Crash:
                     if not name.startswith("__"):
                         yield frame, name, value
 
-    def made(self, name: str) -> UserLine | None:
+    def made(self, name: str) -> EvidenceLine | None:
         """Return the line that gave a name on the user's line its value."""
         if self.user is None:
             return None
-        if not self.is_live and text_at(self.user.path, self.user.line) != self.user.text.strip():
+        if not self.is_live and crashed_line_text(self.user.path, self.user.line) != self.user.text.strip():
             return None  # the file here is not the one that the log tells of
-        return where_made(self.user.path, name, self.user.line)
+        return line_that_made(self.user.path, name, self.user.line)
 
 
 def _path_of(layer: Any, root: Any) -> str:
@@ -184,7 +199,7 @@ def _frame(live: FrameType, line: int, instruction: int) -> CrashFrame:
         path=code.co_filename,
         line=line,
         function=code.co_name,
-        text=text_at(code.co_filename, line),
+        text=crashed_line_text(code.co_filename, line),
         live=live,
         last_line=(last or line) if exact else line,
         columns=(int(begin or 0), int(end or 0)) if exact else None,

@@ -5,23 +5,23 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from truestep.explainer.crash import Crash, CrashFrame
-from truestep.explainer.origins import data_set_behind, origin
-from truestep.explainer.source import UserLine, file_name
+from truestep.explainer.origins import data_set_behind, line_of_origin
+from truestep.explainer.source import EvidenceLine, crashed_file_name
 from truestep.explainer.values import (
-    NamedValue,
-    dtype_of,
+    EvidenceValue,
+    dtype_at_crash,
     is_layer,
     is_tensor,
-    shape_of,
-    shape_text,
+    shape_as_evidence,
+    shape_at_crash,
 )
 
 
-def made_at_line(line: UserLine | None) -> str:
+def made_at_line(line: EvidenceLine | None) -> str:
     """Return ", made at FILE:LINE: TEXT" for a line that is known, else nothing."""
     if line is None:
         return ""
-    name = file_name(line.path)
+    name = crashed_file_name(line.path)
     return f", made at {name}:{line.number}: {line.text}"
 
 
@@ -45,39 +45,39 @@ def layer_input(crash: Crash) -> Any:
 def input_sentence(crash: Crash) -> str:
     """Return " got an input of shape ..." for the layer that was running."""
     tensor = layer_input(crash)
-    return "" if tensor is None else f" got an input of shape {shape_text(shape_of(tensor))}"
+    return "" if tensor is None else f" got an input of shape {shape_as_evidence(shape_at_crash(tensor))}"
 
 
 def _layer_made(crash: Crash) -> str:
     """Return where the layer on the user's line was made."""
     for each in crash.values:
         if is_layer(each.value) and (line := crash.made(each.name)) is not None:
-            return f" (made at {file_name(line.path)}:{line.number})"
+            return f" (made at {crashed_file_name(line.path)}:{line.number})"
     return ""
 
 
-def tensors_with(crash: Crash, holds: Callable[[Any], bool]) -> list[NamedValue]:
+def tensors_with(crash: Crash, holds: Callable[[Any], bool]) -> list[EvidenceValue]:
     """Return the tensors on the user's line of which something holds."""
     return [each for each in crash.tensors if holds(each.value)]
 
 
-def with_origin(crash: Crash, each: NamedValue) -> str:
+def with_origin(crash: Crash, each: EvidenceValue) -> str:
     """Return `name (float32 (4, 3)), made at FILE:LINE: TEXT`, and the data set that it is from."""
-    return f"{each.name} ({dtype_of(each.value)} {shape_text(shape_of(each.value))}){made_at(crash, each)}"
+    return f"{each.name} ({dtype_at_crash(each.value)} {shape_as_evidence(shape_at_crash(each.value))}){made_at(crash, each)}"
 
 
-def made_at(crash: Crash, each: NamedValue) -> str:
+def made_at(crash: Crash, each: EvidenceValue) -> str:
     """Return ", made at FILE:LINE: TEXT" for a value, and the data set that it is from."""
-    line = origin(crash, each.name, each.value)
+    line = line_of_origin(crash, each.name, each.value)
     return f"{made_at_line(line)}{data_set_behind(crash, line)}"
 
 
-def shapes(crash: Crash) -> str:
+def shapes_on_line(crash: Crash) -> str:
     """Return the shapes of the tensors on the user's line."""
-    return ", ".join(f"{each.name} {shape_text(shape_of(each.value))}" for each in crash.tensors)
+    return ", ".join(f"{each.name} {shape_as_evidence(shape_at_crash(each.value))}" for each in crash.tensors)
 
 
-def argument(frame: CrashFrame, position: int) -> NamedValue | None:
+def argument_in_frame(frame: CrashFrame, position: int) -> EvidenceValue | None:
     """Return an argument of the call on a frame's line, if it is a plain name."""
     import ast
 
@@ -89,7 +89,7 @@ def argument(frame: CrashFrame, position: int) -> NamedValue | None:
     return next((each for each in frame.values() if each.name == written), None)
 
 
-def models(crash: Crash) -> Iterator[tuple[str, Any]]:
+def running_models(crash: Crash) -> Iterator[tuple[str, Any]]:
     """Yield the outermost models in the user's running functions, with their names."""
     seen = set[int]()
     for _, name, value in crash.users_locals():
@@ -100,7 +100,7 @@ def models(crash: Crash) -> Iterator[tuple[str, Any]]:
 
 def parameter_owner(crash: Crash, tensor: Any) -> str | None:
     """Return the name that a model has for a parameter or buffer."""
-    for owner, model in models(crash):
+    for owner, model in running_models(crash):
         for name, each in (*model.named_parameters(), *model.named_buffers()):
             if each is tensor:
                 return f"{owner}.{name}"

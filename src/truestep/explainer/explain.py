@@ -11,7 +11,7 @@ from truestep.explainer.crash import Crash, CrashFrame, read_crash
 from truestep.explainer.explainer import Cause, Explainer, Match
 from truestep.explainer.explanation import TITLE, Explanation
 from truestep.explainer.findings import finding_of
-from truestep.explainer.own_code import fault, is_answered
+from truestep.explainer.own_code import is_answered_by_message, own_code_fault
 from truestep.explainer.values import is_tensor
 
 _log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ _MAX_VALUES = 4
 _MAX_CHAIN = 10
 
 
-def annotate(error: BaseException) -> None:
+def annotate_error(error: BaseException) -> None:
     """Add a note to an exception that says what it means here; nothing where it is not known.
 
     Type, message and traceback stay as they are. Whatever goes wrong in here is dropped, but for a debug log.
@@ -41,9 +41,9 @@ def annotate(error: BaseException) -> None:
 def explain_exception(error: BaseException) -> Explanation | None:
     """Explain a live exception, or the first that it came from which is known."""
     whole = read_crash(error)
-    if is_answered(whole, error):
+    if is_answered_by_message(whole, error):
         return None
-    if (found := fault(whole, error)) is not None:
+    if (found := own_code_fault(whole, error)) is not None:
         return found
     outer = whole.frames
     for each in _chain(error):
@@ -79,9 +79,9 @@ def _with_inner(crash: Crash) -> list[Crash]:
     """Return a crash, and the one that its message quotes: workers send their tracebacks as text."""
     if "Traceback (most recent call last)" not in crash.message:
         return [crash]
-    from truestep.explainer.logs.reading import read_log
+    from truestep.explainer.logs.reading import read_error_log
 
-    inner = [each for each in read_log(crash.message).crashes() if each.frames]
+    inner = [each for each in read_error_log(crash.message).crashes() if each.frames]
     return [*(replace(each, context="") for each in inner), crash]
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from truestep.doctor.page import check_name
 from truestep.explainer.crash import Crash
-from truestep.explainer.page import Page, parse_page
+from truestep.explainer.page import ErrorPage, parse_error_page
 
 Match = re.Match[str]
 
@@ -37,9 +37,9 @@ class Explainer(ABC):
 
     @classmethod
     @cache
-    def page(cls) -> Page:
+    def page(cls) -> ErrorPage:
         """Return the parts of the docstring."""
-        return parse_page(cls.__doc__ or "")
+        return parse_error_page(cls.__doc__ or "")
 
     @classmethod
     def name(cls) -> str:

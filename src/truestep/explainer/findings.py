@@ -6,7 +6,7 @@ import logging
 
 from truestep.doctor.finding import Severity
 from truestep.explainer.crash import Crash
-from truestep.explainer.source import file_name
+from truestep.explainer.source import crashed_file_name
 
 _log = logging.getLogger(__name__)
 _MAX_LINES = 5000
@@ -42,7 +42,7 @@ def finding_of(crash: Crash, codes: tuple[str, ...]) -> str | None:
             ran = _lines_that_ran(crash, path)
             for finding in read_text("".join(lines), path, wanted).findings:
                 if finding.severity.rank < Severity.QUESTION.rank and finding.place.line in ran:
-                    name = file_name(path)
+                    name = crashed_file_name(path)
                     return f"{finding.code} {finding.name} at {name}:{finding.place.line}: {finding.message}"
     except Exception:  # noqa: BLE001 - a check that fails takes nothing from the explanation
         _log.debug("the checks could not be asked", exc_info=True)

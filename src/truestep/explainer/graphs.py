@@ -9,13 +9,13 @@ from typing import Any
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import made_at_line
 from truestep.explainer.explainer import Cause
-from truestep.explainer.source import syntax_tree
-from truestep.explainer.values import dtype_of, is_tensor, shape_of, shape_text
+from truestep.explainer.source import crashed_file_tree
+from truestep.explainer.values import dtype_at_crash, is_tensor, shape_as_evidence, shape_at_crash
 
 _MAX_NODES = 50_000
 
 
-def shared_value(crash: Crash) -> Cause | None:
+def value_shared_by_graphs(crash: Crash) -> Cause | None:
     """Return the value that a loss shares with one whose backward ran before; None where it can't be seen.
 
     It is in the failing graph, was made before an earlier backward() of the same function, and is no loss itself.
@@ -43,8 +43,8 @@ def shared_value(crash: Crash) -> Cause | None:
     name, value, line = max(shared, key=lambda each: sum(each[1].grad_fn in known for _, known in others))
     loss = next((f"`{other}`" for other, known in others if value.grad_fn in known), "an earlier loss")
     return Cause(
-        f"`{name}` ({dtype_of(value)} {shape_text(shape_of(value))}){made_at_line(line)}, is in this graph and in that of {loss}, "
-        f"whose backward (line {earlier[-1]}) freed it.",
+        f"`{name}` ({dtype_at_crash(value)} {shape_as_evidence(shape_at_crash(value))}){made_at_line(line)}, is in this graph and "
+        f"in that of {loss}, whose backward (line {earlier[-1]}) freed it.",
         f"write {name}.detach() for the loss that is not to train what made it (a GAN's discriminator), or add the losses "
         f"and call backward once. Where both train it, compute {name} anew after the first step.",
     )
@@ -80,7 +80,7 @@ def _backward_lines(crash: Crash) -> list[int]:
     assert crash.user is not None
     code = crash.user.live.f_code if crash.user.live is not None else None
     own = {line for *_, line in code.co_lines() if line} if code is not None else set()
-    return sorted(line for line in _calls_of_backward(syntax_tree(crash.user.path)) if line in own)
+    return sorted(line for line in _calls_of_backward(crashed_file_tree(crash.user.path)) if line in own)
 
 
 def _calls_of_backward(tree: ast.Module | None) -> Iterator[int]:

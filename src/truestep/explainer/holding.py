@@ -13,7 +13,7 @@ from typing import Any
 from truestep.core.wording import byte_size
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import parameter_owner
-from truestep.explainer.values import shape_text, torch_module
+from truestep.explainer.values import shape_as_evidence, torch_if_imported
 
 _KEYS = re.compile(r"""\[(['"]).*?\1\]""")
 _MIN_BYTES = 2**20
@@ -23,22 +23,22 @@ _MAX_SECONDS = 0.1  # for the search through the garbage collector
 
 
 @dataclass(frozen=True)
-class Alive:
+class AliveTensors:
     """The tensors that Python sees: their bytes together, and the large ones."""
 
     num_bytes: int  # views of one tensor count once; of many small ones an estimate
     large: tuple[Any, ...]
 
     @classmethod
-    def now(cls) -> "Alive":
+    def now(cls) -> "AliveTensors":
         """Ask each tensor for its size alone, and some of the small ones for their storage."""
-        torch = torch_module()
+        torch = torch_if_imported()
         if torch is None:
             return cls(0, ())
-        from truestep.machine.memory.tensors import visible_tensors
+        from truestep.machine.memory.tensors import live_tensors
 
         with torch._C.DisableTorchFunctionSubclass():
-            tensors = visible_tensors()
+            tensors = live_tensors()
             try:
                 sizes = _sizes(tensors)
             except (RuntimeError, NotImplementedError):
@@ -75,19 +75,21 @@ def _storage_bytes(tensors: list[Any]) -> int:
     return sum(found.values())
 
 
-def largest_holders(crash: Crash, alive: Alive, num: int = 2) -> str:
+def largest_tensors_at_crash(crash: Crash, alive: AliveTensors, num: int = 2) -> str:
     """Return the largest tensors that Python sees, on accelerators if there are any, with what holds each."""
-    from truestep.machine.memory.tensors import Storages, describe
+    from truestep.machine.memory.tensors import LiveStorages, describe_storage
 
-    storages = Storages(alive.large)
+    storages = LiveStorages(alive.large)
     keys = [key for key in storages.largest() if storages.storages[key].nbytes() >= _MIN_BYTES]
     on_cards = [key for key in keys if storages.storages[key].device.type != "cpu"]
     shown = []
     for key in (on_cards or keys)[:num]:
-        each = describe(storages.tensors[key], storages.storages[key], ())
+        each = describe_storage(storages.tensors[key], storages.storages[key], ())
         holder = _holder_in_frames(crash, storages.tensors[key]) or _holder_anywhere(storages, key, alive)
         by = f" by {holder}" if holder else ""
-        shown.append(f"{each.dtype} {shape_text(each.shape)}, {byte_size(each.storage_bytes)}, held{by}")
+        shown.append(
+            f"{each.dtype} {shape_as_evidence(each.shape)}, {byte_size(each.storage_bytes)}, held{by}"
+        )
     return "; ".join(shown)
 
 
@@ -103,16 +105,16 @@ def _holder_in_frames(crash: Crash, tensors: list[Any]) -> str:
     return parameter_owner(crash, tensors[0]) or ""
 
 
-def _holder_anywhere(storages: Any, key: int, alive: Alive) -> str:
+def _holder_anywhere(storages: Any, key: int, alive: AliveTensors) -> str:
     """Return what the garbage collector finds, in the time there is."""
-    from truestep.machine.memory.holders import Holders
+    from truestep.machine.memory.holders import ObjectHolders
 
     own = [alive.large, storages.tensors, storages.storages, storages.owners, *storages.tensors.values()]
-    paths = Holders(ignored=own, max_seconds=_MAX_SECONDS).paths_to(storages.tensors[key][0])
+    paths = ObjectHolders(ignored=own, max_seconds=_MAX_SECONDS).paths_to(storages.tensors[key][0])
     return "" if not paths or paths[0].startswith("not found") else _KEYS.sub("[...]", paths[0])
 
 
-def other_processes(num: int = 3) -> str:
+def other_processes_on_card(num: int = 3) -> str:
     """Return the other processes that hold memory of cards, most first."""
     from truestep.machine.gpus.read import read_gpus
     from truestep.machine.memory.processes import holding_processes

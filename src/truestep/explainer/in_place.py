@@ -5,9 +5,9 @@ import ast
 from typing import Any
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import models
-from truestep.explainer.source import syntax_tree
-from truestep.explainer.values import describe_layer
+from truestep.explainer.evidence import running_models
+from truestep.explainer.source import crashed_file_tree
+from truestep.explainer.values import evidence_of_layer
 
 # these keep what they were given and not what they gave, so that a change of it does no harm
 _KEEP_INPUT = ("Linear", "Conv", "BatchNorm", "GroupNorm", "LayerNorm", "InstanceNorm")
@@ -20,13 +20,13 @@ def in_place_layers(crash: Crash, operation: str) -> tuple[list[str], list[str]]
     """
     maker = _plain(operation.partition("Backward")[0])
     behind, others = list[str](), list[str]()
-    for owner, model in models(crash):
+    for owner, model in running_models(crash):
         for path, module in model.named_modules():
             before: Any = None
             for name, child in module.named_children():
                 if getattr(child, "inplace", False) is True:
                     where = ".".join(part for part in (owner, path, name) if part)
-                    shown = f"`{where}` = {describe_layer(child)}"
+                    shown = f"`{where}` = {evidence_of_layer(child)}"
                     if before is not None and _plain(type(before).__name__) == maker:
                         behind.append(shown)
                     elif before is None or not type(before).__name__.startswith(_KEEP_INPUT):
@@ -39,10 +39,10 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def in_place_lines(path: str, first: int, last: int) -> list[tuple[int, str]]:
+def lines_changing_in_place(path: str, first: int, last: int) -> list[tuple[int, str]]:
     """Return the lines that change a tensor in place, with its name: x += y, x[i] = y, x.add_(y)."""
     found = []
-    for node in ast.walk(syntax_tree(path) or ast.Module([], [])):
+    for node in ast.walk(crashed_file_tree(path) or ast.Module([], [])):
         line = getattr(node, "lineno", 0)
         if not first <= line <= last:
             continue

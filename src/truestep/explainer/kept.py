@@ -5,7 +5,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause
-from truestep.explainer.values import is_tensor, torch_module
+from truestep.explainer.values import is_tensor, torch_if_imported
 
 _MANY = 3
 _LONGEST_WALK = 64
@@ -32,7 +32,7 @@ def kept_graphs(crash: Crash) -> Cause | None:
 
 def _with_graphs(items: list[Any]) -> list[Any]:
     """Return the tensors with a graph; each type is judged once, as lists may be of any length."""
-    torch = torch_module()
+    torch = torch_if_imported()
     kinds = {kind for kind in set(map(type, items)) if torch is not None and issubclass(kind, torch.Tensor)}
     if not kinds:
         return []

@@ -7,30 +7,36 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.runtime.frames import is_library
-from truestep.explainer.calls import made_inside
+from truestep.doctor.runtime.frames import is_library_file
+from truestep.explainer.calls import line_that_made_within
 from truestep.explainer.crash import Crash, CrashFrame
-from truestep.explainer.source import UserLine, file_name, syntax_tree, text_without_strings, where_made
-from truestep.explainer.values import is_layer, stored_attribute
+from truestep.explainer.source import (
+    EvidenceLine,
+    crashed_file_name,
+    crashed_file_tree,
+    crashed_line_without_strings,
+    line_that_made,
+)
+from truestep.explainer.values import attribute_without_running_code, is_layer
 
 
-def origin(crash: Crash, name: str, value: Any) -> UserLine | None:
+def line_of_origin(crash: Crash, name: str, value: Any) -> EvidenceLine | None:
     """Return the line that made a value: followed by identity from function to function, through library code too."""
     if not crash.is_live:
         return crash.made(name)
     users = [frame for frame in reversed(crash.frames) if frame.is_users and frame.live is not None]
-    found = where_made(users[0].path, name, users[0].line) if users else None
+    found = line_that_made(users[0].path, name, users[0].line) if users else None
     if found is not None:
-        return made_inside(users[0], found, name) or found
+        return line_that_made_within(users[0], found, name) or found
     for frame in users[1:] if "." not in name else ():
         for known, each in frame.locals().items():
-            line = where_made(frame.path, known, frame.line) if each is value else None
+            line = line_that_made(frame.path, known, frame.line) if each is value else None
             if line is not None and not known.startswith("__"):
-                found = made_inside(frame, line, known) or line
+                found = line_that_made_within(frame, line, known) or line
     return found
 
 
-def data_set_behind(crash: Crash, line: UserLine | None) -> str:
+def data_set_behind(crash: Crash, line: EvidenceLine | None) -> str:
     """Return " (from CLASS.__getitem__, FILE:LINE)" where a line loops over a loader."""
     frame = next(
         (
@@ -49,7 +55,7 @@ def data_set_behind(crash: Crash, line: UserLine | None) -> str:
     return ""
 
 
-def data_set(crash: Crash) -> str:
+def data_set_being_read(crash: Crash) -> str:
     """Return " of CLASS.__getitem__, FILE:LINE" for the data set that is being read."""
     for frame in crash.frames:
         shown = _getter(frame.locals().get("self"))
@@ -60,19 +66,19 @@ def data_set(crash: Crash) -> str:
 
 def _getter(loader: Any) -> str:
     """Name the user's __getitem__ behind a loader, a data set, or the class of one."""
-    found, data_set = stored_attribute(loader, "dataset")
+    found, data_set = attribute_without_running_code(loader, "dataset")
     kind = type(data_set) if found else loader if isinstance(loader, type) else type(loader)
     code = getattr(getattr(kind, "__getitem__", None), "__code__", None)
-    if code is None or is_library(code.co_filename):
+    if code is None or is_library_file(code.co_filename):
         return ""
-    file = file_name(code.co_filename)
+    file = crashed_file_name(code.co_filename)
     return f"{kind.__name__}.__getitem__, {file}:{code.co_firstlineno}"
 
 
-def _looped_over(frame: CrashFrame, line: UserLine) -> Iterator[Any]:
+def _looped_over(frame: CrashFrame, line: EvidenceLine) -> Iterator[Any]:
     """Yield the values that the `for` at a line names after `in`."""
     assert frame.live is not None
-    for node in ast.walk(syntax_tree(line.path) or ast.Module([], [])):
+    for node in ast.walk(crashed_file_tree(line.path) or ast.Module([], [])):
         looped = (
             node.iter if isinstance(node, ast.For) else node.value if isinstance(node, ast.Assign) else None
         )
@@ -99,13 +105,13 @@ def files_of_models(crash: Crash) -> list[str]:
     return [path for path in found if CrashFrame(path, 0, "").is_users or path in running]
 
 
-def shown_line(path: str, number: int) -> str:
+def line_as_evidence(path: str, number: int) -> str:
     """Return FILE:LINE (TEXT)."""
-    name = file_name(path)
-    return f"{name}:{number} ({text_without_strings(path, number)})"
+    name = crashed_file_name(path)
+    return f"{name}:{number} ({crashed_line_without_strings(path, number)})"
 
 
-def defined_at(function: Any) -> str:
+def definition_as_evidence(function: Any) -> str:
     """Return ", defined at FILE:LINE" for a function or class of the user's own."""
     try:
         path, number = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]

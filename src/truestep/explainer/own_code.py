@@ -3,7 +3,7 @@
 
 import dis
 
-from truestep.doctor.runtime.frames import is_ours
+from truestep.doctor.runtime.frames import is_truestep_file
 from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.explanation import Explanation
 
@@ -15,15 +15,15 @@ _ANSWERED = (AttributeError, ImportError)
 def own_frame(crash: Crash) -> CrashFrame | None:
     """Return the innermost frame where it is one of this package; None where the error comes out of other code."""
     last = crash.frames[-1] if crash.frames else None
-    return last if last is not None and last.live is not None and is_ours(last.path) else None
+    return last if last is not None and last.live is not None and is_truestep_file(last.path) else None
 
 
-def is_answered(crash: Crash, error: BaseException) -> bool:
+def is_answered_by_message(crash: Crash, error: BaseException) -> bool:
     """Whether this package raised it for a name that it does not have: its message is the answer."""
     return isinstance(error, _ANSWERED) and own_frame(crash) is not None and _is_raised(error)
 
 
-def fault(crash: Crash, error: BaseException) -> Explanation | None:
+def own_code_fault(crash: Crash, error: BaseException) -> Explanation | None:
     """Return what is said of a slip in this package; None where it is none."""
     frame = own_frame(crash)
     if frame is None or not isinstance(error, _SLIPS) or _is_raised(error):

@@ -10,7 +10,7 @@ SECTIONS = ("Means", "Raises", "Recorded", "Works", "Fix")
 
 
 @dataclass(frozen=True)
-class Page:
+class ErrorPage:
     """The parts of an error's docstring."""
 
     summary: str
@@ -21,7 +21,7 @@ class Page:
     fix: str
 
 
-def parse_page(docstring: str) -> Page:
+def parse_error_page(docstring: str) -> ErrorPage:
     """Split a docstring into its page.
 
     Raises:
@@ -37,7 +37,7 @@ def parse_page(docstring: str) -> Page:
     code = {
         name: textwrap.dedent(sections.get(name, "").strip("\n")) for name in ("Raises", "Recorded", "Works")
     }
-    return Page(
+    return ErrorPage(
         summary=" ".join(summary.split()),
         means=prose["Means"],
         raises=_ended(code["Raises"]),

@@ -13,7 +13,7 @@ _DEVICE = re.compile(r"""["'](?:cpu|cuda|mps|xpu|meta)(?::\d+)?["']""")  # tells
 
 
 @dataclass(frozen=True)
-class UserLine:
+class EvidenceLine:
     """A line of the user's, with its text."""
 
     path: str
@@ -21,12 +21,12 @@ class UserLine:
     text: str
 
 
-def file_name(path: str) -> str:
+def crashed_file_name(path: str) -> str:
     """Return a path's last part, whichever system it is of."""
     return path.replace("\\", "/").rpartition("/")[2]
 
 
-def syntax_tree(path: str) -> ast.Module | None:
+def crashed_file_tree(path: str) -> ast.Module | None:
     """Return the file's syntax tree; None where it can't be read or parsed."""
     return _parsed("".join(linecache.getlines(path)))
 
@@ -39,21 +39,21 @@ def _parsed(text: str) -> ast.Module | None:
         return None
 
 
-def text_at(path: str, number: int) -> str:
+def crashed_line_text(path: str, number: int) -> str:
     """Return one line, stripped."""
     return linecache.getline(path, number).strip()
 
 
-def text_without_strings(path: str, number: int) -> str:
+def crashed_line_without_strings(path: str, number: int) -> str:
     """Return one line, stripped, for a line that the traceback does not show: its strings may be secrets."""
-    return _STRING.sub(_kept, text_at(path, number))
+    return _STRING.sub(_kept, crashed_line_text(path, number))
 
 
 def _kept(literal: re.Match[str]) -> str:
     return literal[0] if _DEVICE.fullmatch(literal[0]) else '"..."'
 
 
-def parsed_line(text: str) -> ast.AST | None:
+def parsed_traceback_line(text: str) -> ast.AST | None:
     """Parse one line on its own, as a log shows it: `for x in y:` and unclosed calls too."""
     text = textwrap.dedent(text).strip()
     for attempt in (text, f"{text} pass", f"{text}\n    pass", f"try: pass\n{text} pass", f"{text})"):
@@ -64,9 +64,9 @@ def parsed_line(text: str) -> ast.AST | None:
     return None
 
 
-def expression_at(path: str, first: int, last: int, columns: tuple[int, int] | None) -> ast.AST | None:
+def failing_expression(path: str, first: int, last: int, columns: tuple[int, int] | None) -> ast.AST | None:
     """Return the node of the failing instruction, or else the statement around its line."""
-    tree = syntax_tree(path)
+    tree = crashed_file_tree(path)
     if tree is None:
         return None
     holding = [
@@ -100,9 +100,9 @@ def _head(node: ast.stmt | None) -> ast.AST | None:
     return node
 
 
-def where_made(path: str, name: str, before: int) -> UserLine | None:
+def line_that_made(path: str, name: str, before: int) -> EvidenceLine | None:
     """Return the line that gave a name its value: for `x` in its function, for `self.x` in its class."""
-    tree = syntax_tree(path)
+    tree = crashed_file_tree(path)
     if tree is None:
         return None
     scope = _scope(tree, before, ast.ClassDef if name.startswith("self.") else ast.FunctionDef)
@@ -111,7 +111,7 @@ def where_made(path: str, name: str, before: int) -> UserLine | None:
     if not earlier and scope is not tree:
         earlier = [node.lineno for node in tree.body if _gives(node, name)]
     number = max(earlier, default=0)
-    return UserLine(path, number, text_without_strings(path, number)) if number else None
+    return EvidenceLine(path, number, crashed_line_without_strings(path, number)) if number else None
 
 
 def _scope(tree: ast.Module, line: int, kind: type[ast.ClassDef | ast.FunctionDef]) -> ast.AST:

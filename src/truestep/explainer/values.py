@@ -16,17 +16,17 @@ _HIDDEN = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type
 
 
 @dataclass(frozen=True)
-class NamedValue:
+class EvidenceValue:
     """A value with the words by which the user's line calls it."""
 
     name: str
     value: Any
 
     def __str__(self) -> str:
-        return f"{self.name}: {describe(self.value)}"
+        return f"{self.name}: {evidence_of_value(self.value)}"
 
 
-def torch_module() -> Any:
+def torch_if_imported() -> Any:
     """Return torch if the program imported it; it is never imported for this."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "Tensor") else None
@@ -34,23 +34,23 @@ def torch_module() -> Any:
 
 def is_tensor(value: Any) -> bool:
     """Whether it is a tensor; decided by its type, so that no proxy's code runs."""
-    torch = torch_module()
+    torch = torch_if_imported()
     return torch is not None and issubclass(type(value), torch.Tensor)
 
 
 def is_layer(value: Any) -> bool:
     """Whether it is an nn.Module."""
-    torch = torch_module()
+    torch = torch_if_imported()
     return torch is not None and issubclass(type(value), torch.nn.Module)
 
 
-def shape_of(tensor: Any) -> tuple[int, ...]:
+def shape_at_crash(tensor: Any) -> tuple[int, ...]:
     """Return a tensor's shape, whatever a subclass makes of `.shape`."""
     with _without_users_code():
         return tuple(int(size) for size in tensor.shape)
 
 
-def dtype_of(tensor: Any) -> str:
+def dtype_at_crash(tensor: Any) -> str:
     """Return a tensor's dtype as people write it: float32."""
     with _without_users_code():
         return str(tensor.dtype).removeprefix("torch.")
@@ -58,27 +58,29 @@ def dtype_of(tensor: Any) -> str:
 
 def _without_users_code() -> Any:
     """Read tensors without the __torch_function__ of their classes."""
-    return torch_module()._C.DisableTorchFunctionSubclass()
+    return torch_if_imported()._C.DisableTorchFunctionSubclass()
 
 
-def describe(value: Any) -> str:
+def evidence_of_value(value: Any) -> str:
     """Say what a value is."""
     if value is None:
         return "None"
     if is_tensor(value):
         with _without_users_code():
             grad = ", requires grad" if value.requires_grad else ""
-            return f"{dtype_of(value)} {shape_text(shape_of(value))} on {value.device}{grad}"
+            return (
+                f"{dtype_at_crash(value)} {shape_as_evidence(shape_at_crash(value))} on {value.device}{grad}"
+            )
     if is_layer(value):
-        return describe_layer(value)
+        return evidence_of_layer(value)
     if type(value) in (list, tuple, dict, set):  # isinstance would ask the value for its __class__
         return _describe_container(value)
     if type(value).__module__ == "numpy" and hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"NumPy {value.dtype} {shape_text(tuple(value.shape))}"
+        return f"NumPy {value.dtype} {shape_as_evidence(tuple(value.shape))}"
     return type(value).__name__
 
 
-def describe_layer(layer: Any) -> str:
+def evidence_of_layer(layer: Any) -> str:
     """Name a layer with its sizes; the words of classes that are not torch's are their own, and left out."""
     kind = type(layer).__name__
     if not type(layer).__module__.startswith("torch.nn.modules"):
@@ -87,21 +89,23 @@ def describe_layer(layer: Any) -> str:
     return f"{kind}({extra})" if extra and "\n" not in extra and len(extra) < 80 else kind
 
 
-def shape_text(shape: tuple[int, ...]) -> str:
+def shape_as_evidence(shape: tuple[int, ...]) -> str:
     """Write a shape as a tuple."""
     return str(tuple(shape))
 
 
 def _describe_container(value: Any) -> str:
     first = list(islice(value.values() if type(value) is dict else value, 50))
-    kinds = list(dict.fromkeys(describe(item) for item in first if not issubclass(type(item), list | dict)))
+    kinds = list(
+        dict.fromkeys(evidence_of_value(item) for item in first if not issubclass(type(item), list | dict))
+    )
     shown = "; ".join(kinds[:2]) + (", ..." if len(kinds) > 2 else "")
     return f"{type(value).__name__} of {len(value)}" + (f" ({shown})" if shown else "")
 
 
-def named_values(
+def values_in_failing_expression(
     expression: ast.AST, names: Mapping[str, Any], more: Mapping[str, Any] | None = None
-) -> Iterator[NamedValue]:
+) -> Iterator[EvidenceValue]:
     """Yield the values that an expression names, each once, in the order of writing."""
     seen: set[str] = set()
     written = [node for node in ast.walk(expression) if isinstance(node, ast.Name | ast.Attribute)]
@@ -114,7 +118,7 @@ def named_values(
             continue
         if found and name not in seen and not issubclass(type(value), _HIDDEN):
             seen.add(name)
-            yield NamedValue(name, value)
+            yield EvidenceValue(name, value)
 
 
 def _looked_up(node: ast.AST, names: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[str, bool, Any]:
@@ -125,12 +129,12 @@ def _looked_up(node: ast.AST, names: Mapping[str, Any], more: Mapping[str, Any])
     if isinstance(node, ast.Attribute):
         name, found, owner = _looked_up(node.value, names, more)
         if found:
-            found, value = stored_attribute(owner, node.attr)
+            found, value = attribute_without_running_code(owner, node.attr)
             return f"{name}.{node.attr}", found, value
     return "", False, None
 
 
-def stored_attribute(owner: Any, name: str) -> tuple[bool, Any]:
+def attribute_without_running_code(owner: Any, name: str) -> tuple[bool, Any]:
     """Look an attribute up where it is stored, so that no property or __getattr__ runs."""
     stored = _attributes(owner)
     if name in stored:

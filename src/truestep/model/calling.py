@@ -12,12 +12,12 @@ from torch.utils import _pytree as pytree
 
 from truestep.core.errors import ModelError
 from truestep.core.modules import restoring_module
-from truestep.core.random_streams import host_streams, set_host_streams
+from truestep.core.random_streams import host_random_streams, set_host_random_streams
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def arguments_of(model: nn.Module, batch: Any) -> Arguments:
+def forward_arguments(model: nn.Module, batch: Any) -> Arguments:
     """Return how a batch is handed over: a tuple's items one by one, a dict by name where the forward has these names."""
     if isinstance(batch, tuple) and not hasattr(batch, "_fields"):
         return batch, {}
@@ -41,13 +41,13 @@ def map_arguments(arguments: Arguments, change: Callable[[Tensor], Tensor]) -> A
     return pytree.tree_map_only(Tensor, change, arguments)  # type: ignore[no-any-return]
 
 
-def shapes_of(value: Any) -> Any:
+def forward_shapes(value: Any) -> Any:
     """Return the shapes in a structure: a tuple of sizes for one tensor, a list for several."""
-    shapes = [tuple(each.shape) for each in tensors_in(value)]
+    shapes = [tuple(each.shape) for each in forward_tensors(value)]
     return shapes[0] if len(shapes) == 1 else shapes
 
 
-def tensors_in(value: Any) -> list[Tensor]:
+def forward_tensors(value: Any) -> list[Tensor]:
     """Return the tensors in a structure, also those of a packed sequence and of plain objects with attributes."""
     found = []
     for leaf in pytree.tree_leaves(value):
@@ -83,7 +83,7 @@ class ModulePath:
 
 
 @contextmanager
-def following(model: nn.Module, path: ModulePath) -> Iterator[None]:
+def following_path(model: nn.Module, path: ModulePath) -> Iterator[None]:
     """Keep `path` while the model runs."""
 
     def enter(
@@ -95,13 +95,13 @@ def following(model: nn.Module, path: ModulePath) -> Iterator[None]:
         path.leave()
 
     with ExitStack() as stack:
-        for module in hookable(model):
+        for module in hookable_modules(model):
             stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
             stack.callback(module.register_forward_hook(leave).remove)
         yield
 
 
-def hookable(model: nn.Module) -> list[nn.Module]:
+def hookable_modules(model: nn.Module) -> list[nn.Module]:
     """Return the modules that take hooks: all but scripted ones."""
     return [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
 
@@ -109,18 +109,18 @@ def hookable(model: nn.Module) -> list[nn.Module]:
 @contextmanager
 def undisturbed_model(model: nn.Module) -> Iterator[None]:
     """Run the user's own model: modes, buffers and all random streams are as before afterwards."""
-    streams = host_streams()
+    streams = host_random_streams()
     with restoring_module(model):
         try:
             yield
         finally:
-            set_host_streams(streams)
+            set_host_random_streams(streams)
 
 
 def run_forward(model: nn.Module, arguments: Arguments) -> Any:
     """Call the model; a failing forward becomes a ModelError that names the module, what it got and the cause."""
     path = ModulePath(model)
-    with following(model, path):
+    with following_path(model, path):
         try:
             return model(*arguments[0], **arguments[1])
         except Exception as error:
@@ -148,7 +148,7 @@ def _message(model: nn.Module, path: ModulePath, error: Exception) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')} on {value.device}"
-    tensors = tensors_in(value)
+    tensors = forward_tensors(value)
     if tensors:
         return f"{type(value).__name__} of {', '.join(str(list(each.shape)) for each in tensors)}"
     text = repr(value)

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from truestep.core.errors import LossError, OptionError
 from truestep.core.modules import as_module
-from truestep.nn.derivatives.undisturbed import eager
+from truestep.nn.derivatives.undisturbed import without_compiled_code
 from truestep.nn.layers import select_names
 
 Layers = str | nn.Module | Sequence[str | nn.Module]
@@ -54,7 +54,7 @@ def capture(
             raise OptionError(f"{option}={function!r} is no function: lambda name, value: value * 2 is one.")
     captured = Captured(_named_layers(as_module(model, "ts.capture"), layers))
     with ExitStack() as hooks:
-        hooks.enter_context(eager())
+        hooks.enter_context(without_compiled_code())
         recorder = _Recorder(hooks, edit, edit_gradient, detach)
         for layer in captured.once():
             hooks.callback(layer.module.register_forward_hook(recorder.hook_for(layer)).remove)

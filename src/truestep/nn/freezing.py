@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from truestep.core.errors import OptionError, check_flag
 from truestep.core.modules import as_module
 from truestep.core.results import Result
-from truestep.nn.layers import full_name, refuse_lazy, select_within
+from truestep.nn.layers import layer_tensor_name, refuse_lazy_modules, select_within
 
 SHOWN_NAMES = 6
 
@@ -146,7 +146,7 @@ def _asked_for(
         if isinstance(layer, _NormBase) and layer.running_mean is not None
     }
     owners = {
-        full_name(name, own): name
+        layer_tensor_name(name, own): name
         for name, layer in layers.items()
         for own in (*layer._parameters, *(layer._buffers if statistics else ()))
     }
@@ -196,7 +196,7 @@ def _check(piece: str, module: nn.Module, patterns: tuple[object, ...], statisti
             f'{piece}(net, "body", "head.*").'
         )
     check_flag(piece, "statistics", statistics)
-    refuse_lazy(module)
+    refuse_lazy_modules(module)
     scripted = any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
     if scripted and statistics and piece == "ts.freeze":
         raise OptionError("The statistics of a scripted module can't be frozen. Freeze the original.")

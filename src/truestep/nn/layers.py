@@ -31,7 +31,7 @@ class LayerTensor:
     @property
     def name(self) -> str:
         """The tensor's name in the model."""
-        return full_name(self.layer, self.tensor)
+        return layer_tensor_name(self.layer, self.tensor)
 
     @property
     def is_parametrized(self) -> bool:
@@ -46,12 +46,12 @@ class LayerTensor:
         return held
 
 
-def full_name(layer: str, tensor: str) -> str:
+def layer_tensor_name(layer: str, tensor: str) -> str:
     """Return the name of a tensor within the model; the root's own name is the empty string."""
     return f"{layer}.{tensor}" if layer else tensor
 
 
-def check_model(model: object) -> None:
+def check_is_module(model: object) -> None:
     """Raise an OptionError unless `model` is a module; what changes a model's tensors takes no learner, which knows them."""
     if not isinstance(model, nn.Module):
         owns = isinstance(getattr(model, "module", None), nn.Module)
@@ -59,7 +59,7 @@ def check_model(model: object) -> None:
         raise OptionError(f"A model is expected, got {type(model).__name__}; {instead}.")
 
 
-def refuse_lazy(model: nn.Module) -> None:
+def refuse_lazy_modules(model: nn.Module) -> None:
     """Raise an OptionError for layers that don't know their shape yet."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
     if lazy := [name for name, tensor in tensors if is_lazy(tensor)]:
@@ -93,12 +93,12 @@ def _near(word: str, known: list[str]) -> str:
     return f"The nearest of {len(known)} names are: {', '.join(close)}. Patterns are those of a shell, such as {known[-1][:1]}*."
 
 
-def matches(selector: Selector, name: str, module: nn.Module) -> bool:
+def selector_matches(selector: Selector, name: str, module: nn.Module) -> bool:
     """Tell whether a kind or a name pattern chooses this layer; the root's name is the empty string."""
     return fnmatchcase(name, selector) if isinstance(selector, str) else isinstance(module, selector)
 
 
-def selectors(layers: Layers, model: nn.Module) -> tuple[Selector, ...]:
+def layer_selectors(layers: Layers, model: nn.Module) -> tuple[Selector, ...]:
     """Return what was given for `layers` as kinds and name patterns; each of them matches a layer, or it is an error."""
     one = isinstance(layers, str | type | nn.Module) or not isinstance(layers, Iterable)
     chosen: tuple[Any, ...] = (layers,) if one else tuple(layers)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import truestep as ts
-from truestep.recipes.parts.library import CHARACTERS, bigram_bits, library
+from truestep.recipes.parts.library import CHARACTERS, bigram_bits, library_text
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def train(run: Any, config: Config) -> None:
     """Train the model; log bits on held-out files and text every so many steps."""
     torch.set_num_threads(config.threads)
     known, held_out = (
-        text.unfold(0, config.length + 1, config.length) for text in library(config.characters)
+        text.unfold(0, config.length + 1, config.length) for text in library_text(config.characters)
     )
     of_bigrams = bigram_bits(known[:, :-1].flatten(), held_out)
     train = run.data(known, batch_size=config.batch_size, shuffle=True)

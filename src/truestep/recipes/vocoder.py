@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import truestep as ts
 from truestep.recipes.parts.generator import BANDS, Generator
 from truestep.recipes.parts.mel import LogMel
-from truestep.recipes.parts.pieces import pieces
+from truestep.recipes.parts.pieces import sound_pieces
 
 RESOLUTIONS = [(512, 64, 256), (1024, 128, 512), (256, 32, 128)]
 
@@ -75,7 +75,7 @@ def learners(run: Any, config: Config, steps: int) -> tuple[Any, Any]:
 def train(run: Any, config: Config) -> None:
     """Train both; log the loss of held-out sound, and some of it with what is made of it, to see and to hear."""
     torch.set_num_threads(config.threads)
-    known, held_out, rate = pieces(config.data, config.samples, run.directory / "speech")
+    known, held_out, rate = sound_pieces(config.data, config.samples, run.directory / "speech")
     train = run.data(known, batch_size=config.batch_size, shuffle=True)
     test = run.data(held_out, batch_size=config.batch_size)
     mel_of, stft = LogMel(config.mels, rate).to(run.device), ts.nn.MultiResolutionSTFTLoss(RESOLUTIONS)

@@ -21,15 +21,15 @@ def render_report(*directories: str | Path) -> str:
     # Imported here: a run needs it at its end only, and it is a quarter of what importing a run would cost.
     from truestep.report.record import read_records
 
-    return render_records(read_records(check_directories(directories)))
+    return render_records(read_records(directories_to_report(directories)))
 
 
 def render_records(records: Sequence["ReportedRun"]) -> str:
     """Return the report of runs that have been read."""
     from truestep.report.comparison_page import comparison_page
-    from truestep.report.page import page
+    from truestep.report.page import report_page
 
-    return page(records[0]) if len(records) == 1 else comparison_page(records)
+    return report_page(records[0]) if len(records) == 1 else comparison_page(records)
 
 
 def write_report(*directories: str | Path, to: str | Path | None = None) -> Path:
@@ -54,7 +54,7 @@ def write_page(html: str, directories: Sequence[str | Path], to: str | Path | No
     return path
 
 
-def check_directories(directories: Sequence[str | Path]) -> list[Path]:
+def directories_to_report(directories: Sequence[str | Path]) -> list[Path]:
     """Return the directories; raise where one is not there, or given twice."""
     paths = [Path(directory) for directory in directories]
     if not paths:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from truestep.core.charts.curve import Curve, Extreme
+from truestep.core.charts.curve import ChartCurve, CurveExtreme
 
 HIGHER = {"accuracy", "acc", "f1", "auc", "precision", "recall", "iou", "dice", "bleu", "rouge", "psnr",
           "ssim", "score", "r2", "map", "top1", "top5", "reward", "return"}  # fmt: skip
@@ -19,14 +19,14 @@ MEASURED = {"learning_rate", "gradient_norm", "samples_per_second", "memory_byte
 Better = Literal["max", "min"]
 
 
-class Extremes(NamedTuple):
+class MetricExtremes(NamedTuple):
     """The min and the max of a metric, each with its step; None where no value was finite."""
 
-    lowest: Extreme | None
-    highest: Extreme | None
+    lowest: CurveExtreme | None
+    highest: CurveExtreme | None
 
 
-def better(name: str) -> Better | None:
+def better_way_of_metric(name: str) -> Better | None:
     """Return whether the max or the min of a metric is its best value; None where its name does not tell."""
     if name.rpartition("/")[2] in MEASURED:
         return None
@@ -34,12 +34,14 @@ def better(name: str) -> Better | None:
     return "max" if words & HIGHER else "min" if words & LOWER else None
 
 
-def best(name: str, curve: Curve | Extremes, way: Better | None = None) -> Extreme | None:
+def best_metric_value(
+    name: str, curve: ChartCurve | MetricExtremes, way: Better | None = None
+) -> CurveExtreme | None:
     """Return the best value of a metric and its step; `way`: which is better, where it was told."""
-    return {"max": curve.highest, "min": curve.lowest, None: None}[way or better(name)]
+    return {"max": curve.highest, "min": curve.lowest, None: None}[way or better_way_of_metric(name)]
 
 
-def declared_best(config: object) -> tuple[str, Better] | None:
+def declared_best_metric(config: object) -> tuple[str, Better] | None:
     """Return the metric that a run saves its best checkpoint by, and which way is better, as its configuration has it."""
     told = config.get("best") if isinstance(config, dict) else None
     if not isinstance(told, dict) or told.get("mode") not in ("max", "min"):
@@ -47,15 +49,15 @@ def declared_best(config: object) -> tuple[str, Better] | None:
     return str(told.get("metric")), told["mode"]
 
 
-def deciding(curves: Mapping[str, Curve] | Mapping[str, Extremes]) -> str | None:
+def deciding_metric(curves: Mapping[str, ChartCurve] | Mapping[str, MetricExtremes]) -> str | None:
     """Return the metric that runs are best compared by: of an evaluation before training, a score before a loss."""
-    known = [name for name, curve in curves.items() if best(name, curve) is not None]
+    known = [name for name, curve in curves.items() if best_metric_value(name, curve) is not None]
     return min(known, key=_order, default=None)
 
 
-def shared(names: Iterable[Iterable[str]]) -> list[str]:
+def shared_metrics(names: Iterable[Iterable[str]]) -> list[str]:
     """Return the names of metrics that have a best value, the ones to compare by first."""
-    found = dict.fromkeys(name for each in names for name in each if better(name))
+    found = dict.fromkeys(name for each in names for name in each if better_way_of_metric(name))
     return sorted(found, key=_order)
 
 

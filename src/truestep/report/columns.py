@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truestep.report.media import MediaLine, decode_media
-from truestep.report.metrics import MAX_STEP, NOT_IN_JSON, MetricsLine, decode, is_metric_name, raw_lines
+from truestep.report.metrics import (
+    MAX_STEP,
+    NOT_IN_JSON,
+    MetricsLine,
+    decode_metrics_line,
+    is_metric_name,
+    raw_metrics_lines,
+)
 
 LINES_AT_ONCE = 4096
 
@@ -33,9 +40,9 @@ class MetricColumns:
     """Step, name and file of what was logged besides numbers."""
 
 
-def read_columns(path: Path) -> Iterator[MetricColumns]:
+def read_metric_columns(path: Path) -> Iterator[MetricColumns]:
     """Yield the lines of a `metrics.jsonl` in their order; those that a crash or a disk spoiled are counted."""
-    rest = raw_lines(path)
+    rest = raw_metrics_lines(path)
     while lines := list(islice(rest, LINES_AT_ONCE)):
         yield _at_once(lines) or _one_by_one(lines)
 
@@ -112,7 +119,7 @@ def _column(items: Sequence[Any], kinds: str) -> Any:
 
 
 def _one_by_one(raw: list[bytes]) -> MetricColumns:
-    lines = [decode(line) if line.endswith(b"\n") else None for line in raw]
+    lines = [decode_metrics_line(line) if line.endswith(b"\n") else None for line in raw]
     whole: list[MetricsLine] = [line for line in lines if line is not None]
     gathered: dict[str, tuple[list[int], list[float]]] = {}
     for line in whole:

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from truestep.core.results import RenderableType, Result
-from truestep.report.best import Better, best, better, shared
+from truestep.report.best import Better, best_metric_value, better_way_of_metric, shared_metrics
 from truestep.report.record import ReportedRun
-from truestep.report.tables import leaves
+from truestep.report.tables import setting_leaves
 
 NOT_OF_THE_RUN = ("schema_version",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class SettingDifference:
     """A setting that is not the same in all runs; `values` in the order of the runs, None where a run has none."""
 
     setting: str
@@ -45,8 +45,8 @@ class RunComparison(Result):
     """One or several runs; `differences` are those of configuration, `circumstances` those of machine, code and choices."""
 
     runs: tuple[str, ...]
-    differences: tuple[Difference, ...]
-    circumstances: tuple[Difference, ...]
+    differences: tuple[SettingDifference, ...]
+    circumstances: tuple[SettingDifference, ...]
     best: tuple[BestValues, ...]
     steps: tuple[int, ...]
     elapsed_seconds: tuple[float, ...]
@@ -73,27 +73,32 @@ def _settings(record: ReportedRun) -> dict[str, Any]:
     """Return what the run was made with; the hyper-parameters stand under their own names."""
     found = record.config if isinstance(record.config, Mapping) else {}
     own = found.get("config")
-    flat = dict(leaves({key: each for key, each in found.items() if key not in (*NOT_OF_THE_RUN, "config")}))
-    return flat | (dict(leaves(own)) if isinstance(own, Mapping) else {} if own is None else {"config": own})
+    flat = dict(
+        setting_leaves({key: each for key, each in found.items() if key not in (*NOT_OF_THE_RUN, "config")})
+    )
+    return flat | (
+        dict(setting_leaves(own)) if isinstance(own, Mapping) else {} if own is None else {"config": own}
+    )
 
 
 def _circumstances(record: ReportedRun) -> dict[str, Any]:
-    machine = dict(leaves(record.environment)) if isinstance(record.environment, Mapping) else {}
+    machine = dict(setting_leaves(record.environment)) if isinstance(record.environment, Mapping) else {}
     return machine | {str(choice.get("name")): choice.get("value") for choice in record.choices}
 
 
-def _differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
+def _differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[SettingDifference]:
     for name in dict.fromkeys(name for each in settings for name in each):
         values = tuple(each.get(name) for each in settings)
         if len({json.dumps(value, sort_keys=True, default=str) for value in values}) > 1:
-            yield Difference(setting=name, values=values)
+            yield SettingDifference(setting=name, values=values)
 
 
 def _best_values(records: Sequence[ReportedRun]) -> Iterator[BestValues]:
-    for metric in shared(record.curves for record in records):
-        way = better(metric)
+    for metric in shared_metrics(record.curves for record in records):
+        way = better_way_of_metric(metric)
         found = [
-            best(metric, record.curves[metric]) if metric in record.curves else None for record in records
+            best_metric_value(metric, record.curves[metric]) if metric in record.curves else None
+            for record in records
         ]
         values = tuple(BestValue(value=each.value, step=each.step) if each else None for each in found)
         known = [(each.value, number) for number, each in enumerate(values) if each]

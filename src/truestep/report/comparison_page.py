@@ -4,17 +4,17 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from truestep.core.charts.axes import span_axis
-from truestep.core.charts.chart import NUM_COLOURS, Series, Steps, style_of
-from truestep.core.charts.document import document, header
-from truestep.core.charts.markup import Html, tag
+from truestep.core.charts.chart import NUM_COLOURS, ChartSeries, ChartSteps, curve_style
+from truestep.core.charts.document import html_document, html_header
+from truestep.core.charts.markup import Html, html_tag
 from truestep.core.wording import duration_text, number_text
-from truestep.report.compare import BestValues, Difference, RunComparison, compare_runs
-from truestep.report.figures import figures_for, metric_group
-from truestep.report.findings import findings_of, findings_table
-from truestep.report.page import curves, page_script, page_style, section
+from truestep.report.compare import BestValues, RunComparison, SettingDifference, compare_runs
+from truestep.report.figures import metric_group, report_figures
+from truestep.report.findings import report_findings, report_findings_table
+from truestep.report.page import curve_sections, page_section, report_script, report_style
 from truestep.report.record import ReportedRun
 from truestep.report.tables import setting_text
-from truestep.report.timeline import timeline
+from truestep.report.timeline import epoch_timeline
 
 Row = tuple[str, Sequence[str], int | None]
 """A label, a cell for each run, and the number of the best one."""
@@ -25,20 +25,20 @@ def comparison_page(records: Sequence[ReportedRun]) -> str:
     found = compare_runs(records)
     title = f"{len(records)} runs compared"
     body = [
-        header("Truestep report", title, " · ".join(found.runs)),
+        html_header("Truestep report", title, " · ".join(found.runs)),
         *_problems(records),
         *_findings(records),
         *_differences(found),
         *_best(found),
         *_curves(records),
-        tag("footer", "Drawn from the files of the runs' directories; this page loads nothing else."),
+        html_tag("footer", "Drawn from the files of the runs' directories; this page loads nothing else."),
     ]
-    return document(
+    return html_document(
         f"{title} · Truestep report",
-        tag("main", *body),
-        timeline(records),
-        style=page_style(),
-        script=page_script(),
+        html_tag("main", *body),
+        epoch_timeline(records),
+        style=report_style(),
+        script=report_script(),
     )
 
 
@@ -46,34 +46,36 @@ def _problems(records: Sequence[ReportedRun]) -> Iterator[Html]:
     for record in records:
         empty = [] if record.num_lines else ["nothing has been logged yet: metrics.jsonl has no lines."]
         for problem in (*record.problems, *empty):
-            yield tag("p", f"{record.name}: {problem}", class_="problem", role="note")
+            yield html_tag("p", f"{record.name}: {problem}", class_="problem", role="note")
 
 
 def _findings(records: Sequence[ReportedRun]) -> Iterator[Html]:
-    found = [(record.name, each) for record in records for each in findings_of(record)]
+    found = [(record.name, each) for record in records for each in report_findings(record)]
     if found:
-        yield section("Findings", tag("div", findings_table(found), class_="card"), class_="wide")
+        yield page_section(
+            "Findings", html_tag("div", report_findings_table(found), class_="card"), class_="wide"
+        )
 
 
 def _differences(found: RunComparison) -> Iterator[Html]:
-    same = tag("p", "The configuration is the same in all runs.", class_="note")
+    same = html_tag("p", "The configuration is the same in all runs.", class_="note")
     parts = [_table(found.runs, map(_row_of, found.differences)) if found.differences else same]
     if found.circumstances:
         parts.append(
-            tag(
+            html_tag(
                 "details",
-                tag(
+                html_tag(
                     "summary",
                     "Machine, code and automatic choices",
-                    tag("span", f"{len(found.circumstances)}", class_="count"),
+                    html_tag("span", f"{len(found.circumstances)}", class_="count"),
                 ),
                 _table(found.runs, map(_row_of, found.circumstances)),
             )
         )
-    yield section("What differs", tag("div", *parts, class_="card"), class_="wide")
+    yield page_section("What differs", html_tag("div", *parts, class_="card"), class_="wide")
 
 
-def _row_of(difference: Difference) -> Row:
+def _row_of(difference: SettingDifference) -> Row:
     return difference.setting, [setting_text(value) for value in difference.values], None
 
 
@@ -86,7 +88,7 @@ def _best(found: RunComparison) -> Iterator[Html]:
         ("steps", [f"{step:,}" for step in found.steps], None),
         ("time", times, None),
     ]
-    yield section("Best values", tag("div", _table(found.runs, rows), class_="card"), class_="wide")
+    yield page_section("Best values", html_tag("div", _table(found.runs, rows), class_="card"), class_="wide")
 
 
 def _best_row(found: BestValues) -> Row:
@@ -97,23 +99,30 @@ def _best_row(found: BestValues) -> Row:
 def _table(runs: Sequence[str], rows: Iterable[Row]) -> Html:
     """Return a table with a column for each run; on a narrow page each cell is a line that names its run."""
     heads = (
-        tag("th", tag("span", class_=f"swatch {style_of(place)}", aria_hidden="true"), run, scope="col")
+        html_tag(
+            "th",
+            html_tag("span", class_=f"swatch {curve_style(place)}", aria_hidden="true"),
+            run,
+            scope="col",
+        )
         for place, run in enumerate(runs)
     )
     body = (
-        tag(
+        html_tag(
             "tr",
-            tag("th", label, scope="row"),
+            html_tag("th", label, scope="row"),
             *(
-                tag("td", cell, data_run=run, class_="best" if place == chosen else None)
+                html_tag("td", cell, data_run=run, class_="best" if place == chosen else None)
                 for place, (run, cell) in enumerate(zip(runs, cells, strict=True))
             ),
         )
         for label, cells, chosen in rows
     )
-    head = tag("tr", tag("th", tag("span", "setting", class_="hidden"), scope="col"), *heads)
-    return tag(
-        "div", tag("table", tag("thead", head), tag("tbody", *body), class_="compare"), class_="scroll"
+    head = html_tag("tr", html_tag("th", html_tag("span", "setting", class_="hidden"), scope="col"), *heads)
+    return html_tag(
+        "div",
+        html_tag("table", html_tag("thead", head), html_tag("tbody", *body), class_="compare"),
+        class_="scroll",
     )
 
 
@@ -124,20 +133,20 @@ def _curves(records: Sequence[ReportedRun]) -> Iterator[Html]:
     first, last = min(record.first_step for record in drawn), max(record.last_step for record in drawn)
     starts = {tuple(record.epoch_starts) for record in drawn}
     epochs = starts.pop() if len(starts) == 1 else ()
-    figures = figures_for(_grouped(records))
-    yield from curves(figures, Steps(axis=span_axis(first, last), epoch_starts=epochs))
+    figures = report_figures(_grouped(records))
+    yield from curve_sections(figures, ChartSteps(axis=span_axis(first, last), epoch_starts=epochs))
     words = "A run has one colour on all charts; where a chart shows several of its curves, their lines have other patterns."
-    yield tag("p", words, class_="note")
+    yield html_tag("p", words, class_="note")
 
 
-def _grouped(records: Sequence[ReportedRun]) -> dict[str, list[Series]]:
+def _grouped(records: Sequence[ReportedRun]) -> dict[str, list[ChartSeries]]:
     """Return the runs' curves by what they are of; the colour is the run's, the pattern tells training from evaluation."""
     names: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for record in records for name in record.curves):
         names.setdefault(metric_group(name), []).append(name)
     return {
         group: [
-            Series(
+            ChartSeries(
                 name=record.name if len(members) == 1 else f"{record.name}: {name}",
                 curve=record.curves[name],
                 colour=place % NUM_COLOURS,

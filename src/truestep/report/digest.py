@@ -17,8 +17,8 @@ from typing import Any
 
 from truestep.core import kept as store
 from truestep.core.charts import curve as curves
-from truestep.core.charts.curve import Extreme
-from truestep.report.best import Extremes, better
+from truestep.core.charts.curve import CurveExtreme
+from truestep.report.best import MetricExtremes, better_way_of_metric
 from truestep.report.names import METRICS
 from truestep.report.record import read_curves
 
@@ -28,32 +28,32 @@ MOST_ENTRIES = 5_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Digest:
+class MetricsDigest:
     """How far a run came, and the extremes of each metric that has a best value."""
 
     last_step: int
     elapsed_seconds: float
-    extremes: Mapping[str, Extremes]
+    extremes: Mapping[str, MetricExtremes]
 
 
-def digest_of(directory: Path) -> Digest:
+def metrics_digest(directory: Path) -> MetricsDigest:
     """Return what the metrics of a run are in short: as they are now, read or kept."""
     path, folder = directory / METRICS, store.cache_folder("runs")
     before = _stamp(path)
     if before is None:
         return _read(directory)
-    key = store.digest(before, _code())
-    if (found := _decoded(store.kept(folder, key))) is not None:
+    key = store.cache_key(before, _code())
+    if (found := _decoded(store.read_cached(folder, key))) is not None:
         return found
     found = _read(directory)
     if _stamp(path) == before:  # it did not grow meanwhile
-        store.keep(folder, key, _encoded(found))
+        store.write_cached(folder, key, _encoded(found))
     return found
 
 
-def forget_oldest() -> None:
+def forget_oldest_digests() -> None:
     """Delete what was kept longest ago, where there is much of it."""
-    store.forget_oldest(store.cache_folder("runs"), MOST_ENTRIES)
+    store.forget_oldest_cached(store.cache_folder("runs"), MOST_ENTRIES)
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
@@ -75,20 +75,20 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 @cache
 def _code() -> str:
     """Return the state of what reads metrics."""
-    return store.state_of_code([*Path(__file__).parent.glob("*.py"), Path(curves.__file__)])
+    return store.state_of_source_files([*Path(__file__).parent.glob("*.py"), Path(curves.__file__)])
 
 
-def _read(directory: Path) -> Digest:
+def _read(directory: Path) -> MetricsDigest:
     record = read_curves(directory)
-    known = {name: curve for name, curve in record.curves.items() if better(name)}
-    return Digest(
+    known = {name: curve for name, curve in record.curves.items() if better_way_of_metric(name)}
+    return MetricsDigest(
         last_step=record.last_step,
         elapsed_seconds=record.elapsed_seconds,
-        extremes={name: Extremes(curve.lowest, curve.highest) for name, curve in known.items()},
+        extremes={name: MetricExtremes(curve.lowest, curve.highest) for name, curve in known.items()},
     )
 
 
-def _encoded(found: Digest) -> dict[str, Any]:
+def _encoded(found: MetricsDigest) -> dict[str, Any]:
     extremes = {
         name: [None if each is None else [each.value, each.step] for each in pair]
         for name, pair in found.extremes.items()
@@ -100,13 +100,13 @@ def _encoded(found: Digest) -> dict[str, Any]:
     }
 
 
-def _decoded(document: Any) -> Digest | None:
+def _decoded(document: Any) -> MetricsDigest | None:
     try:
         extremes = {
-            name: Extremes(*(None if each is None else Extreme(*each) for each in pair))
+            name: MetricExtremes(*(None if each is None else CurveExtreme(*each) for each in pair))
             for name, pair in document["extremes"]
         }
-        return Digest(
+        return MetricsDigest(
             last_step=document["last_step"],
             elapsed_seconds=document["elapsed_seconds"],
             extremes=extremes,

@@ -15,7 +15,7 @@ HEADING = ("run", "step", "epoch", "elapsed_seconds", "name", "value")
 ROWS_AT_ONCE = 4096
 
 
-def write_csv(directories: Sequence[Path], names: Sequence[str], path: Path) -> int:
+def write_metrics_csv(directories: Sequence[Path], names: Sequence[str], path: Path) -> int:
     """Write `run,step,epoch,elapsed_seconds,name,value` in place of an older file; return how many values it has."""
     rows = _rows(directories, names)
     num_values = 0

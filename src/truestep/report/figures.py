@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from truestep.core.charts.chart import Chart, Series
-from truestep.core.charts.curve import Curve
+from truestep.core.charts.chart import Chart, ChartSeries
+from truestep.core.charts.curve import ChartCurve
 from truestep.core.wording import byte_size, number_text, short_number
 from truestep.report.record import ReportedRun
 
@@ -32,9 +32,9 @@ def metric_group(name: str) -> str:
     return re.sub(f"^{SPLIT}[_-]|[_-]{SPLIT}$", "", telling[-1], flags=re.IGNORECASE) or name
 
 
-def group_curves(record: ReportedRun) -> dict[str, list[Series]]:
+def group_curves(record: ReportedRun) -> dict[str, list[ChartSeries]]:
     """Return the run's curves by what they are of, in the order in which they first appeared."""
-    groups: dict[str, list[Series]] = {}
+    groups: dict[str, list[ChartSeries]] = {}
     colours: dict[str, int] = {}  # of learners, the same on every chart
     for name, curve in record.curves.items():
         group = metric_group(name)
@@ -42,14 +42,14 @@ def group_curves(record: ReportedRun) -> dict[str, list[Series]]:
         if group in (*KNOWN, "loss"):
             owner = name.removesuffix("/" + group)
             colour = colours.setdefault("" if owner == group else owner, len(colours))
-            series.append(Series(name=owner, curve=curve, colour=colour))
+            series.append(ChartSeries(name=owner, curve=curve, colour=colour))
         else:
-            series.append(Series(name=name, curve=curve, colour=len(series)))
+            series.append(ChartSeries(name=name, curve=curve, colour=len(series)))
     return groups
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class ReportFigures:
     """The charts of a report by section, and what was not logged."""
 
     loss: Sequence[Chart]
@@ -58,7 +58,7 @@ class Figures:
     absent: Sequence[str]
 
 
-def figures_for(groups: dict[str, list[Series]]) -> Figures:
+def report_figures(groups: dict[str, list[ChartSeries]]) -> ReportFigures:
     """Return the charts that these groups make."""
     metrics = [
         Chart(title=group, series=series) for group, series in groups.items() if group not in (*KNOWN, "loss")
@@ -79,27 +79,27 @@ def figures_for(groups: dict[str, list[Series]]) -> Figures:
     ]
     is_wide = len(metrics) != 1  # a single metric stands beside the loss
     loss = [Chart(title="Loss", series=groups["loss"], is_wide=is_wide)] if "loss" in groups else []
-    return Figures(loss=loss, metrics=metrics, training=training, absent=absent)
+    return ReportFigures(loss=loss, metrics=metrics, training=training, absent=absent)
 
 
-def _worth(name: str, groups: dict[str, list[Series]]) -> bool:
+def _worth(name: str, groups: dict[str, list[ChartSeries]]) -> bool:
     """A flat line at zero says in a whole chart what the headline says in a word."""
     return name not in COUNTERS or any(not _all_zero(series.curve) for series in groups[name])
 
 
-def _all_zero(curve: Curve) -> bool:
+def _all_zero(curve: ChartCurve) -> bool:
     return curve.highest is not None and curve.highest.value == 0 and not curve.num_nan
 
 
-def _learning_rate(series: list[Series]) -> Chart:
+def _learning_rate(series: list[ChartSeries]) -> Chart:
     return Chart(title="Learning rate", series=series, may_be_log=False, from_zero=True)
 
 
-def _gradient_norm(series: list[Series]) -> Chart:
+def _gradient_norm(series: list[ChartSeries]) -> Chart:
     return Chart(title="Gradient norm", series=series, note="Before clipping.")
 
 
-def _throughput(series: list[Series]) -> Chart:
+def _throughput(series: list[ChartSeries]) -> Chart:
     return Chart(
         title="Throughput",
         unit="samples/s",
@@ -110,7 +110,7 @@ def _throughput(series: list[Series]) -> Chart:
     )
 
 
-def _memory(series: list[Series]) -> Chart:
+def _memory(series: list[ChartSeries]) -> Chart:
     most = max((each.curve.highest.value for each in series if each.curve.highest), default=0.0)
     unit, divisor = next((unit, size) for unit, size in BINARY_UNITS if most >= size or size == 1)
     return Chart(
@@ -124,7 +124,7 @@ def _memory(series: list[Series]) -> Chart:
     )
 
 
-def _stalled(series: list[Series]) -> Chart:
+def _stalled(series: list[ChartSeries]) -> Chart:
     return Chart(
         title="Time lost to saving",
         unit="s",
@@ -135,7 +135,7 @@ def _stalled(series: list[Series]) -> Chart:
     )
 
 
-def _skipped(series: list[Series]) -> Chart:
+def _skipped(series: list[ChartSeries]) -> Chart:
     return Chart(
         title="Updates skipped",
         series=series,

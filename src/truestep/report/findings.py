@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from truestep.core.charts.markup import Html, tag
+from truestep.core.charts.markup import Html, html_tag
 from truestep.report.record import ReportedRun
 
 HEADINGS = ("finding", "where", "what", "fix")
@@ -17,26 +17,26 @@ class _Row(NamedTuple):
     fix: str
 
 
-def findings_of(record: ReportedRun) -> list[_Row]:
+def report_findings(record: ReportedRun) -> list[_Row]:
     """Return what was found in a run: in its code, then in its layers."""
     return [*map(_of_doctor, record.findings), *_of_layers(record.looks)]
 
 
-def findings_table(found: Sequence[tuple[str | None, _Row]]) -> Html:
+def report_findings_table(found: Sequence[tuple[str | None, _Row]]) -> Html:
     """Return findings as a table; each with its run, where there are several."""
     several = any(run is not None for run, _ in found)
     headings = (*(("run",) if several else ()), *HEADINGS)
-    head = tag("tr", *(tag("th", word, scope="col") for word in headings))
+    head = html_tag("tr", *(html_tag("th", word, scope="col") for word in headings))
     rows = (
-        tag(
+        html_tag(
             "tr",
-            tag("th", run, scope="row") if several else None,
-            tag("th", row.finding, scope="row"),
-            *(tag("td", text) for text in row[1:]),
+            html_tag("th", run, scope="row") if several else None,
+            html_tag("th", row.finding, scope="row"),
+            *(html_tag("td", text) for text in row[1:]),
         )
         for run, row in found
     )
-    return tag("table", tag("thead", head), tag("tbody", *rows), class_="choices")
+    return html_tag("table", html_tag("thead", head), html_tag("tbody", *rows), class_="choices")
 
 
 def _of_doctor(finding: Mapping[str, Any]) -> _Row:

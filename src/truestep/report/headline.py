@@ -5,17 +5,19 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from truestep.core.charts.chart import Series
-from truestep.core.charts.curve import Curve
-from truestep.core.charts.markup import Html, tag
+from truestep.core.charts.chart import ChartSeries
+from truestep.core.charts.curve import ChartCurve
+from truestep.core.charts.markup import Html, html_tag
 from truestep.core.wording import byte_size, duration_text, number_text, short_number
-from truestep.report.best import best
+from truestep.report.best import best_metric_value
 from truestep.report.record import ReportedRun
 
 MAX_METRICS, MAX_LOSSES = 3, 3
 
 
-def headline(record: ReportedRun, groups: dict[str, list[Series]], metrics: Sequence[str]) -> Html:
+def report_headline(
+    record: ReportedRun, groups: dict[str, list[ChartSeries]], metrics: Sequence[str]
+) -> Html:
     """Return the tiles: evaluation metrics, losses, steps, time, throughput, memory, skipped updates, NaN."""
     chosen = [series for name in metrics for series in groups[name]][:MAX_METRICS]
     tiles = [
@@ -25,7 +27,7 @@ def headline(record: ReportedRun, groups: dict[str, list[Series]], metrics: Sequ
         *_cost(groups),
         *_warnings(record, groups),
     ]
-    return tag("dl", *tiles, class_="tiles", style=f"--columns: {_num_columns(len(tiles))}")
+    return html_tag("dl", *tiles, class_="tiles", style=f"--columns: {_num_columns(len(tiles))}")
 
 
 def _num_columns(num_tiles: int) -> int:
@@ -34,16 +36,16 @@ def _num_columns(num_tiles: int) -> int:
 
 
 def _tile(label: str, value: str, note: str = "", *, is_bad: bool = False) -> Html:
-    return tag(
+    return html_tag(
         "div",
-        tag("dt", label),
-        tag("dd", value, class_="value"),
-        tag("dd", note, class_="about") if note else None,
+        html_tag("dt", label),
+        html_tag("dd", value, class_="value"),
+        html_tag("dd", note, class_="about") if note else None,
         class_="tile bad" if is_bad else "tile",
     )
 
 
-def _value_tile(series: Series, suffix: str = "") -> Html:
+def _value_tile(series: ChartSeries, suffix: str = "") -> Html:
     last, label = (
         series.curve.last,
         series.name if suffix in series.name else f"{series.name} {suffix}".strip(),
@@ -51,11 +53,11 @@ def _value_tile(series: Series, suffix: str = "") -> Html:
     return _tile(label, number_text(last), _best(label, series.curve), is_bad=not math.isfinite(last))
 
 
-def _best(label: str, curve: Curve) -> str:
+def _best(label: str, curve: ChartCurve) -> str:
     """Name the best value where the name says which way is better, else the range."""
     if curve.lowest is None or curve.highest is None or curve.num_values == 1:
         return ""
-    if (extreme := best(label, curve)) is not None:
+    if (extreme := best_metric_value(label, curve)) is not None:
         return f"best {number_text(extreme.value)} at step {extreme.step:,}"
     return f"from {number_text(curve.lowest.value)} to {number_text(curve.highest.value)}"
 
@@ -72,7 +74,7 @@ def _extent(record: ReportedRun) -> Iterator[Html]:
     yield _tile("time", f"{seconds:.1f} s" if seconds < 60 else duration_text(seconds), note)
 
 
-def _cost(groups: dict[str, list[Series]]) -> Iterator[Html]:
+def _cost(groups: dict[str, list[ChartSeries]]) -> Iterator[Html]:
     for series in groups.get("samples_per_second", [])[:1]:
         means = [point.mean for point in series.curve.points() if point.is_finite]
         if means:
@@ -82,7 +84,7 @@ def _cost(groups: dict[str, list[Series]]) -> Iterator[Html]:
         yield _tile("memory", byte_size(max(peaks)), "peak")
 
 
-def _warnings(record: ReportedRun, groups: dict[str, list[Series]]) -> Iterator[Html]:
+def _warnings(record: ReportedRun, groups: dict[str, list[ChartSeries]]) -> Iterator[Html]:
     counts = [
         series.curve.highest.value for series in groups.get("updates_skipped", []) if series.curve.highest
     ]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from truestep.core.files import open_regular, read_regular_file, replacing_file
+from truestep.core.files import open_regular_file, read_regular_file, replacing_file
 
 
 class MetricsMark(NamedTuple):
@@ -50,11 +50,11 @@ def cut_back_metrics(path: Path, mark: MetricsMark, others: Sequence[MetricsMark
     else:
         _write(path, wanted)
     if kept:
-        forget(path, others)
+        forget_kept_metrics(path, others)
     return found
 
 
-def forget(path: Path, needed: Sequence[MetricsMark]) -> None:
+def forget_kept_metrics(path: Path, needed: Sequence[MetricsMark]) -> None:
     """Remove what was kept of `path` and none of the `needed` is found in alone."""
     current = _content(path)
     for file in _kept(path):
@@ -63,12 +63,12 @@ def forget(path: Path, needed: Sequence[MetricsMark]) -> None:
             file.unlink()
 
 
-def histories(path: Path) -> list[Path]:
+def metrics_histories(path: Path) -> list[Path]:
     """Return the file and what is kept beside it."""
     return [path, *_kept(path)]
 
 
-def is_kept(path: Path) -> bool:
+def is_kept_metrics_file(path: Path) -> bool:
     """Whether anything of `path` is kept beside it."""
     return bool(_kept(path))
 
@@ -100,6 +100,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _truncate(path: Path, position: int) -> None:
-    with os.fdopen(open_regular(path, os.O_RDWR), "r+b") as file:
+    with os.fdopen(open_regular_file(path, os.O_RDWR), "r+b") as file:
         file.truncate(position)
         os.fsync(file.fileno())

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from truestep.core.charts.heat import HeatMap, draw_heat
-from truestep.core.charts.markup import Html, tag
+from truestep.core.charts.heat import HeatMap, draw_heat_map
+from truestep.core.charts.markup import Html, html_tag
 from truestep.core.files import read_regular_file
 
 LAYERS = "layers.jsonl"
@@ -22,7 +22,7 @@ MAPS = (  # title, which number of a layer, for which kinds, whether orders of m
 )
 
 
-def read_looks(path: Path) -> Iterator[dict[str, Any]]:
+def read_layer_looks(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a `layers.jsonl` that can be read."""
     try:
         lines = read_regular_file(path).splitlines()
@@ -46,13 +46,13 @@ def layers_section(looks: Sequence[dict[str, Any]]) -> Iterator[Html]:
     """Yield heat maps, of each learner by itself; what was found stands at the top of the page."""
     if not any(look["findings"] for look in looks):
         words = "No layer was dead, saturated, exploding or vanishing in the batches looked at."
-        yield tag("p", words, class_="card wide")
+        yield html_tag("p", words, class_="card wide")
     for learner in dict.fromkeys(str(look.get("learner")) for look in looks):
         own = [look for look in looks if str(look.get("learner")) == learner]
         for title, key, kinds, is_log in MAPS:
             chart = _map(title, own, key, kinds, is_log=is_log)
             if chart is not None:
-                yield draw_heat(chart)
+                yield draw_heat_map(chart)
 
 
 def _map(

@@ -13,10 +13,15 @@ from truestep.checkpoints.sources import FOLDER
 from truestep.core.errors import OptionError, RunDirectoryError, near_path, nearest_names
 from truestep.core.files import read_regular_file
 from truestep.core.results import RenderableType, Result
-from truestep.report.best import best, better, deciding, declared_best
-from truestep.report.digest import Digest, digest_of, forget_oldest
+from truestep.report.best import (
+    best_metric_value,
+    better_way_of_metric,
+    deciding_metric,
+    declared_best_metric,
+)
+from truestep.report.digest import MetricsDigest, forget_oldest_digests, metrics_digest
 from truestep.report.names import CONFIG, METRICS, REPORT
-from truestep.report.state import state_of
+from truestep.report.state import reported_state
 
 MAX_DEPTH = 4  # a run lies no deeper: a folder of data below is not searched to its ground
 
@@ -63,19 +68,19 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
     where = Path(folder)
     if not where.is_dir():
         raise RunDirectoryError(_without_folder(where))
-    found = [(path, digest_of(path)) for path in runs_in(where)]
-    forget_oldest()
+    found = [(path, metrics_digest(path)) for path in reportable_runs_in(where)]
+    forget_oldest_digests()
     if best is not None:
         _check_metric(best, [digest for _, digest in found])
     listed = [_summary(path, digest, best) for path, digest in found]
     listed.sort(key=lambda run: run.changed_at, reverse=True)
     if best is not None:
-        sign = -1 if better(best) == "max" else 1
+        sign = -1 if better_way_of_metric(best) == "max" else 1
         listed.sort(key=lambda run: float("inf") if run.best_value is None else sign * run.best_value)
     return RunList(folder=str(where), runs=tuple(listed))
 
 
-def _check_metric(metric: str, digests: list[Digest]) -> None:
+def _check_metric(metric: str, digests: list[MetricsDigest]) -> None:
     known = {name for digest in digests for name in digest.extremes}
     if metric not in known:
         raise OptionError(
@@ -92,18 +97,18 @@ def _without_folder(where: Path) -> str:
     )
 
 
-def runs_in(folder: Path) -> list[Path]:
+def reportable_runs_in(folder: Path) -> list[Path]:
     """Return the folders of the runs in a folder and in those under it, in the order of their names."""
     return list(_found(folder, MAX_DEPTH))
 
 
-def is_run(path: Path) -> bool:
+def is_reportable_run(path: Path) -> bool:
     """Whether a folder holds a run, or metrics that another program wrote like one."""
     return (path / METRICS).is_file() or ((path / CONFIG).is_file() and (path / FOLDER).is_dir())
 
 
 def _found(folder: Path, depth: int) -> Iterator[Path]:
-    if is_run(folder):
+    if is_reportable_run(folder):
         yield folder
         return
     with suppress(OSError):  # a folder that may not be read
@@ -112,15 +117,15 @@ def _found(folder: Path, depth: int) -> Iterator[Path]:
                 yield from _found(path, depth - 1)
 
 
-def _summary(path: Path, digest: Digest, metric: str | None) -> RunSummary:
-    declared = declared_best(_config_of(path))
+def _summary(path: Path, digest: MetricsDigest, metric: str | None) -> RunSummary:
+    declared = declared_best_metric(_config_of(path))
     way = None
     if metric is None and declared is not None and declared[0] in digest.extremes:
         metric, way = declared
-    metric = metric or deciding(digest.extremes)
+    metric = metric or deciding_metric(digest.extremes)
     extremes = digest.extremes.get(metric) if metric else None
-    extreme = best(metric, extremes, way) if metric and extremes else None
-    state = state_of(path, digest.last_step)
+    extreme = best_metric_value(metric, extremes, way) if metric and extremes else None
+    state = reported_state(path, digest.last_step)
     size, changed = _size_and_time(path)
     return RunSummary(
         directory=str(path),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from truestep.core.errors import RunDirectoryError
-from truestep.core.files import open_regular, sync_folder
+from truestep.core.files import open_regular_file, sync_folder
 from truestep.report.history import MetricsMark
 from truestep.report.media import MediaLine, decode_media, encode_media
 
@@ -59,7 +59,7 @@ class MetricsFile:
 
     def _open(self) -> None:
         try:
-            self._file = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+            self._file = open_regular_file(self.path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError as error:
             raise RunDirectoryError(
                 f"{self.path} can't be made, since its folder is gone: was the run's directory removed or renamed? "
@@ -79,7 +79,7 @@ class MetricsFile:
     ) -> None:
         """Add one line; the values are numbers, or 0-dim arrays and tensors on the host."""
         content = {"step": step, "epoch": epoch, "elapsed_seconds": elapsed_seconds, "values": dict(values)}
-        line = encode(content | {"media": encode_media(media)} if media else content)
+        line = encode_metrics_line(content | {"media": encode_media(media)} if media else content)
         self._waiting.append(line)
         self._waiting_bytes += len(line)
         if self._waiting_bytes >= FLUSH_BYTES or time.monotonic() >= self._next_flush:
@@ -117,7 +117,7 @@ class MetricsFile:
             "%s was removed while the run trained; it is made again with all of its lines", self.path
         )
         removed, end = self._file, self._end
-        made = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+        made = open_regular_file(self.path, os.O_RDWR | os.O_CREAT)
         try:
             for start in range(0, end, READ_BYTES):
                 _write_at(made, os.pread(removed, min(READ_BYTES, end - start), start), start)
@@ -180,9 +180,9 @@ def read_metrics(path: Path, *, only_media: bool = False) -> Iterator[MetricsLin
 
     With `only_media` lines that can name none are passed over unread.
     """
-    for raw in raw_lines(path):
+    for raw in raw_metrics_lines(path):
         if raw.endswith(b"\n") and (not only_media or b'"media"' in raw):
-            line = decode(raw)
+            line = decode_metrics_line(raw)
             if line is not None:
                 yield line
 
@@ -191,7 +191,7 @@ def read_metrics(path: Path, *, only_media: bool = False) -> Iterator[MetricsLin
 _encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=float)
 
 
-def encode(line: dict[str, Any]) -> bytes:
+def encode_metrics_line(line: dict[str, Any]) -> bytes:
     """Return the line as bytes; NaN and the infinities, which JSON lacks, become strings."""
     try:
         text = _encoder.encode(line)
@@ -207,7 +207,7 @@ def _spell(value: Any) -> float | str:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def decode(raw: bytes) -> MetricsLine | None:
+def decode_metrics_line(raw: bytes) -> MetricsLine | None:
     """Return a line, or None for one that was not written so."""
     try:
         line = json.loads(raw)
@@ -234,9 +234,9 @@ def is_metric_name(text: str) -> bool:
     return bool(text) and text.isprintable()
 
 
-def raw_lines(path: Path) -> Iterator[bytes]:
+def raw_metrics_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a regular file as they are; what is too long for a line of metrics is an empty one."""
-    with os.fdopen(open_regular(path), "rb") as file:
+    with os.fdopen(open_regular_file(path), "rb") as file:
         while raw := file.readline(MAX_LINE_BYTES):
             rest = raw
             while rest and not rest.endswith(b"\n"):

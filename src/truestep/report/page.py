@@ -5,50 +5,50 @@ from collections.abc import Iterator
 from importlib import resources
 
 from truestep.core.charts.axes import span_axis
-from truestep.core.charts.chart import MAX_EPOCH_LINES, Steps, draw_chart
-from truestep.core.charts.document import document, header
-from truestep.core.charts.markup import Html, tag
-from truestep.report.figures import KNOWN, Figures, figures_for, group_curves
-from truestep.report.findings import findings_of, findings_table
+from truestep.core.charts.chart import MAX_EPOCH_LINES, ChartSteps, draw_chart
+from truestep.core.charts.document import html_document, html_header
+from truestep.core.charts.markup import Html, html_tag
+from truestep.report.figures import KNOWN, ReportFigures, group_curves, report_figures
+from truestep.report.findings import report_findings, report_findings_table
 from truestep.report.gallery import media_cards
-from truestep.report.headline import headline
+from truestep.report.headline import report_headline
 from truestep.report.layers import layers_section
 from truestep.report.record import ReportedRun
 from truestep.report.tables import choices_table, settings_table
-from truestep.report.timeline import timeline
+from truestep.report.timeline import epoch_timeline
 
 
-def page(record: ReportedRun) -> str:
+def report_page(record: ReportedRun) -> str:
     """Return the whole document."""
     groups = group_curves(record)
-    figures = figures_for(groups)
+    figures = report_figures(groups)
     metrics = [group for group in groups if group not in (*KNOWN, "loss")]
     body = [
-        header("Truestep report", record.name, _in_short(record)),
-        *(tag("p", problem, class_="problem", role="note") for problem in record.problems),
+        html_header("Truestep report", record.name, _in_short(record)),
+        *(html_tag("p", problem, class_="problem", role="note") for problem in record.problems),
         *_findings(record),
-        headline(record, groups, metrics) if record.num_lines else _nothing_logged(),
+        report_headline(record, groups, metrics) if record.num_lines else _nothing_logged(),
         *_curves(record, figures),
         *_samples(record),
         *_layers(record),
         *_tables(record),
-        tag("footer", "Drawn from the files of the run's directory; this page loads nothing else."),
+        html_tag("footer", "Drawn from the files of the run's directory; this page loads nothing else."),
     ]
-    return document(
+    return html_document(
         f"{record.name} · Truestep report",
-        tag("main", *body),
-        timeline([record]),
-        style=page_style(),
-        script=page_script(),
+        html_tag("main", *body),
+        epoch_timeline([record]),
+        style=report_style(),
+        script=report_script(),
     )
 
 
-def page_style() -> str:
+def report_style() -> str:
     """Return the CSS of reports."""
     return _asset("style.css")
 
 
-def page_script() -> str:
+def report_script() -> str:
     """Return the script of reports: axes, smoothing, values under the pointer, CSV."""
     return "".join(map(_asset, ("horizontal.js", "drawing.js", "pointer.js", "controls.js")))
 
@@ -71,29 +71,31 @@ def _in_short(record: ReportedRun) -> str:
 
 
 def _nothing_logged() -> Html:
-    return tag("p", "Nothing has been logged yet: metrics.jsonl has no lines.", class_="problem", role="note")
+    return html_tag(
+        "p", "Nothing has been logged yet: metrics.jsonl has no lines.", class_="problem", role="note"
+    )
 
 
-def _curves(record: ReportedRun, figures: Figures) -> Iterator[Html]:
+def _curves(record: ReportedRun, figures: ReportFigures) -> Iterator[Html]:
     if not record.num_lines:
         return
     axis = span_axis(record.first_step, record.last_step)
-    yield from curves(figures, Steps(axis=axis, epoch_starts=record.epoch_starts))
-    yield tag("p", _how_to_read(record, figures), class_="note")
+    yield from curve_sections(figures, ChartSteps(axis=axis, epoch_starts=record.epoch_starts))
+    yield html_tag("p", _how_to_read(record, figures), class_="note")
 
 
-def curves(figures: Figures, steps: Steps) -> Iterator[Html]:
+def curve_sections(figures: ReportFigures, steps: ChartSteps) -> Iterator[Html]:
     """Yield the sections of charts, on the same steps; what the script puts into the controls works on all of them."""
-    yield tag("div", id="controls")
+    yield html_tag("div", id="controls")
     for title, charts in {
         "Loss and metrics": [*figures.loss, *figures.metrics],
         "Training": figures.training,
     }.items():
         if charts:
-            yield section(title, *(draw_chart(chart, steps) for chart in charts))
+            yield page_section(title, *(draw_chart(chart, steps) for chart in charts))
 
 
-def _how_to_read(record: ReportedRun, figures: Figures) -> str:
+def _how_to_read(record: ReportedRun, figures: ReportFigures) -> str:
     densest = max((curve.values_per_point for curve in record.curves.values()), default=1)
     words = ["Values are drawn as they were logged, without smoothing."]
     if densest > 1:
@@ -108,31 +110,35 @@ def _how_to_read(record: ReportedRun, figures: Figures) -> str:
     return " ".join(words)
 
 
-def section(title: str, *cards: Html, class_: str = "") -> Html:
+def page_section(title: str, *cards: Html, class_: str = "") -> Html:
     """Return a part of the page under a title."""
-    return tag("section", tag("h2", title), tag("div", *cards, class_=f"cards {class_}".strip()))
+    return html_tag(
+        "section", html_tag("h2", title), html_tag("div", *cards, class_=f"cards {class_}".strip())
+    )
 
 
 def _findings(record: ReportedRun) -> Iterator[Html]:
     """What may spoil the run stands before everything else."""
-    if found := findings_of(record):
-        table = findings_table([(None, each) for each in found])
-        yield section("Findings", tag("div", table, class_="card"), class_="wide")
+    if found := report_findings(record):
+        table = report_findings_table([(None, each) for each in found])
+        yield page_section("Findings", html_tag("div", table, class_="card"), class_="wide")
 
 
 def _samples(record: ReportedRun) -> Iterator[Html]:
     if record.samples:
-        yield section("Samples", *media_cards(record.samples), class_="wide")
+        yield page_section("Samples", *media_cards(record.samples), class_="wide")
 
 
 def _layers(record: ReportedRun) -> Iterator[Html]:
     if record.looks:
-        yield section("Layers", *layers_section(record.looks))
+        yield page_section("Layers", *layers_section(record.looks))
 
 
 def _tables(record: ReportedRun) -> Iterator[Html]:
     if record.choices:
-        yield section("Choices", tag("div", choices_table(record.choices), class_="card"), class_="wide")
+        yield page_section(
+            "Choices", html_tag("div", choices_table(record.choices), class_="card"), class_="wide"
+        )
     for title, value in (("Configuration", record.config), ("Environment", record.environment)):
         if value:
-            yield section(title, tag("div", settings_table(value), class_="card"), class_="wide")
+            yield page_section(title, html_tag("div", settings_table(value), class_="card"), class_="wide")

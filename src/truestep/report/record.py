@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from truestep.core.charts.curve import Curve
+from truestep.core.charts.curve import ChartCurve
 from truestep.core.files import read_regular_file
-from truestep.report.columns import MetricColumns, Steps, Values, read_columns
-from truestep.report.layers import LAYERS, read_looks
+from truestep.report.columns import MetricColumns, Steps, Values, read_metric_columns
+from truestep.report.layers import LAYERS, read_layer_looks
 from truestep.report.media import MediaLine
 from truestep.report.names import CONFIG, METRICS
-from truestep.report.samples import LoggedSamples, read_samples
+from truestep.report.samples import ReportedMedia, read_reported_media
 
 FINDINGS = "doctor.json"
 
@@ -30,9 +30,9 @@ class ReportedRun:
     choices: list[dict[str, Any]] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)  # of the doctor, in the first updates
     looks: list[dict[str, Any]] = field(default_factory=list)  # at the layers
-    curves: dict[str, Curve] = field(default_factory=dict)
-    samples: list[LoggedSamples] = field(default_factory=list)  # pictures, sounds and texts
-    elapsed: Curve | None = None
+    curves: dict[str, ChartCurve] = field(default_factory=dict)
+    samples: list[ReportedMedia] = field(default_factory=list)  # pictures, sounds and texts
+    elapsed: ChartCurve | None = None
     epoch_ends: dict[int, int] = field(default_factory=dict)  # the last logged step of each
     first_step: int = 0
     last_step: int = 0
@@ -61,8 +61,8 @@ def read_record(directory: Path) -> ReportedRun:
     found = _json(directory / FINDINGS, record)
     if isinstance(found, dict) and isinstance(found.get("findings"), list):
         record.findings = [finding for finding in found["findings"] if isinstance(finding, dict)]
-    record.looks = list(read_looks(directory / LAYERS))
-    record.samples = read_samples(directory, _read_metrics(directory / METRICS, record))
+    record.looks = list(read_layer_looks(directory / LAYERS))
+    record.samples = read_reported_media(directory, _read_metrics(directory / METRICS, record))
     return record
 
 
@@ -107,7 +107,7 @@ def _read_metrics(path: Path, record: ReportedRun) -> list[tuple[int, str, Media
     num_spoiled = 0
     media: list[tuple[int, str, MediaLine]] = []
     try:
-        for columns in read_columns(path):
+        for columns in read_metric_columns(path):
             num_spoiled += columns.num_spoiled
             media += columns.media
             _take(columns, record)
@@ -143,7 +143,7 @@ def _take_epochs(epochs: Steps, steps: Steps, record: ReportedRun) -> None:
         record.epoch_ends[epoch] = max(last, record.epoch_ends.get(epoch, last))
 
 
-def _add(curve: Curve | None, steps: Steps, values: Values) -> Curve:
-    curve = curve or Curve(first_step=int(steps[0]))
+def _add(curve: ChartCurve | None, steps: Steps, values: Values) -> ChartCurve:
+    curve = curve or ChartCurve(first_step=int(steps[0]))
     curve.add(steps, values)
     return curve

@@ -14,7 +14,7 @@ MAX_BYTES = 16 << 20  # in all, since the page holds them
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class MediaOnPage:
     """One file: `content` is None where it can't be shown, and then the note says why."""
 
     step: int
@@ -25,28 +25,30 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoggedSamples:
+class ReportedMedia:
     """What was logged under one name, as far as it is shown, in the order of steps."""
 
     name: str
     num_logged: int
-    shown: list[Sample]
+    shown: list[MediaOnPage]
 
 
-def read_samples(directory: Path, lines: Iterable[tuple[int, str, MediaLine]]) -> list[LoggedSamples]:
+def read_reported_media(directory: Path, lines: Iterable[tuple[int, str, MediaLine]]) -> list[ReportedMedia]:
     """Read the files that are shown; the newest come first where they don't all fit into the page."""
     by_name: dict[str, list[tuple[int, MediaLine]]] = {}
     for step, name, line in lines:
         by_name.setdefault(name, []).append((step, line))
     room, groups = MAX_BYTES, []
     for name, logged in by_name.items():
-        shown: list[Sample] = []
+        shown: list[MediaOnPage] = []
         for step, line in reversed(_spread(logged)):
             content, problem = _content(directory, line.file, room)
             room -= len(content or b"")
             note = "; ".join(filter(None, [line.note, problem]))
-            shown.insert(0, Sample(step=step, kind=line.kind, file=line.file, note=note, content=content))
-        groups.append(LoggedSamples(name=name, num_logged=len(logged), shown=shown))
+            shown.insert(
+                0, MediaOnPage(step=step, kind=line.kind, file=line.file, note=note, content=content)
+            )
+        groups.append(ReportedMedia(name=name, num_logged=len(logged), shown=shown))
     return groups
 
 

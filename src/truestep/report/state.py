@@ -6,13 +6,13 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
-from truestep.checkpoints.attempts import ending_at
+from truestep.checkpoints.attempts import how_run_ended_at
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.holder import is_held
-from truestep.checkpoints.selection import read_all
+from truestep.checkpoints.holder import is_lock_held
+from truestep.checkpoints.selection import read_checkpoints
 from truestep.checkpoints.sources import FOLDER
-from truestep.checkpoints.tree import children_of, subtree
+from truestep.checkpoints.tree import state_children, state_subtree
 from truestep.core.errors import CheckpointError
 from truestep.core.files import read_regular_file
 from truestep.report.names import CONFIG
@@ -20,47 +20,47 @@ from truestep.report.names import CONFIG
 SCRIPT_ENDED = "its script ended"
 
 
-class RunState(NamedTuple):
+class ReportedState(NamedTuple):
     """One word, and why it is not running or finished; None where there is nothing to say."""
 
     word: str
     why: str | None = None
 
 
-def state_of(directory: Path, last_step: int) -> RunState:
+def reported_state(directory: Path, last_step: int) -> ReportedState:
     """Return the state of the run in a folder; `last_step` is the last one of its metrics.
 
     Reads the newest checkpoint's manifest and the sizes of its files: `truestep checkpoints verify` reads all of them.
     """
-    held = is_held(directory / FOLDER)
+    held = is_lock_held(directory / FOLDER)
     if held:
-        return RunState("running")
+        return ReportedState("running")
     if (problem := _config_problem(directory)) is not None:
         return problem
     newest = (
-        next(iter(read_all(CheckpointFiles(), directory / FOLDER)), None)
+        next(iter(read_checkpoints(CheckpointFiles(), directory / FOLDER)), None)
         if (directory / FOLDER).is_dir()
         else None
     )
     if isinstance(newest, PassedOver):
-        return RunState("unknown" if newest.newer else "damaged", f"{newest.name}: {newest.reason}")
+        return ReportedState("unknown" if newest.newer else "damaged", f"{newest.name}: {newest.reason}")
     if newest is not None and (damage := _missing(newest)):
-        return RunState("damaged", f"{newest.name}: {damage}")
+        return ReportedState("damaged", f"{newest.name}: {damage}")
     ended = _ending(directory / FOLDER, newest, last_step)
     if held is None and ended.word == "interrupted":
-        return RunState("unknown", "it was last trained on another machine, and may run there")
+        return ReportedState("unknown", "it was last trained on another machine, and may run there")
     return ended
 
 
-def _config_problem(directory: Path) -> RunState | None:
+def _config_problem(directory: Path) -> ReportedState | None:
     try:
         if isinstance(json.loads(read_regular_file(directory / CONFIG)), dict):
             return None
-        return RunState("damaged", f"{CONFIG} holds no configuration")
+        return ReportedState("damaged", f"{CONFIG} holds no configuration")
     except FileNotFoundError:
-        return RunState("unknown", f"there is no {CONFIG}: another program wrote it")
+        return ReportedState("unknown", f"there is no {CONFIG}: another program wrote it")
     except (OSError, ValueError, RecursionError) as error:
-        return RunState("damaged", f"{CONFIG} can't be read: {error}")
+        return ReportedState("damaged", f"{CONFIG} can't be read: {error}")
 
 
 def _missing(checkpoint: Checkpoint) -> str | None:
@@ -75,22 +75,22 @@ def _missing(checkpoint: Checkpoint) -> str | None:
     return None
 
 
-def _ending(folder: Path, newest: Checkpoint | None, last_step: int) -> RunState:
+def _ending(folder: Path, newest: Checkpoint | None, last_step: int) -> ReportedState:
     """Say how a run ended that nobody trains any more, by why its newest checkpoint was saved, or what was noted beside it."""
     if newest is None:
-        return RunState("interrupted", "it ended before its first checkpoint")
+        return ReportedState("interrupted", "it ended before its first checkpoint")
     kind, _, name = newest.summary.reason.partition(" ")
     if kind == "exception":
-        return RunState("interrupted", f"{name} after step {newest.step:,}")
+        return ReportedState("interrupted", f"{name} after step {newest.step:,}")
     if last_step <= newest.step:
-        kind = ending_at(CheckpointFiles(), folder, newest.name) or kind
+        kind = how_run_ended_at(CheckpointFiles(), folder, newest.name) or kind
         if kind == "finished":
-            return RunState("finished")
+            return ReportedState("finished")
         if kind == "signal":
-            return RunState("stopped", f"by {_signal(name)} after step {newest.step:,}")
+            return ReportedState("stopped", f"by {_signal(name)} after step {newest.step:,}")
         if kind == "closed":
-            return RunState("stopped", _script_ended(newest))
-    return RunState("interrupted", f"it was killed; it goes on from step {newest.step:,}")
+            return ReportedState("stopped", _script_ended(newest))
+    return ReportedState("interrupted", f"it was killed; it goes on from step {newest.step:,}")
 
 
 def _script_ended(newest: Checkpoint) -> str:
@@ -104,7 +104,7 @@ def _script_ended(newest: Checkpoint) -> str:
 def _num_updates(checkpoint: Checkpoint) -> int:
     """Return how many updates all learners have made; 0 for a checkpoint that tells of none."""
     try:
-        learners = children_of(subtree(checkpoint.manifest.state, ("learners",))) or {}
+        learners = state_children(state_subtree(checkpoint.manifest.state, ("learners",))) or {}
         return sum(checkpoint.value("learners", name, "counters", "updates") for name in learners)
     except (CheckpointError, TypeError):
         return 0

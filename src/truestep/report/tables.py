@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from truestep.core.charts.markup import Html, tag
+from truestep.core.charts.markup import Html, html_tag
 
 LONG_FROM = 14  # a group of more rows is folded
 
@@ -18,11 +18,11 @@ def settings_table(value: Any) -> Html:
     groups = {key: each for key, each in value.items() if _is_group(each)}
     parts = [_rows(simple)] if simple else []
     for key, each in groups.items():
-        found = dict(leaves(each))
-        heading = tag("summary", f"{key}", tag("span", f"{len(found)}", class_="count"))
+        found = dict(setting_leaves(each))
+        heading = html_tag("summary", f"{key}", html_tag("span", f"{len(found)}", class_="count"))
         is_open = {} if len(found) > LONG_FROM else {"open": "open"}
-        parts.append(tag("details", heading, _rows(found), **is_open))
-    return tag("div", *parts, class_="facts")
+        parts.append(html_tag("details", heading, _rows(found), **is_open))
+    return html_tag("div", *parts, class_="facts")
 
 
 def _is_group(value: Any) -> bool:
@@ -37,23 +37,23 @@ def _is_flat(values: Sequence[Any]) -> bool:
     return not any(isinstance(each, Mapping) or _is_list(each) for each in values)
 
 
-def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def setting_leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of nested dicts and lists, each with its place: `optimizer.betas`."""
     items = value.items() if isinstance(value, Mapping) else enumerate(value)
     for key, each in items:
         name = f"{prefix}.{key}" if prefix else str(key)
         if _is_group(each):
-            yield from leaves(each, name)
+            yield from setting_leaves(each, name)
         else:
             yield name, each
 
 
 def _rows(values: Mapping[str, Any]) -> Html:
     rows = (
-        tag("tr", tag("th", str(key), scope="row"), tag("td", setting_text(each)))
+        html_tag("tr", html_tag("th", str(key), scope="row"), html_tag("td", setting_text(each)))
         for key, each in values.items()
     )
-    return tag("table", tag("tbody", *rows))
+    return html_tag("table", html_tag("tbody", *rows))
 
 
 def setting_text(value: Any) -> str:
@@ -69,14 +69,14 @@ def setting_text(value: Any) -> str:
 
 def choices_table(choices: Sequence[Mapping[str, Any]]) -> Html:
     """Return what the run decided by itself, each with its reason."""
-    head = tag("tr", *(tag("th", word, scope="col") for word in ("choice", "value", "reason")))
+    head = html_tag("tr", *(html_tag("th", word, scope="col") for word in ("choice", "value", "reason")))
     rows = (
-        tag(
+        html_tag(
             "tr",
-            tag("th", setting_text(choice.get("name")), scope="row"),
-            tag("td", tag("b", setting_text(choice.get("value")))),
-            tag("td", setting_text(choice.get("reason"))),
+            html_tag("th", setting_text(choice.get("name")), scope="row"),
+            html_tag("td", html_tag("b", setting_text(choice.get("value")))),
+            html_tag("td", setting_text(choice.get("reason"))),
         )
         for choice in choices
     )
-    return tag("table", tag("thead", head), tag("tbody", *rows), class_="choices")
+    return html_tag("table", html_tag("thead", head), html_tag("tbody", *rows), class_="choices")

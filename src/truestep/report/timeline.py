@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from truestep.core.charts.axes import span_axis
-from truestep.core.charts.drawn import ticks_of
-from truestep.core.charts.markup import Html, data
+from truestep.core.charts.drawn import axis_ticks
+from truestep.core.charts.markup import Html, html_data
 from truestep.report.record import ReportedRun
 
 MAX_KNOTS = 2_000
@@ -21,13 +21,13 @@ Knots = list[tuple[float, float]]
 """Steps with a value each, straight lines between them; the steps rise."""
 
 
-def timeline(records: Sequence[ReportedRun]) -> Html | None:
+def epoch_timeline(records: Sequence[ReportedRun]) -> Html | None:
     """Return as data the runs' epochs and times by step, and the axes of these that the reader can choose."""
     runs = [{"epoch": epochs_done(record), "time": seconds_gone(record)} for record in records]
     if not any(run["time"] for run in runs):
         return None
     axes = {"epoch": _epoch_axis(runs, records), "time": _time_axis(runs)}
-    return data(
+    return html_data(
         {
             "axes": {name: axis for name, axis in axes.items() if axis},
             "runs": [{name: _columns(knots) for name, knots in run.items()} for run in runs],
@@ -91,7 +91,7 @@ def _fewer(knots: Knots) -> Knots:
     return knots if every < 2 else [*knots[:-1:every], knots[-1]]
 
 
-def value_at(knots: Knots, step: float) -> float:
+def timeline_value(knots: Knots, step: float) -> float:
     """Return the value at a step, as the page's script does: on the line, and at the ends what is there."""
     for (left, low), (right, high) in pairwise(knots):
         if step < right:
@@ -104,7 +104,7 @@ def _epoch_axis(runs: Sequence[dict[str, Knots]], records: Sequence[ReportedRun]
         return None
     drawn = [(run["epoch"], record) for run, record in zip(runs, records, strict=True) if run["epoch"]]
     low = min(knots[0][1] for knots, _ in drawn)
-    high = max(value_at(knots, record.last_step) for knots, record in drawn)
+    high = max(timeline_value(knots, record.last_step) for knots, record in drawn)
     return _axis(low, high, "epoch", 1, whole=high - low >= FEW_EPOCHS)
 
 
@@ -122,7 +122,7 @@ def _time_axis(runs: Sequence[dict[str, Knots]]) -> dict[str, object] | None:
 
 def _axis(low: float, high: float, unit: str, scale: float, *, whole: bool) -> dict[str, object]:
     axis = span_axis(low / scale, high / scale, whole=whole)
-    return {"x": [axis.low * scale, axis.high * scale], "unit": unit, "ticks": ticks_of(axis)}
+    return {"x": [axis.low * scale, axis.high * scale], "unit": unit, "ticks": axis_ticks(axis)}
 
 
 def _columns(knots: Iterable[tuple[float, float]]) -> list[list[float]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from truestep.core.errors import OptionError
-from truestep.engine.processes.packing import pack_message, unpack_message
+from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
 from truestep.engine.processes.world import World
 
 SECONDS_BETWEEN = 1.0
@@ -25,7 +25,7 @@ class LoopWishes(NamedTuple):
     """Whether it is time for one; rank 0's clock decides."""
 
 
-class Agreement:
+class RunAgreement:
     """Asks all ranks, about once a second, so that a batch is not held up by it; alone it answers with what it is asked."""
 
     def __init__(self, world: World | None) -> None:
@@ -69,7 +69,7 @@ class Agreement:
 
     def tree_from_rank_0(self, what: str, make: Callable[[], Any]) -> Any:
         """Return on every rank what rank 0 makes: a tree of tensors and plain values."""
-        return self._given(what, make, pack_message, unpack_message)
+        return self._given(what, make, pack_rank_message, unpack_rank_message)
 
     def _given(
         self, what: str, make: Callable[[], Any], pack: Callable[[Any], bytes], unpack: Callable[[bytes], Any]
@@ -111,4 +111,4 @@ class Agreement:
     def gathered(self, what: str, mine: Any) -> list[Any]:
         """Return every rank's tree."""
         assert self._world is not None
-        return [unpack_message(each) for each in self._world.share_bytes(pack_message(mine), what)]
+        return [unpack_rank_message(each) for each in self._world.share_bytes(pack_rank_message(mine), what)]

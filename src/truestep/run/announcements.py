@@ -10,10 +10,10 @@ from truestep.engine.choices import Choice
 from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
 from truestep.run.cursor import RunCursor
-from truestep.run.fingerprint import fingerprint, resume_promise
+from truestep.run.fingerprint import resume_promise, run_fingerprint
 
 
-class Beginning(NamedTuple):
+class RunBeginning(NamedTuple):
     """What a run goes on from: a checkpoint, the environment it was saved in, what the code has changed since, and how large
     each tracked state is."""
 
@@ -23,8 +23,8 @@ class Beginning(NamedTuple):
     tracked: dict[str, str]
 
 
-def said_at_the_start(
-    resumed: Beginning | None,
+def said_at_run_start(
+    resumed: RunBeginning | None,
     context: LearnerContext,
     cursor: RunCursor,
     edits: Sequence[str],
@@ -33,14 +33,14 @@ def said_at_the_start(
     tracked: dict[str, str],
 ) -> Iterator[str]:
     """Yield all that a run says when it starts; `tracked` is how large each thing is that checkpoints keep of the user's."""
-    yield from where_it_goes_on(resumed, context, cursor, edits, holds_run=holds_run)
-    yield from what_it_keeps(tracked)
-    yield from what_weakens(context.choices)
-    yield from what_loses_updates(context.learners)
+    yield from where_run_goes_on(resumed, context, cursor, edits, holds_run=holds_run)
+    yield from what_run_keeps(tracked)
+    yield from what_weakens_run(context.choices)
+    yield from what_loses_updates_in_run(context.learners)
 
 
-def where_it_goes_on(
-    resumed: Beginning | None,
+def where_run_goes_on(
+    resumed: RunBeginning | None,
     context: LearnerContext,
     cursor: RunCursor,
     edits: Sequence[str],
@@ -49,7 +49,7 @@ def where_it_goes_on(
 ) -> Iterator[str]:
     """Yield what is to be said once the run stands where it goes on; `edits` are the settings that were changed."""
     if resumed is not None:
-        now = fingerprint(context.device)
+        now = run_fingerprint(context.device)
         promised = resume_promise(resumed.environment, now, context.choices, [*edits, *resumed.changed])
         yield f"going on from {resumed.checkpoint} ({where_run_stands(cursor)}); the rest is {promised}"
     elif holds_run:
@@ -61,21 +61,21 @@ def where_run_stands(cursor: RunCursor) -> str:
     return f"step {cursor.step:,}, {cursor.epoch:,} epoch{'s' * (cursor.epoch != 1)} done"
 
 
-def what_it_keeps(tracked: dict[str, str]) -> Iterator[str]:
+def what_run_keeps(tracked: dict[str, str]) -> Iterator[str]:
     """Yield what every checkpoint keeps of the user's, each with its size."""
     if tracked:
         listed = ", ".join(f"{name} {size}" for name, size in tracked.items())
         yield f"every checkpoint also keeps what run.track was given: {listed}"
 
 
-def what_weakens(choices: Sequence[Choice]) -> Iterator[str]:
+def what_weakens_run(choices: Sequence[Choice]) -> Iterator[str]:
     """Yield the automatic choices that promise less than was asked for, each with its reason."""
     for choice in choices:
         if choice.weakens:
             yield f"{choice.name}: {choice.value}; {choice.reason}"
 
 
-def what_loses_updates(learners: Mapping[str, LearnerParts]) -> Iterator[str]:
+def what_loses_updates_in_run(learners: Mapping[str, LearnerParts]) -> Iterator[str]:
     """Yield which learners keep their weights in 16 bits alone: a mode whose name many give who mean the mixed one."""
     for name, learner in learners.items():
         mode = learner.precision

@@ -7,7 +7,7 @@ from typing import Any
 from truestep.engine.data import BatchSource
 
 
-class AwaitedSource(BatchSource):
+class SourceAwaitedByRun(BatchSource):
     """Stands for data until `run.data` makes it, and keeps its state for the checkpoints that are saved meanwhile."""
 
     num_batches, num_samples = None, None
@@ -34,6 +34,6 @@ class AwaitedSource(BatchSource):
         """It is there already."""
 
 
-def is_awaited(source: BatchSource) -> bool:
+def is_awaited_by_run(source: BatchSource) -> bool:
     """Whether the data is not made yet."""
-    return isinstance(source, AwaitedSource)
+    return isinstance(source, SourceAwaitedByRun)

@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 
 from truestep.core.errors import DataError
 from truestep.engine.data import BatchSource
-from truestep.run.awaited import AwaitedSource, is_awaited
+from truestep.run.awaited import SourceAwaitedByRun, is_awaited_by_run
 from truestep.run.directory import START_ANEW
-from truestep.run.onward import STEPS, Onward, StepNumbers
-from truestep.run.pass_batches import ReadAhead
+from truestep.run.onward import STEPS, OnwardPasses, RunStepNumbers
+from truestep.run.pass_batches import LoopReadAhead
 
 
 @dataclass
@@ -52,8 +52,8 @@ class StreamCursor:
     """Whether the loop was left before its end, by `break`, `return` or an exception: what follows decides which pass is next."""
     reader: object | None = None
     """Stands for the loop that reads it now."""
-    onward: Onward = field(default_factory=Onward)
-    reading: ReadAhead | None = None
+    onward: OnwardPasses = field(default_factory=OnwardPasses)
+    reading: LoopReadAhead | None = None
     """What reads a pass of unknown length."""
     _over: int = 0
     _resumed: bool = False
@@ -73,7 +73,7 @@ class StreamCursor:
         batches = self.source.batches(self.number, self.batch)
         if self.source.num_batches is not None:
             return batches
-        self.reading = ReadAhead(batches)
+        self.reading = LoopReadAhead(batches)
         return self.reading
 
     @property
@@ -364,18 +364,20 @@ class RunCursor:
 
     def _steps(self) -> StreamCursor:
         if STEPS not in self.streams:
-            self.streams[STEPS] = StreamCursor(STEPS, StepNumbers(), STEPS)
+            self.streams[STEPS] = StreamCursor(STEPS, RunStepNumbers(), STEPS)
         return self.streams[STEPS]
 
     @property
     def num_sources(self) -> int:
         """How many sources `run.data` has made."""
-        return sum(name != STEPS and not is_awaited(each.source) for name, each in self.streams.items())
+        return sum(
+            name != STEPS and not is_awaited_by_run(each.source) for name, each in self.streams.items()
+        )
 
     @property
     def labels(self) -> set[str]:
         """What the user knows the data by that is made."""
-        return {each.label for each in self.streams.values() if not is_awaited(each.source)}
+        return {each.label for each in self.streams.values() if not is_awaited_by_run(each.source)}
 
     def add(self, source: BatchSource, label: str, *, is_late: bool) -> list[str]:
         """Add the stream of a new source; return how it differs from what the run was saved with, where that is awaited."""
@@ -416,5 +418,7 @@ class RunCursor:
         self.finished = state.get("finished", False)
         for name, saved in state["streams"].items():
             if name not in self.streams:
-                self.streams[name] = StreamCursor(name, AwaitedSource(saved), saved["label"], is_late=True)
+                self.streams[name] = StreamCursor(
+                    name, SourceAwaitedByRun(saved), saved["label"], is_late=True
+                )
             self.streams[name].load_state_dict(saved)

@@ -8,15 +8,15 @@ from torch import Tensor
 
 from truestep.core.devices import usable_device
 from truestep.core.errors import OptionError
-from truestep.engine.batches import map_tensors
+from truestep.engine.batches import map_batch_tensors
 from truestep.engine.context import LearnerContext
 from truestep.nn.seeds.repeatability import make_deterministic
-from truestep.run.ranks import launched
+from truestep.run.ranks import launched_rank
 
 
-def choose_device(device: str | torch.device) -> torch.device:
+def choose_run_device(device: str | torch.device) -> torch.device:
     """Return the device to train on; "auto" is the accelerator if there is one, of several processes each its own."""
-    one_of_several = launched()
+    one_of_several = launched_rank()
     if one_of_several is not None and str(device) in ("auto", "cuda") and torch.cuda.is_available():
         return _own_gpu(one_of_several.place.local_rank)
     if device == "auto":
@@ -43,7 +43,7 @@ def _own_gpu(local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def set_determinism(context: LearnerContext, *, deterministic: bool) -> None:
+def set_run_determinism(context: LearnerContext, *, deterministic: bool) -> None:
     """Set the flags that were asked for, and note the device and them with their reasons."""
     device = context.device
     reason = "an accelerator is there" if device.type != "cpu" else "torch finds no accelerator"
@@ -61,7 +61,7 @@ SAME_SHAPES = 3
 MOST_SHAPES = 4
 
 
-class CudnnTuner:
+class RunCudnnTuner:
     """Switches cuDNN's auto-tuner by the shapes that a loop really gives: it pays where they repeat.
 
     It measures every algorithm once for each new shape, so it is on after a few batches of the same shapes, and off
@@ -82,7 +82,7 @@ class CudnnTuner:
             shapes.append(tensor.shape)
             return tensor
 
-        map_tensors(note, batch)
+        map_batch_tensors(note, batch)
         self._repeats += tuple(shapes) in self._shapes
         self._shapes.add(tuple(shapes))
         if len(self._shapes) > MOST_SHAPES:

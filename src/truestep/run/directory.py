@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from truestep.checkpoints.names import LOCK
 from truestep.core.errors import OptionError, RunDirectoryError, check_choice
-from truestep.core.files import is_partial, read_regular_file, replacing_file
-from truestep.run.launchers import Launch, launch
+from truestep.core.files import is_partial_file, read_regular_file, replacing_file
+from truestep.run.launchers import LauncherJob, launcher_job
 from truestep.run.options import RESUME, Resume
-from truestep.run.own_code import script_name
+from truestep.run.own_code import name_of_run_script
 
 SCHEMA_VERSION = 1
 CONFIG = "config.json"
@@ -24,7 +24,7 @@ START_ANEW = (
 )
 
 
-class Opened(NamedTuple):
+class OpenedRunDirectory(NamedTuple):
     """A directory that is this run's."""
 
     holds_run: bool
@@ -32,7 +32,7 @@ class Opened(NamedTuple):
     """What `resume="edited"` lets the code give otherwise than the run was started with."""
 
 
-def choose_directory(directory: Path | None, resume: Resume) -> Path:
+def choose_run_directory(directory: Path | None, resume: Resume) -> Path:
     """Return the directory of the run; with `resume="anew"`, or where none was given, one that nobody has, made now.
 
     A process that its launcher started again goes on in the directory that its job was given, rather than in one more.
@@ -49,14 +49,14 @@ def choose_directory(directory: Path | None, resume: Resume) -> Path:
         )
     if directory is not None and resume != "anew":
         return directory
-    base = directory or Path("runs").absolute() / script_name()
-    launched = launch()
+    base = directory or Path("runs").absolute() / name_of_run_script()
+    launched = launcher_job()
     if launched is not None and launched.is_restart and (found := _of_earlier_attempt(base, launched)):
         return found
     return _made(base, launched)
 
 
-def _made(base: Path, launched: Launch | None) -> Path:
+def _made(base: Path, launched: LauncherJob | None) -> Path:
     """Make the first numbered directory that is free; two processes at once get two."""
     number = max([1, *(number for number, _ in _numbered(base))]) if base.exists() or _numbered(base) else 0
     while True:
@@ -71,11 +71,11 @@ def _made(base: Path, launched: Launch | None) -> Path:
         except OSError as error:
             raise RunDirectoryError(f"The run directory {path} can't be made: {error.strerror}.") from error
         if launched is not None:
-            write_json(path / LAUNCHED, {"job": launched.job, "attempts": [launched.attempt]})
+            write_run_json(path / LAUNCHED, {"job": launched.job, "attempts": [launched.attempt]})
         return path
 
 
-def _of_earlier_attempt(base: Path, launched: Launch) -> Path | None:
+def _of_earlier_attempt(base: Path, launched: LauncherJob) -> Path | None:
     """Return the first directory that the job made and this attempt of it has not come to yet.
 
     So a job that makes several runs one after another finds each of them again, in the same order.
@@ -88,7 +88,7 @@ def _of_earlier_attempt(base: Path, launched: Launch) -> Path | None:
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
         if job == launched.job and launched.attempt not in attempts:
-            write_json(path / LAUNCHED, {"job": job, "attempts": [*attempts, launched.attempt]})
+            write_run_json(path / LAUNCHED, {"job": job, "attempts": [*attempts, launched.attempt]})
             return path
     return None
 
@@ -104,7 +104,7 @@ def _numbered(base: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def ways_out(directory: Path, *, edited: str = "go on here with what the code says now") -> str:
+def ways_out_of_refusal(directory: Path, *, edited: str = "go on here with what the code says now") -> str:
     """Return the end of a refusal: how to start anew, and how to go on as the code is."""
     numbers = [number for number, _ in _numbered(directory)]
     new = f"{directory.name}-{max([1, *numbers]) + 1}"
@@ -114,12 +114,14 @@ def ways_out(directory: Path, *, edited: str = "go on here with what the code sa
 def refused_edits(kind: type[Exception], edits: Sequence[str], directory: Path) -> Exception:
     """Return the error for settings that the code gives otherwise than the run was started with."""
     listed = "\n".join(edits)
-    return kind(f"{listed}\nA run that goes on with another value is another run. {ways_out(directory)}")
+    return kind(
+        f"{listed}\nA run that goes on with another value is another run. {ways_out_of_refusal(directory)}"
+    )
 
 
-def open_directory(
+def open_run_directory(
     directory: Path, config: dict[str, Any], resume: Resume, *, hold: Callable[[], object]
-) -> Opened:
+) -> OpenedRunDirectory:
     """Take `directory` for the run that `config` describes.
 
     `hold` takes its lock, before anything is written there. Raises RunDirectoryError where it holds another run, something
@@ -133,16 +135,16 @@ def open_directory(
     hold()
     opened = _check(directory, config, resume)  # again: another process may have been here before the lock
     if not opened.holds_run:
-        write_config(directory, config)
+        write_run_config(directory, config)
     return opened
 
 
-def write_config(directory: Path, config: dict[str, Any]) -> None:
+def write_run_config(directory: Path, config: dict[str, Any]) -> None:
     """Write down what the run is made with."""
-    write_json(directory / CONFIG, {"schema_version": SCHEMA_VERSION, **config})
+    write_run_json(directory / CONFIG, {"schema_version": SCHEMA_VERSION, **config})
 
 
-def _check(directory: Path, config: dict[str, Any], resume: Resume) -> Opened:
+def _check(directory: Path, config: dict[str, Any], resume: Resume) -> OpenedRunDirectory:
     """Return whether the directory holds this run, and what was edited since."""
     path = directory / CONFIG
     if os.path.lexists(path):
@@ -151,7 +153,7 @@ def _check(directory: Path, config: dict[str, Any], resume: Resume) -> Opened:
                 f"{directory} holds a run already, and resume='never' was asked for. Choose another directory, delete this one, "
                 'or write resume="anew" for a numbered one beside it.'
             )
-        return Opened(True, _edits(directory, _read(path), config, resume))
+        return OpenedRunDirectory(True, _edits(directory, _read(path), config, resume))
     if resume == "must":
         raise RunDirectoryError(
             f"{directory} holds no run to go on with (there is no {path.name}), and resume='must' was asked for."
@@ -162,7 +164,7 @@ def _check(directory: Path, config: dict[str, Any], resume: Resume) -> Opened:
             f"{directory} is not empty and holds no run of Truestep ({', '.join(foreign[:5])}). A run writes its files here and "
             "would mix them with those; give it a directory of its own."
         )
-    return Opened(False, [])
+    return OpenedRunDirectory(False, [])
 
 
 def _foreign(directory: Path) -> list[str]:
@@ -173,7 +175,7 @@ def _foreign(directory: Path) -> list[str]:
     return sorted(
         entry.name
         for entry in directory.iterdir()
-        if not is_partial(entry) and not _is_empty_store(entry) and entry.name != LAUNCHED
+        if not is_partial_file(entry) and not _is_empty_store(entry) and entry.name != LAUNCHED
     )
 
 
@@ -211,7 +213,7 @@ def _edits(directory: Path, saved: dict[str, Any], config: dict[str, Any], resum
         listed = "\n".join(f"  {key}: {_shown(before, key)} there, {_shown(now, key)} now" for key in keys)
         raise RunDirectoryError(
             f"{directory} holds another run:\n{listed}\nGoing on with other settings gives a run that is neither. "
-            f"{ways_out(directory)}"
+            f"{ways_out_of_refusal(directory)}"
         )
     return [f"{key}={_shown(now, key)}, before {_shown(before, key)}" for key in keys]
 
@@ -234,7 +236,7 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_run_json(path: Path, content: Any) -> None:
     """Write JSON so that a reader sees the old file or the new one."""
     try:
         with replacing_file(path) as file:

@@ -123,7 +123,7 @@ NEW_LEARNER = (
 )
 
 
-def data(given: tuple[object, ...]) -> str:
+def run_data_message(given: tuple[object, ...]) -> str:
     """Say what `run.data` takes, for a call that python refused."""
     if len(given) > 1 and not any(isinstance(each, int) for each in given):  # no sizes
         names = ", ".join("xyzuvw"[: len(given)])

@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from truestep.run.notebook import shell
+from truestep.run.notebook import ipython_shell
 
 if TYPE_CHECKING:
-    from truestep.run.session import Session
+    from truestep.run.session import RunSession
 
-_watching: "list[Endings]" = []
+_watching: "list[LoopEndings]" = []
 """Those of all runs that are at work, in the order in which their loops began; one hook tells them all."""
 
 
-class Endings:
+class LoopEndings:
     """Hooks that are in place from a loop's start to its end, and gone before and after, and in every forked process."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "RunSession") -> None:
         self._session = session
         self.ended = False
 
@@ -39,7 +39,7 @@ class Endings:
         for hook in _hooks:
             hook.install()
         atexit.register(self._process_ends)
-        notebook = shell()
+        notebook = ipython_shell()
         if notebook is not None:
             notebook.events.register("post_run_cell", self._cell_done)
 
@@ -53,7 +53,7 @@ class Endings:
             for hook in _hooks:
                 hook.remove()
         atexit.unregister(self._process_ends)
-        notebook = shell()
+        notebook = ipython_shell()
         if notebook is not None:
             notebook.events.unregister("post_run_cell", self._cell_done)
 
@@ -131,7 +131,7 @@ _hooks: list[_Hook] = [_Uncaught(sys), _UncaughtInThread(threading)]
 
 
 @contextmanager
-def noting(error: BaseException, words: str, kind: type[Exception] = Exception) -> Iterator[None]:
+def noting_error(error: BaseException, words: str, kind: type[Exception] = Exception) -> Iterator[None]:
     """Note beside an exception what goes wrong while it is dealt with: it is the one to see."""
     try:
         yield
@@ -139,14 +139,14 @@ def noting(error: BaseException, words: str, kind: type[Exception] = Exception) 
         error.add_note(f"truestep: {words}{own}")
 
 
-def explain(error: BaseException) -> None:
+def print_explanation(error: BaseException) -> None:
     """Note beside an exception what it means here, where that is known."""
-    from truestep.explainer.explain import annotate
+    from truestep.explainer.explain import annotate_error
 
-    annotate(error)
+    annotate_error(error)
 
 
-def identity(error: BaseException | None) -> int | None:
+def error_identity(error: BaseException | None) -> int | None:
     """Return what an exception is recognised by; to keep it would keep every tensor in its frames."""
     # an exception of python's own takes no weak reference
     return None if error is None else id(error)

@@ -9,17 +9,17 @@ import numpy as np
 import torch
 
 from truestep.engine.choices import Choice
-from truestep.run.own_code import OwnCode, compare_own_code
+from truestep.run.own_code import CodeOfRun, compare_own_code
 
 EXACT = "bit-identical: it ends with the same bits as if it had never stopped"
 ROUNDED = "the same samples and random numbers with other rounding"
 OTHER = "what the code now makes of it, not what it would have been"
 WEAKER = "no more than its data can promise"
 NOT_COMPARED = "other packages than torch and NumPy, files that the code reads itself, environment variables"
-_OWN_CODE = OwnCode()
+_OWN_CODE = CodeOfRun()
 
 
-def fingerprint(device: torch.device) -> dict[str, Any]:
+def run_fingerprint(device: torch.device) -> dict[str, Any]:
     """Return versions, device, threads, numerical flags and hashes of the user's own source as JSON."""
     facts: dict[str, Any] = {
         "python": platform.python_version(),

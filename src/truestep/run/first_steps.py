@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from truestep.core.errors import RunDirectoryError
 from truestep.core.files import read_regular_file
 from truestep.report.record import FINDINGS
-from truestep.run.directory import write_json
+from truestep.run.directory import write_run_json
 
 if TYPE_CHECKING:
     from truestep.doctor.finding import Finding
@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 _WATCHING = "truestep.doctor.runtime.watch"
 
 
-class FirstSteps:
+class DoctorOfFirstSteps:
     """Connects the watchers that apply to a loop which the engine drives, for as long as the watch's window."""
 
     def __init__(self, run: "Run", *, wanted: bool) -> None:
@@ -93,7 +93,7 @@ def _keep(path: Path, findings: list[dict[str, Any]]) -> None:
         kept = [each for each in known if _key(each) not in {_key(finding) for finding in findings}]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         kept = []  # the file is damaged: what was found now stands alone
-    write_json(path, {"schema_version": SCHEMA_VERSION, "findings": [*kept, *findings]})
+    write_run_json(path, {"schema_version": SCHEMA_VERSION, "findings": [*kept, *findings]})
 
 
 def _key(finding: dict[str, Any]) -> tuple[Any, ...]:

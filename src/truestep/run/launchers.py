@@ -6,7 +6,7 @@ import socket
 from typing import NamedTuple
 
 
-class Launch(NamedTuple):
+class LauncherJob(NamedTuple):
     """What the launchers say: the same `job` is the same work, and `attempt` counts its restarts."""
 
     job: str
@@ -14,16 +14,16 @@ class Launch(NamedTuple):
     is_restart: bool
 
 
-def launch() -> Launch | None:
+def launcher_job() -> LauncherJob | None:
     """Return what the environment says of this process's launcher, None without one."""
     found = [each for each in (_slurm(), _torchelastic()) if each is not None]
     if not found:
         return None
     jobs, attempts, restarts = zip(*found, strict=True)
-    return Launch(" ".join(jobs), " ".join(attempts), any(restarts))
+    return LauncherJob(" ".join(jobs), " ".join(attempts), any(restarts))
 
 
-def _slurm() -> Launch | None:
+def _slurm() -> LauncherJob | None:
     job = os.environ.get("SLURM_JOB_ID")
     if not job:
         return None
@@ -32,7 +32,7 @@ def _slurm() -> Launch | None:
     return _launch(f"slurm:{name}", os.environ.get("SLURM_RESTART_COUNT"))
 
 
-def _torchelastic() -> Launch | None:
+def _torchelastic() -> LauncherJob | None:
     name = os.environ.get("TORCHELASTIC_RUN_ID")
     if not name:
         return None
@@ -43,6 +43,6 @@ def _torchelastic() -> Launch | None:
     return _launch(f"torchelastic:{agent}", os.environ.get("TORCHELASTIC_RESTART_COUNT"))
 
 
-def _launch(job: str, count: str | None) -> Launch:
+def _launch(job: str, count: str | None) -> LauncherJob:
     attempt = count if count and count.isdigit() else "0"
-    return Launch(job, attempt, attempt != "0")
+    return LauncherJob(job, attempt, attempt != "0")

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from truestep.core.files import open_regular, replacing_file
+from truestep.core.files import open_regular_file, replacing_file
 from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
-from truestep.model.layers.findings import LayerFinding, Look, plain
+from truestep.model.layers.findings import LayerFinding, Look, plain_layer_look
 from truestep.model.layers.interval import SHARE, Every
-from truestep.model.layers.look import is_compiled
+from truestep.model.layers.look import is_compiled_layer
 from truestep.model.layers.measures import SPAN
-from truestep.model.layers.watch import Looks
-from truestep.report.layers import LAYERS, read_looks
+from truestep.model.layers.watch import ModelLooks
+from truestep.report.layers import LAYERS, read_layer_looks
 from truestep.run.cursor import RunCursor
 from truestep.run.trackers.hub import Trackers
 
@@ -40,14 +40,14 @@ class RunLayers:
         self._trackers = trackers
         self._say = say
         self.every: Every = 0
-        self._looks: dict[str, Looks | None] = {}
+        self._looks: dict[str, ModelLooks | None] = {}
         self._num_seen = 0
 
     def open(self) -> None:
         """The run begins, or goes on: what was written after its step goes."""
         if not self.every or not self._path.exists():
             return
-        kept = [line for line in read_looks(self._path) if line["step"] <= self._cursor.done]
+        kept = [line for line in read_layer_looks(self._path) if line["step"] <= self._cursor.done]
         self._num_seen = len(kept)
         with replacing_file(self._path) as file:
             file.write(b"".join(_encoded(line) for line in kept))
@@ -70,17 +70,17 @@ class RunLayers:
             if looks.interval.allows(following, SHARE / len(self._looks)):
                 looks.begin(following)
 
-    def _made(self, learner: LearnerParts) -> Looks | None:
-        compiled = learner.options.compile or any(map(is_compiled, learner.module.modules()))
+    def _made(self, learner: LearnerParts) -> ModelLooks | None:
+        compiled = learner.options.compile or any(map(is_compiled_layer, learner.module.modules()))
         if compiled:
             reason = "hooks would have it compiled anew; compile=False watches its layers"
             self._context.choose(f"layers of {learner.name}", "not watched", f"it is compiled, and {reason}")
             return None
         if learner.needs_closure:  # its forward runs many times an update
             return None
-        return Looks(learner.module, self.every)
+        return ModelLooks(learner.module, self.every)
 
-    def _take(self, name: str, looks: Looks, *, wait: bool = False) -> None:
+    def _take(self, name: str, looks: ModelLooks, *, wait: bool = False) -> None:
         known = len(looks.findings)
         for look in looks.arrived(wait=wait):
             self._num_seen += 1
@@ -96,7 +96,7 @@ class RunLayers:
         line: dict[str, Any] = {
             "step": look.step,
             "learner": name,
-            "layers": {each.name: plain(each) for each in look.layers},
+            "layers": {each.name: plain_layer_look(each) for each in look.layers},
             "findings": [vars(finding) for finding in findings],
         }
         try:
@@ -128,5 +128,5 @@ def _encoded(line: dict[str, Any]) -> bytes:
 
 
 def _append(path: Path, text: bytes) -> None:
-    with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
+    with os.fdopen(open_regular_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
         file.write(text)

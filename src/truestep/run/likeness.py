@@ -11,23 +11,23 @@ from truestep.core.errors import RankError
 from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.shards import local_part
-from truestep.engine.state import settings
-from truestep.run.agreement import Agreement
-from truestep.run.own_code import OwnCode
+from truestep.engine.state import learner_settings
+from truestep.run.agreement import RunAgreement
+from truestep.run.own_code import CodeOfRun
 
 
-def refuse_different_ranks(agreement: Agreement, learners: Mapping[str, LearnerParts]) -> None:
+def refuse_different_ranks(agreement: RunAgreement, learners: Mapping[str, LearnerParts]) -> None:
     """Raise an OptionError where a rank's code, options or parameters are others than rank 0's."""
     agreement.refuse_differences("what they train", lambda: _what_is_trained(learners))
 
 
 def _what_is_trained(learners: Mapping[str, LearnerParts]) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        f"the code of {Path(path).name}": code for path, code in OwnCode().hashes().items()
+        f"the code of {Path(path).name}": code for path, code in CodeOfRun().hashes().items()
     }
     facts |= {"the torch": str(torch.__version__), "the learners": list(learners)}
     for name, learner in learners.items():
-        facts |= {f"{key} of {name!r}": value for key, value in settings(learner).items()}
+        facts |= {f"{key} of {name!r}": value for key, value in learner_settings(learner).items()}
         facts |= {
             f"the shape of {parameter} of {name!r}": list(weight.shape)
             for parameter, weight in zip(learner.weights.names, learner.weights.parameters, strict=True)
@@ -35,7 +35,7 @@ def _what_is_trained(learners: Mapping[str, LearnerParts]) -> dict[str, Any]:
     return facts
 
 
-def share_weights(context: LearnerContext) -> None:
+def share_run_weights(context: LearnerContext) -> None:
     """Begin with rank 0's weights, buffers and averages on every rank: theirs may be drawn otherwise."""
     if context.world is None:
         return
@@ -49,7 +49,7 @@ def share_weights(context: LearnerContext) -> None:
 
 
 @torch.no_grad()
-def sums_of_weights(context: LearnerContext) -> dict[str, list[float]]:
+def run_weight_sums(context: LearnerContext) -> dict[str, list[float]]:
     """Return the sum of each parameter of each learner: bits that differ show in it, unless they cancel."""
     return {
         name: torch.stack([_sum(weight) for weight in learner.weights.parameters]).tolist()
@@ -64,7 +64,7 @@ def _sum(weight: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def are_finite(context: LearnerContext) -> bool:
+def are_run_weights_finite(context: LearnerContext) -> bool:
     """Whether no weight that is here is NaN or infinite."""
     weights = [
         local_part(weight) for learner in context.learners.values() for weight in learner.weights.parameters
@@ -77,7 +77,7 @@ def are_finite(context: LearnerContext) -> bool:
     return all(bool(torch.isfinite(norm)) for norm in norms)
 
 
-def check_weights(context: LearnerContext, everybody: list[dict[str, list[float]]]) -> None:
+def check_run_weights(context: LearnerContext, everybody: list[dict[str, list[float]]]) -> None:
     """Raise a RankError that names the first parameter which is not the same on all ranks, and the rank."""
     for rank, sums in enumerate(everybody):
         for name, learner in context.learners.items():

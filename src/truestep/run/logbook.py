@@ -14,24 +14,28 @@ import torch
 from truestep.core.errors import RunDirectoryError
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import NotedNorm, Update, read_norms
-from truestep.report.history import NOTHING, MetricsMark, cut_back_metrics, forget, is_kept
+from truestep.report.history import (
+    NOTHING,
+    MetricsMark,
+    cut_back_metrics,
+    forget_kept_metrics,
+    is_kept_metrics_file,
+)
 from truestep.report.media import MediaLine
 from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
-from truestep.run.media.folder import remove_unlisted
-from truestep.run.readback import Line, Readback, Values
+from truestep.run.media.folder import remove_unlisted_media
+from truestep.run.readback import Line, ProgressReadback, Values
 from truestep.run.trackers.hub import Trackers
-from truestep.run.window import UpdateWindow, read_together
+from truestep.run.window import LogWindow, read_log_windows
 
 logger = logging.getLogger(__name__)
 
 MEMORY_EVERY_SECONDS = 0.25
 READ_SECONDS, READ_LINES = 0.25, 64  # lines are read together: after so long, or so many
-MOST_COPIED = (
-    1 << 17
-)  # values of gradients whose norms are computed together: half a MB, which stays in the caches
+MOST_COPIED = 1 << 17  # values of gradients, until norms are computed: half a MB, which stays in the caches
 
 
-class Logbook:
+class RunLogbook:
     """Collects updates and writes lines of `metrics.jsonl`."""
 
     def __init__(
@@ -53,9 +57,9 @@ class Logbook:
         self._path = directory / "metrics.jsonl"
         self._file: MetricsFile | None = None
         self._learners = learners
-        self._windows: dict[str, UpdateWindow] = {}
-        self._readback = Readback()
-        self._unread: list[UpdateWindow] = []  # of lines that wait
+        self._windows: dict[str, LogWindow] = {}
+        self._readback = ProgressReadback()
+        self._unread: list[LogWindow] = []  # of lines that wait
         self._norms: list[NotedNorm] = []  # of gradients that are copied
         self._num_copied = 0.0  # values of these
         self._memory_read, self._memory_bytes = 0.0, 0.0
@@ -83,7 +87,7 @@ class Logbook:
         """Note an update of a learner."""
         window = self._windows.get(learner.name)
         if window is None:
-            window = self._windows[learner.name] = UpdateWindow()
+            window = self._windows[learner.name] = LogWindow()
         window.add(update)
 
     def write_if_due(self, step: int, epoch: int) -> bool:
@@ -112,7 +116,7 @@ class Logbook:
         self._since = now
         self._write({"step": step, "epoch": epoch}, values, now, at_hand=at_hand)
 
-    def _measured(self, learner: LearnerParts, window: UpdateWindow) -> Values:
+    def _measured(self, learner: LearnerParts, window: LogWindow) -> Values:
         """Return what is true now, and not of the whole window."""
         norm = window.note_norm()
         if isinstance(norm, NotedNorm):
@@ -163,7 +167,7 @@ class Logbook:
         if self._unread:
             unread, self._unread = self._unread, []
             self._compute_norms()
-            read_together(unread)
+            read_log_windows(unread)
         for where, values in read():
             where["elapsed_seconds"] = round(where["elapsed_seconds"], 3)
             if self._writes:
@@ -196,7 +200,7 @@ class Logbook:
             return
         try:
             found = cut_back_metrics(self._path, mark, others)
-            remove_unlisted(self._path)
+            remove_unlisted_media(self._path)
         except OSError as error:
             raise RunDirectoryError(
                 f"{self._path} could not be brought back to where the checkpoint was saved: {error}. The run's history would not "
@@ -212,9 +216,9 @@ class Logbook:
     def forget(self, marks: Callable[[], Sequence[MetricsMark]]) -> None:
         """Remove what is kept aside and no checkpoint needs any more; a failure leaves it for the next time."""
         with suppress(OSError):
-            if is_kept(self._path):
-                forget(self._path, marks())
-                remove_unlisted(self._path)
+            if is_kept_metrics_file(self._path):
+                forget_kept_metrics(self._path, marks())
+                remove_unlisted_media(self._path)
 
     def load_state_dict(self, state: dict[str, Any], others: Sequence[MetricsMark]) -> None:
         """Cut the file back to where it was and take over what was not in it yet; `others`: of other checkpoints."""
@@ -222,7 +226,7 @@ class Logbook:
         # so that the time of the whole run goes on where it stood
         self._began = time.monotonic() - state["elapsed_seconds"]
         for name, window in state["windows"].items():
-            self._windows[name] = UpdateWindow()
+            self._windows[name] = LogWindow()
             self._windows[name].load_state_dict(window)
 
     def close(self) -> None:
@@ -239,7 +243,7 @@ class Logbook:
 
 
 def _values_of(
-    parts: Sequence[tuple[str, UpdateWindow, Values]], machine: dict[str, float], seconds: float
+    parts: Sequence[tuple[str, LogWindow, Values]], machine: dict[str, float], seconds: float
 ) -> Values:
     """Return the values of a line."""
     values: Values = {}

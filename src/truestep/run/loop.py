@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import OptionError
 from truestep.run.cursor import StreamCursor
-from truestep.run.device import CudnnTuner
+from truestep.run.device import RunCudnnTuner
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
 
 
-class Loop:
+class RunLoop:
     """Moves the cursor; the session decides what happens at each boundary."""
 
     def __init__(self, run: "Run") -> None:
         self._run = run
-        self._tuner = CudnnTuner(run.context)
+        self._tuner = RunCudnnTuner(run.context)
 
     def epochs(self, total: int) -> Iterator[int]:
         """Yield epochs from the cursor's on."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from truestep.core.random_streams import host_streams, key_of, set_host_streams
+from truestep.core.random_streams import host_random_streams, random_key, set_host_random_streams
 from truestep.engine.context import LearnerContext
 from truestep.nn.seeds.seeded import seed_everything
 from truestep.run.cursor import RunCursor
@@ -38,7 +38,7 @@ class LoopRandom:
         """The body of an epoch begins."""
         # After a resume it is the top of the body that was saved: it stays that of a second resume within this epoch.
         if self._at_save is None:
-            self.at_epoch = random_state(self._context.device)
+            self.at_epoch = loop_random_state(self._context.device)
 
     def restore(self, saved: dict[str, Any], at_epoch: dict[str, Any] | None) -> None:
         """Put the generators where the code that runs next found them."""
@@ -47,16 +47,16 @@ class LoopRandom:
         self.repeats = within_epoch
         if within_epoch and at_epoch is not None:
             self.at_epoch, self._at_save = at_epoch, saved
-            set_random_state(at_epoch, device)
+            set_loop_random_state(at_epoch, device)
         else:
             self._at_save = saved if within_epoch else None  # the code before the loop may draw, too
-            set_random_state(saved, device)
+            set_loop_random_state(saved, device)
 
     def resume(self) -> None:
         """The first batches since the resume: from here on everything is as at the save."""
         self.repeats = False
         if self._at_save is not None:
-            set_random_state(self._at_save, self._context.device)
+            set_loop_random_state(self._at_save, self._context.device)
             self._at_save = None
         if self.at_the_save is not None:
             self.at_the_save()
@@ -66,19 +66,19 @@ class LoopRandom:
         """A pass that leads begins, or goes on."""
         context = self._context
         if context.world is not None:
-            self._common = random_state(context.device)
-            seed_everything(key_of(context.seed, _BODIES, context.step, context.rank))
+            self._common = loop_random_state(context.device)
+            seed_everything(random_key(context.seed, _BODIES, context.step, context.rank))
 
     def pass_ends(self) -> None:
         """The pass is over, or was left."""
         if self._common is not None:
-            set_random_state(self._common, self._context.device)
+            set_loop_random_state(self._common, self._context.device)
             self._common = None
 
 
-def random_state(device: torch.device) -> dict[str, Any]:
+def loop_random_state(device: torch.device) -> dict[str, Any]:
     """Return the state of all generators a loop can draw from."""
-    python, (kind, keys, *rest) = host_streams()
+    python, (kind, keys, *rest) = host_random_streams()
     state = {
         "python": python,
         "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
@@ -89,10 +89,10 @@ def random_state(device: torch.device) -> dict[str, Any]:
     return state
 
 
-def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+def set_loop_random_state(state: dict[str, Any], device: torch.device) -> None:
     """Put all generators where they were; one that can't be is an error, since the run would go another way."""
     kind, keys, *rest = state["numpy"]
-    set_host_streams((state["python"], (kind, keys.numpy().astype(np.uint32), *rest)))
+    set_host_random_streams((state["python"], (kind, keys.numpy().astype(np.uint32), *rest)))
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)

@@ -8,10 +8,10 @@ import torch
 from truestep.engine.context import LearnerContext
 from truestep.run.cursor import RunCursor, StreamCursor
 from truestep.run.onward import STEPS
-from truestep.run.taken_ahead import TakenAhead
+from truestep.run.taken_ahead import BatchesTakenAhead
 
 
-class Moments:
+class SaveMoments:
     """Watches passes and updates; each thing is said once. `trains` tells whether the leader's pass has made updates."""
 
     def __init__(
@@ -24,7 +24,7 @@ class Moments:
     ) -> None:
         self._context, self._cursor, self._trains, self._say = context, cursor, trains, say
         self._told_of_sums = self._told_of_ahead = self._told_of_waiting = False
-        self._ahead = TakenAhead()
+        self._ahead = BatchesTakenAhead()
         self._empty: tuple[StreamCursor, int] | None = (
             None  # a pass that gave nothing since the resume, and what it had given
         )

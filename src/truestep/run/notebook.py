@@ -5,7 +5,7 @@ import sys
 from typing import Any, NoReturn
 
 
-def shell() -> Any:
+def ipython_shell() -> Any:
     """Return IPython's shell, None outside of it."""
     if "IPython" not in sys.modules:
         return None
@@ -14,13 +14,13 @@ def shell() -> Any:
     return get_ipython()
 
 
-def is_interactive() -> bool:
+def is_interactive_session() -> bool:
     """Whether an exit would end more than this run."""
-    return shell() is not None or hasattr(sys, "ps1")
+    return ipython_shell() is not None or hasattr(sys, "ps1")
 
 
 def end_process_or_cell(status: int) -> NoReturn:
     """Leave the process, or the notebook's cell."""
-    if is_interactive():
+    if is_interactive_session():
         raise KeyboardInterrupt
     raise SystemExit(status)

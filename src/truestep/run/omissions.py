@@ -8,12 +8,12 @@ from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
 from truestep.run.cursor import RunCursor
 from truestep.run.media.kind import LoggedMedia
-from truestep.run.notebook import is_interactive
+from truestep.run.notebook import is_interactive_session
 
 _EPOCHS_WAITED = 2  # with something logged in each; an evaluation may come in every second one only
 
 
-class Omissions:
+class RunOmissions:
     """Looks at the end of each epoch and of the run, and says each thing once. `best`: what `ts.Saving` waits for in vain."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Omissions:
 
     def epochs_begin(self, total: int) -> None:
         """Say so where a loop over epochs begins within another; a notebook may still hold one that an error has left."""
-        if self._cursor.in_epochs and not is_interactive():
+        if self._cursor.in_epochs and not is_interactive_session():
             self._once(
                 f"run.epochs({total}) began inside the body of another loop over run.epochs: a run counts its epochs once, so the "
                 f"inner loop uses them up. Write for ... in range({total}) for the loop inside"

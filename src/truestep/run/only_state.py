@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 
-class HoldsState(Protocol):
+class HoldsRunState(Protocol):
     """What is asked of a run here."""
 
     state: dict[str, Any]
@@ -15,7 +15,7 @@ class HoldsState(Protocol):
         """How many processes train together."""
 
 
-def begin_for_state(run: HoldsState, begin: Callable[[], None]) -> None:
+def begin_run_for_state(run: HoldsRunState, begin: Callable[[], None]) -> None:
     """Begin a run for its state alone, if there is any: one that goes on keeps what it had, with what was put in now."""
     given = dict(run.state)
     # Of several processes one may close alone, and to begin is what all do.

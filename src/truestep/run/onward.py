@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 STEPS = "steps"
 
 
-class Onward:
+class OnwardPasses:
     """Reads a source on and on, one order after the other; a pass takes the next batches, wherever the last one ended.
 
     What reads stays open between two passes, so that a stream that can only be read from its front is read once.
@@ -46,7 +46,7 @@ class Onward:
         stream.number, stream.batch = stream.number + 1, 0
 
 
-class StepNumbers(BatchSource):
+class RunStepNumbers(BatchSource):
     """The numbers of the steps of a training without a data set; `total` of them."""
 
     num_samples = None

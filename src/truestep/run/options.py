@@ -15,8 +15,8 @@ from truestep.core.errors import OptionError, check_choice, check_flag, check_nu
 from truestep.engine.policy import NON_FINITE
 from truestep.engine.result import Update
 from truestep.engine.strategies import STRATEGIES
-from truestep.model.layers.interval import Every, check_every
-from truestep.report.best import better
+from truestep.model.layers.interval import Every, check_look_interval
+from truestep.report.best import better_way_of_metric
 from truestep.report.metrics import is_metric_name
 from truestep.run.elsewhere import LOGGED
 
@@ -93,7 +93,7 @@ class Saving:
             raise OptionError(
                 f"rollback_after={self.rollback_after}: give at least 1; a run can't go back before an update was skipped."
             )
-        if self.best is not None and self.best_mode is None and better(self.best) == "min":
+        if self.best is not None and self.best_mode is None and better_way_of_metric(self.best) == "min":
             raise OptionError(
                 f"ts.Saving(best={self.best!r}) does not say which way is better, and the highest would be kept: of what is "
                 'called so the lowest is best as a rule. Write best_mode="min", or best_mode="max" where the highest is meant.'
@@ -138,7 +138,7 @@ class Watching(NamedTuple):
     layers_every: Every  # 0 for never
 
 
-def plain_config(config: Any) -> dict[str, Any]:
+def plain_run_config(config: Any) -> dict[str, Any]:
     """Return a user's configuration (a mapping, a data class, anything with attributes) as a dict of JSON values."""
     if config is None:
         return {}
@@ -175,9 +175,9 @@ def _plain(value: Any) -> Any:
     return text
 
 
-def as_number(name: str, value: Any) -> float:
+def logged_number(name: str, value: Any) -> float:
     """Return what was logged as a number, or say what can be logged."""
-    check_name(name, by="run.log was given")
+    check_run_name(name, by="run.log was given")
     try:
         # torch warns of float(tensor) where the tensor has a gradient
         return float(value.detach() if isinstance(value, Tensor) else value)
@@ -189,7 +189,7 @@ def as_number(name: str, value: Any) -> float:
         ) from error
 
 
-def check_name(name: str, *, by: str) -> None:
+def check_run_name(name: str, *, by: str) -> None:
     """Raise an OptionError unless a metric, or what is tracked, can be called this."""
     if not is_metric_name(name):
         raise OptionError(
@@ -198,7 +198,7 @@ def check_name(name: str, *, by: str) -> None:
         )
 
 
-def check_logged(unnamed: tuple[Any, ...], names: Iterable[str]) -> None:
+def check_logged_values(unnamed: tuple[Any, ...], names: Iterable[str]) -> None:
     """Raise an OptionError where `run.log` was given values without names, a dict of them, or other loggers' options."""
     if unnamed:
         raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
@@ -225,7 +225,7 @@ def _unnamed(values: tuple[Any, ...]) -> str:
     return f"{type(first).__name__} {str(first)[:60]!r} without a name, by which it would be found again: run.log(accuracy=0.9)"
 
 
-def check_directory(directory: Any) -> Path | None:
+def check_run_directory(directory: Any) -> Path | None:
     """Return the run's directory, absolute, None for none; raises an OptionError for what is no path."""
     if directory is None:
         return None
@@ -236,7 +236,7 @@ def check_directory(directory: Any) -> Path | None:
     return Path(directory).absolute()
 
 
-def check_statuses(statuses: Any) -> dict[int, int]:
+def check_exit_statuses(statuses: Any) -> dict[int, int]:
     """Return the statuses to exit with by signal; raises an OptionError for a signal that can't be caught, or no status."""
     if statuses is None:
         return {}
@@ -256,13 +256,13 @@ def check_statuses(statuses: Any) -> dict[int, int]:
     return dict(statuses)
 
 
-def check_flags(**flags: Any) -> None:
+def check_run_flags(**flags: Any) -> None:
     """Raise an OptionError unless all of these are truth values."""
     for name, value in flags.items():
         check_flag("ts.Run", name, value)
 
 
-def check_options(nonfinite: Any, strategy: Any, saving: Any) -> None:
+def check_run_options(nonfinite: Any, strategy: Any, saving: Any) -> None:
     """Raise an OptionError unless these options of a run can be used."""
     check_choice("ts.Run", "nonfinite", nonfinite, NON_FINITE)
     check_choice("ts.Run", "strategy", strategy, ("auto", *STRATEGIES))
@@ -272,9 +272,9 @@ def check_options(nonfinite: Any, strategy: Any, saving: Any) -> None:
         )
 
 
-def check_numbers(*, log_every: Any, watch_layers: Any, timeout_seconds: Any) -> None:
+def check_run_numbers(*, log_every: Any, watch_layers: Any, timeout_seconds: Any) -> None:
     """Raise an OptionError unless these numbers of a run can be used."""
-    check_every(watch_layers, "ts.Run", "watch_layers", least=2, or_none=True)
+    check_look_interval(watch_layers, "ts.Run", "watch_layers", least=2, or_none=True)
     check_number("ts.Run", "log_every", log_every, example=10)
     check_number("ts.Run", "timeout_seconds", timeout_seconds, example=600.0)
     if not timeout_seconds > 0:

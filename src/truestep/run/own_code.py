@@ -15,7 +15,7 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 UNSEEN = "the code of a notebook or of `python -c`, which is in no file"
 
 
-class Compared(NamedTuple):
+class ComparedRunCode(NamedTuple):
     """How the source is to what a checkpoint was saved with."""
 
     changed: list[str]
@@ -25,7 +25,7 @@ class Compared(NamedTuple):
     num_files: int
 
 
-class OwnCode:
+class CodeOfRun:
     """Hashes each file once, when it is first seen: what runs is what was in it when it was imported."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class OwnCode:
             return
 
 
-def compare_own_code(saved: dict[str, str]) -> Compared:
+def compare_own_code(saved: dict[str, str]) -> ComparedRunCode:
     """Compare the files that a checkpoint names with those that are there now."""
     changed = []
     for name, digest in saved.items():
@@ -60,10 +60,10 @@ def compare_own_code(saved: dict[str, str]) -> Compared:
         except OSError:
             changed.append(f"{name} is gone")
     unknown = [] if hasattr(sys.modules["__main__"], "__file__") else [UNSEEN]
-    return Compared(changed, unknown, len(saved))
+    return ComparedRunCode(changed, unknown, len(saved))
 
 
-def script_name() -> str:
+def name_of_run_script() -> str:
     """Return the script's name without its ending; "run" where no file is run."""
     path = _source(sys.modules["__main__"])
     if path is None:

@@ -15,14 +15,14 @@ from typing import Protocol
 from truestep.core.errors import OptionError, RunDirectoryError
 
 
-class Disarmed(Protocol):
+class DisarmedInChildren(Protocol):
     """Whatever must not act in a forked process."""
 
     def disarm(self) -> None:
         """Undo in this process, which is a new child, what was put in place in its parent."""
 
 
-class Owner:
+class RunOwner:
     """The process and the thread that a run was made in."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ HOLDERS: "weakref.WeakValueDictionary[str, DirectoryHolder]" = weakref.WeakValue
 """By the directory's real path."""
 
 
-def take_over(directory: Path) -> None:
+def take_over_run(directory: Path) -> None:
     """Have an older run of this process let go of the directory."""
     key = os.path.realpath(directory)
     if (previous := HOLDERS.get(key)) is not None:
@@ -85,11 +85,11 @@ def refuse_other_group(world_size: int, strategy: str) -> None:
             )
 
 
-_armed: "weakref.WeakSet[Disarmed]" = weakref.WeakSet()
+_armed: "weakref.WeakSet[DisarmedInChildren]" = weakref.WeakSet()
 _hooked = False
 
 
-def disarm_in_children(armed: Disarmed) -> None:
+def disarm_in_children(armed: DisarmedInChildren) -> None:
     """Have `armed` disarmed in every process that is forked from this one."""
     global _hooked
     if not _hooked:

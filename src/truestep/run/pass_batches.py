@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 from typing import Any, Self
 
 
-class ReadAhead:
+class LoopReadAhead:
     """The batches of a pass; one may be asked for before it is given out, and what that raises is raised when it is due."""
 
     def __init__(self, batches: Iterator[Any]) -> None:

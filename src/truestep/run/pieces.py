@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from truestep.checkpoints.part_writer import PartWriter
+from truestep.checkpoints.part_writer import CheckpointPartWriter
 from truestep.core.errors import CheckpointError, RankError
 from truestep.engine.processes.asking import ask_rank_store
 from truestep.engine.processes.notes import PATIENCE_SECONDS
 from truestep.engine.processes.world import World
-from truestep.run.agreement import Agreement
+from truestep.run.agreement import RunAgreement
 
 POLL_SECONDS = 0.01
 SAID = {
@@ -25,7 +25,7 @@ SAID = {
 }
 
 
-def all_see(agreement: Agreement, world: World, folder: Path) -> bool:
+def all_ranks_see_directory(agreement: RunAgreement, world: World, folder: Path) -> bool:
     """Return whether every rank sees what rank 0 puts into a folder: one disk for all."""
     name = f".tmp-{uuid.uuid4().hex}"  # of a killed process, it is removed as whatever is half written
     name = agreement.from_rank_0("the disk of the checkpoints", lambda: _touched(folder, name))
@@ -46,7 +46,7 @@ class SavesInPieces:
 
     def __init__(self, world: World, directory: Path, *, background: bool) -> None:
         self._world, self._directory = world, directory
-        self._writer = PartWriter(world.rank, tell=self._tell, background=background)
+        self._writer = CheckpointPartWriter(world.rank, tell=self._tell, background=background)
         self.folder = ""
         """The name of the folder that rank 0 has begun."""
         self._lost: tuple[int, str] | None = None  # who has ended a save by writing nothing more

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from truestep.core.errors import OptionError
-from truestep.engine.processes.world import Membership
+from truestep.engine.processes.world import RankMembership
 
 PORT = 29500  # torchrun's own
 SLURM_PORTS = 12000, 20000  # where a job that names no port meets: the first, and how many there are
@@ -24,16 +24,16 @@ _WORDS = {
 }
 
 
-class Launched(NamedTuple):
+class LaunchedRank(NamedTuple):
     """This process among those that its launcher started, where they meet, and which launcher it was."""
 
-    place: Membership
+    place: RankMembership
     address: str
     port: int
     by: str
 
 
-def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
+def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank | None:
     """Return what the launcher says; None where this process is alone. `WORLD_SIZE` outranks a scheduler's own words."""
     for by, words in _WORDS.items():
         rank, size, local_rank, local_size = (_number(environment, word) for word in words)
@@ -48,8 +48,8 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
                 f"which this is. Give each a number from 0 to {size - 1}: {words[0]}=0 {words[1]}={size} python train.py"
             )
         local = local_rank if local_rank is not None else _argument()
-        place = Membership(rank, size, rank if local is None else local)
-        return Launched(place, *_address(environment, by, is_one_machine=local_size in (None, size)), by)
+        place = RankMembership(rank, size, rank if local is None else local)
+        return LaunchedRank(place, *_address(environment, by, is_one_machine=local_size in (None, size)), by)
     return None
 
 
@@ -78,7 +78,7 @@ def _address(environment: Mapping[str, str], by: str, *, is_one_machine: bool) -
     if address := environment.get("MASTER_ADDR"):
         return address, port
     if by == "SLURM":
-        return first_host(
+        return first_launched_host(
             environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
         ), port
     if is_one_machine:
@@ -89,7 +89,7 @@ def _address(environment: Mapping[str, str], by: str, *, is_one_machine: bool) -
     )
 
 
-def first_host(nodes: str) -> str:
+def first_launched_host(nodes: str) -> str:
     """Return the first machine of SLURM's list: gpu[03-05,9],login1 begins with gpu03."""
     match = re.match(r"([^\[,]+)(?:\[([^\]]*)\]([^,\[]*))?", nodes)
     if match is None:

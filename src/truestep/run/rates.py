@@ -4,8 +4,8 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from truestep.core.wording import number_text
-from truestep.engine.schedules import ends_after
-from truestep.engine.step import receive_report
+from truestep.engine.schedules import schedule_ends_after
+from truestep.engine.step import receive_update_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ NOTHING = 1e-6  # times what the rate was at first: nothing that is trained with
 LAST_PART = 0.1  # of a run; a schedule may end this early
 
 
-class Rates:
+class RunRates:
     """Looks at the schedules of all learners at each line of metrics; each is named once."""
 
     def __init__(self, context: "LearnerContext", cursor: "RunCursor", say: "Callable[[str], None]") -> None:
@@ -40,7 +40,7 @@ class Rates:
         for learner in self._context.learners.values():
             if not learner.schedules.per_epoch:
                 continue
-            receive_report(learner)
+            receive_update_report(learner)
             if learner.counters.updates:
                 learner.schedules.epoch_ended()
 
@@ -115,7 +115,7 @@ def _place_in(cursor: "RunCursor", stream: "StreamCursor", total_epochs: int | N
 
 def _ended_after(learner: "LearnerParts") -> int | None:
     """Return after how many updates a schedule of the learner was over, None while one goes on."""
-    ends = [end for each in learner.schedules.per_update if (end := ends_after(each)) is not None]
+    ends = [end for each in learner.schedules.per_update if (end := schedule_ends_after(each)) is not None]
     return max(ends) if ends and learner.counters.updates >= max(ends) else None
 
 

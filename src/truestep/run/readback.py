@@ -14,7 +14,7 @@ Line = tuple[dict[str, Any], dict[str, float]]
 Values = dict[str, Tensor | NotedNorm | float]
 
 
-class Readback:
+class ProgressReadback:
     """Lines whose values are not read yet: on their way from the device, or on a CPU where several are read together."""
 
     def __init__(self) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from truestep.core.errors import RunDirectoryError
 from truestep.engine.choices import Choice
 from truestep.report import write_report
-from truestep.run.directory import write_json
+from truestep.run.directory import write_run_json
 
 
-def leave_report(directory: Path, choices: Sequence[Choice], say: Callable[[str], None]) -> None:
+def leave_run_report(directory: Path, choices: Sequence[Choice], say: Callable[[str], None]) -> None:
     """Write the choices and the report; what they are made of is safe, so a full disk ends nothing here."""
     try:
-        write_json(directory / "choices.json", [choice._asdict() for choice in choices])
+        write_run_json(directory / "choices.json", [choice._asdict() for choice in choices])
         write_report(directory)
     except (OSError, RunDirectoryError) as error:
         later = f"ts.write_report({str(directory)!r}) makes it later"

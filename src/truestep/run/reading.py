@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.checkpoints import Checkpoint
-from truestep.checkpoints.manifest import DamagedError
+from truestep.checkpoints.manifest import DamagedCheckpointError
 from truestep.core.errors import CheckpointError
 from truestep.core.frames import warn_user
 from truestep.engine.processes.world import World
@@ -70,7 +70,7 @@ class SharedReading:
     def _offer(self, checkpoint: Checkpoint) -> None:
         self._tell(offered=checkpoint.name)
         if damage := self._read_by_all(checkpoint.path):
-            raise DamagedError(damage)
+            raise DamagedCheckpointError(damage)
 
     def _tell(self, **what: Any) -> None:
         self._world.give_bytes(json.dumps(what).encode(), self._what)

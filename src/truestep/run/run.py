@@ -8,10 +8,10 @@ from typing import Any, Self, Unpack
 
 import torch
 
-from truestep.core.calls import explains_calls, explains_methods
+from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import DataError
-from truestep.core.held import Sealed
-from truestep.core.random_streams import key_of
+from truestep.core.held import SealedAttributes
+from truestep.core.random_streams import random_key
 from truestep.core.results import RenderableType, Shown, result_facts
 from truestep.core.wording import number_text
 from truestep.engine.averages import EMA
@@ -37,11 +37,11 @@ from truestep.report.best import MEASURED
 from truestep.run import elsewhere
 from truestep.run.announcements import where_run_stands
 from truestep.run.cursor import RunCursor
-from truestep.run.device import choose_device, set_determinism
-from truestep.run.directory import choose_directory, open_directory, refused_edits, write_config
-from truestep.run.logbook import Logbook
-from truestep.run.loop import Loop
-from truestep.run.made_late import label_of_data, refuse_after_start, refuse_in_loop
+from truestep.run.device import choose_run_device, set_run_determinism
+from truestep.run.directory import choose_run_directory, open_run_directory, refused_edits, write_run_config
+from truestep.run.logbook import RunLogbook
+from truestep.run.loop import RunLoop
+from truestep.run.made_late import label_of_run_data, refuse_after_run_start, refuse_in_run_loop
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.onward import check_count
 from truestep.run.options import (
@@ -50,27 +50,27 @@ from truestep.run.options import (
     Show,
     StrategyName,
     Watching,
-    as_number,
-    check_directory,
-    check_flags,
-    check_logged,
-    check_name,
-    check_numbers,
-    check_options,
-    check_statuses,
-    plain_config,
+    check_exit_statuses,
+    check_logged_values,
+    check_run_directory,
+    check_run_flags,
+    check_run_name,
+    check_run_numbers,
+    check_run_options,
+    logged_number,
+    plain_run_config,
 )
-from truestep.run.owner import take_over
+from truestep.run.owner import take_over_run
 from truestep.run.pass_batches import Batches
-from truestep.run.session import Session
-from truestep.run.together import join
+from truestep.run.session import RunSession
+from truestep.run.together import join_run_ranks
 from truestep.run.trackers.hub import Trackers
 from truestep.run.trackers.tracker import Tracker, Tracking
-from truestep.run.tracking import Tracked
+from truestep.run.tracking import TrackedObjects
 
 
-@explains_methods("run")
-class Run(Sealed, Shown):
+@methods_raise_option_errors("run")
+class Run(SealedAttributes, Shown):
     """One training and its directory.
 
     An empty or new directory starts a run; one that holds this run goes on where it stopped.
@@ -112,7 +112,7 @@ class Run(Sealed, Shown):
     _called, _elsewhere, _set_instead = "A run", elsewhere.ATTRIBUTES, elsewhere.SET
     _settable = frozenset({"state", "best"})
 
-    @explains_calls("ts.Run", elsewhere.RUN)
+    @raises_option_errors("ts.Run", elsewhere.RUN)
     def __init__(
         self,
         directory: str | Path | None = None,
@@ -135,33 +135,33 @@ class Run(Sealed, Shown):
         trackers: Sequence[Tracker] = (),
         watch_layers: Every = "auto",
     ) -> None:
-        seed, statuses = check_seed(seed), check_statuses(exit_statuses)
-        check_flags(progress=progress, quiet=quiet, deterministic=deterministic, doctor=doctor)
-        check_options(nonfinite, strategy, saving)
-        check_numbers(log_every=log_every, watch_layers=watch_layers, timeout_seconds=timeout_seconds)
+        seed, statuses = check_seed(seed), check_exit_statuses(exit_statuses)
+        check_run_flags(progress=progress, quiet=quiet, deterministic=deterministic, doctor=doctor)
+        check_run_options(nonfinite, strategy, saving)
+        check_run_numbers(log_every=log_every, watch_layers=watch_layers, timeout_seconds=timeout_seconds)
         self.precision, self.strategy = precision_named(precision), strategy
-        self.context = LearnerContext(choose_device(device), seed=seed, nonfinite=nonfinite)
-        self.agreement = join(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
+        self.context = LearnerContext(choose_run_device(device), seed=seed, nonfinite=nonfinite)
+        self.agreement = join_run_ranks(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
         """How the run's processes decide together."""
-        self.directory = self._choose_directory(check_directory(directory), resume)
+        self.directory = self._choose_directory(check_run_directory(directory), resume)
         self.saving, self.resume = saving or Saving(), resume
-        self.config = plain_config(config)
+        self.config = plain_run_config(config)
         """The hyper-parameters that were given."""
         self.state: dict[str, Any] = {}
         """Whatever the loop wants to find again after a resume, in tensors and JSON values."""
         self.best: float | None = None
-        self.cursor, self.tracked = RunCursor(), Tracked()
+        self.cursor, self.tracked = RunCursor(), TrackedObjects()
         self._described = self.saving.beside(seed=seed, precision=self.precision.name, config=self.config)
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, self._say)
         """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
         learners = self.context.learners
-        self.logbook = Logbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
-        self.session = Session(self, Show(progress, quiet), statuses, Watching(doctor, watch_layers))
-        self._loop = Loop(self)
+        self.logbook = RunLogbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
+        self.session = RunSession(self, Show(progress, quiet), statuses, Watching(doctor, watch_layers))
+        self._loop = RunLoop(self)
         with self.session.opening():
             self.holds_run, self.edits = self._open_directory()
         self.context.choose("precision", self.precision.name, self.precision.meaning)
-        set_determinism(self.context, deterministic=deterministic)
+        set_run_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
         self.context.observer = self.session  # last: whatever is computed now comes to a run that is whole
         self._seal()
@@ -169,7 +169,7 @@ class Run(Sealed, Shown):
     def _choose_directory(self, directory: Path | None, resume: Resume) -> Path:
         """Return the directory that rank 0 chooses."""
         return Path(
-            self.agreement.from_rank_0("its directory", lambda: str(choose_directory(directory, resume)))
+            self.agreement.from_rank_0("its directory", lambda: str(choose_run_directory(directory, resume)))
         )
 
     def _open_directory(self) -> tuple[bool, list[str]]:
@@ -179,9 +179,9 @@ class Run(Sealed, Shown):
         )
         found, hold = self.directory, self.session.hold
         if self.context.world is not None:
-            take_over(found)  # on all ranks at once
+            take_over_run(found)  # on all ranks at once
         holds_run, edits = self.agreement.from_rank_0(
-            "the run's directory", lambda: open_directory(found, self._described, self.resume, hold=hold)
+            "the run's directory", lambda: open_run_directory(found, self._described, self.resume, hold=hold)
         )
         if not self.is_main:
             hold()
@@ -189,7 +189,7 @@ class Run(Sealed, Shown):
 
     # ------------------------------------------------------------------ what is trained, and on what
 
-    @explains_calls("run.learner", elsewhere.LEARNER, elsewhere.NEW_LEARNER)
+    @raises_option_errors("run.learner", elsewhere.LEARNER, elsewhere.NEW_LEARNER)
     def learner(
         self,
         modules: Modules,
@@ -220,7 +220,7 @@ class Run(Sealed, Shown):
             starts_at: train only when `run.step` has come so far.
             compile: compile the loss functions with `torch.compile`.
         """
-        refuse_after_start("run.learner(...)", "its weights", started=self.session.started)
+        refuse_after_run_start("run.learner(...)", "its weights", started=self.session.started)
         options = LearnerOptions(
             name=name or self._free_name(modules),
             precision=precision or self.precision.name,
@@ -239,7 +239,7 @@ class Run(Sealed, Shown):
         taken = self.context.learners
         return next(n for n in (name, *(f"{name}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
 
-    @explains_calls("run.data", otherwise=elsewhere.data)
+    @raises_option_errors("run.data", otherwise=elsewhere.run_data_message)
     def data(self, data: Any, **options: Unpack[DataKeywords]) -> BatchSource:
         """Make a source of batches; for the options see `ts.DataOptions`.
 
@@ -250,11 +250,11 @@ class Run(Sealed, Shown):
 
         cursor, world, given = self.cursor, self.context.world, DataOptions.of(options)
         if self.session.is_at_work:
-            refuse_in_loop(cursor)
-        seed = key_of(self.context.seed, cursor.num_sources)
+            refuse_in_run_loop(cursor)
+        seed = random_key(self.context.seed, cursor.num_sources)
         share = world.share if world is not None else WHOLE
         source = open_source(data, given, seed=seed, device=self.context.device, share=share)
-        label = label_of_data(cursor.labels, f"data_{cursor.num_sources + 1}")
+        label = label_of_run_data(cursor.labels, f"data_{cursor.num_sources + 1}")
         if (edits := cursor.add(source, label, is_late=self.session.started)) and self.resume != "edited":
             raise refused_edits(DataError, edits, self.directory)
         for choice in source.choices:
@@ -264,7 +264,7 @@ class Run(Sealed, Shown):
         source._seal()
         return source
 
-    @explains_calls("run.track", otherwise=elsewhere.TRACK)
+    @raises_option_errors("run.track", otherwise=elsewhere.TRACK)
     def track(self, *, per_rank: bool = False, **objects: Any) -> None:
         """Save these objects with the run, and put them back where it goes on; to be called before the first loop.
 
@@ -278,7 +278,7 @@ class Run(Sealed, Shown):
             objects: each by the name that its state is kept under.
         """
         given = ", ".join(f"{name}=..." for name in objects)
-        refuse_after_start(f"run.track({given})", "their states", started=self.session.started)
+        refuse_after_run_start(f"run.track({given})", "their states", started=self.session.started)
         self.tracked.add(objects, per_rank=per_rank)
 
     def _tracking(self) -> Tracking:
@@ -292,18 +292,18 @@ class Run(Sealed, Shown):
     def accept_edits(self) -> None:
         """The run goes on with what the code has changed: that is its configuration from now on."""
         if self.edits and self.is_main:
-            write_config(self.directory, self._described)
+            write_run_config(self.directory, self._described)
 
     # ------------------------------------------------------------------ the loop
 
-    @explains_calls("run.epochs", otherwise=elsewhere.EPOCHS)
+    @raises_option_errors("run.epochs", otherwise=elsewhere.EPOCHS)
     def epochs(self, total: int) -> Iterator[int]:
         """Yield the numbers of the epochs still to do; the run starts, or goes on, here, and is finished at the end."""
         check_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
         self.session.start()
         return self._loop.epochs(total)
 
-    @explains_calls("run.steps", otherwise=elsewhere.STEPS)
+    @raises_option_errors("run.steps", otherwise=elsewhere.STEPS)
     def steps(self, total: int) -> Iterator[int]:
         """Yield the numbers of the steps still to do, for a training without a data set; between two of them the run is saved.
 
@@ -343,11 +343,11 @@ class Run(Sealed, Shown):
 
         `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
         """
-        check_logged(unnamed, values)
+        check_logged_values(unnamed, values)
         media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
         for name in media:
-            check_name(name, by="run.log was given")
-        numbers = {name: as_number(name, value) for name, value in values.items() if name not in media}
+            check_run_name(name, by="run.log was given")
+        numbers = {name: logged_number(name, value) for name, value in values.items() if name not in media}
         self.agreement.refuse_differences(
             f"run.log({', '.join(values)})",
             lambda: {name: repr(value) for name, value in numbers.items()},
@@ -355,7 +355,7 @@ class Run(Sealed, Shown):
         )
         self.session.log(numbers, media)
 
-    @explains_calls("run.save", otherwise=elsewhere.SAVE)
+    @raises_option_errors("run.save", otherwise=elsewhere.SAVE)
     def save(self) -> None:
         """Save a checkpoint at the next moment between two batches."""
         self.session.owner.check()

@@ -12,12 +12,12 @@ from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, MetricsMark
 from truestep.run import snapshot
 from truestep.run.agreement import LoopWishes
-from truestep.run.announcements import Beginning
+from truestep.run.announcements import RunBeginning
 from truestep.run.directory import CHECKPOINTS
-from truestep.run.pieces import SAID, SavesInPieces, all_see
+from truestep.run.pieces import SAID, SavesInPieces, all_ranks_see_directory
 from truestep.run.reading import Choose, Found, Read, SharedReading, read_alone
-from truestep.run.tracking import sizes
-from truestep.run.user_state import digest, glance_at_state
+from truestep.run.tracking import tracked_sizes
+from truestep.run.user_state import glance_at_run_state, run_state_digest
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _num_attempts = operator.attrgetter("counters.attempts")
 
 
-class Saver:
+class RunSaver:
     """Saves a run between two batches, by steps, by time, at an epoch's end, and at the best value of a metric."""
 
     def __init__(self, run: "Run") -> None:
@@ -82,7 +82,7 @@ class Saver:
         if context.world is None or not context.strategy.divides_weights:
             return
         folder = self._run.directory / CHECKPOINTS
-        if all_see(self._run.agreement, context.world, folder):
+        if all_ranks_see_directory(self._run.agreement, context.world, folder):
             self._pieces = SavesInPieces(context.world, folder, background=self._options.background)
         if self._run.is_main:
             self.store.others = self._pieces.begin if self._pieces else None
@@ -93,7 +93,7 @@ class Saver:
         if self._run.is_main:
             assert self.store
 
-    def resume(self) -> Beginning | None:
+    def resume(self) -> RunBeginning | None:
         """Bring the run to its newest checkpoint; return what it begins from, None where there is nothing."""
         found = self._read("the checkpoint that it goes on from", self._to_go_on_from)
         self._mark_boundary()
@@ -107,19 +107,21 @@ class Saver:
             return None
         name, state = found
         try:
-            changed = snapshot.edits_of(self._run, state)
+            changed = snapshot.edits_of_run(self._run, state)
         except TruestepError:
             if self._run.is_main:
                 # It was the code that was refused: no attempt has died of this checkpoint.
                 self.store.forget_attempt(name)
             raise
-        changed += snapshot.put_back(self._run, state, _marks_in(self.store) if self._run.is_main else ())
+        changed += snapshot.restore_run(self._run, state, _marks_in(self.store) if self._run.is_main else ())
         self._mark_boundary()
-        self._saved_place, self._saved_digest = self._place(), digest(self._run.tracked.state())
+        self._saved_place, self._saved_digest = self._place(), run_state_digest(self._run.tracked.state())
         self._went_on_from = name
         if self._run.is_main:
             self._way_back = next(map(_sequence, filter(_finds_its_way, self.store.usable())), None)
-        return Beginning(name, state["environment"], changed, sizes(snapshot.tracked_in(self._run, state)))
+        return RunBeginning(
+            name, state["environment"], changed, tracked_sizes(snapshot.tracked_in(self._run, state))
+        )
 
     def _read(self, what: str, choose: Choose, *under: str) -> Found:
         """Return the checkpoint that rank 0 chooses, and what it has under a path.
@@ -129,7 +131,7 @@ class Saver:
         run, world = self._run, self._run.context.world
         if self._pieces is None or world is None:
             return run.agreement.tree_from_rank_0(what, lambda: read_alone(choose, lambda c: c.load(*under)))  # type: ignore[no-any-return]
-        part_of = snapshot.parts_of(run)
+        part_of = snapshot.run_state_parts(run)
         reading = SharedReading(
             world, run.directory / CHECKPOINTS, what, lambda c: c.load(*under, part_of=part_of)
         )
@@ -259,7 +261,7 @@ class Saver:
     def save_at_end(self, reason: str, *, complete: bool = True) -> str:
         """Save where the run stands, at its end."""
         self._save(reason, complete=complete)
-        self._saved_digest = digest(self._run.tracked.state())
+        self._saved_digest = run_state_digest(self._run.tracked.state())
         return self._newest()
 
     def save_crashed(self, error: BaseException, *, resumable: bool) -> str:
@@ -370,7 +372,7 @@ class Saver:
     @property
     def is_tracked_unsaved(self) -> bool:
         """Whether what the run tracks has changed since it was saved; to be asked where it ends, since all of it is read."""
-        return self._saved_digest != digest(self._run.tracked.state())
+        return self._saved_digest != run_state_digest(self._run.tracked.state())
 
     def _place(self) -> tuple[Any, ...]:
         """Return what tells whether the run has moved; updates and `run.state` move without batches, too."""
@@ -381,7 +383,7 @@ class Saver:
             cursor.done,
             *(stream.passes for stream in cursor.streams.values()),
             self._updates(),
-            glance_at_state(self._run.state),
+            glance_at_run_state(self._run.state),
         )
 
     def _updates(self) -> list[int]:

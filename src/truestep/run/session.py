@@ -9,59 +9,59 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from truestep.core.errors import CheckpointError, DataError, RunDirectoryError
-from truestep.core.files import remove_partial
+from truestep.core.files import remove_partial_files
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
 from truestep.run.agreement import LoopWishes
-from truestep.run.announcements import nothing_is_left, said_at_the_start
+from truestep.run.announcements import nothing_is_left, said_at_run_start
 from truestep.run.cursor import StreamCursor
-from truestep.run.directory import write_json
-from truestep.run.endings import Endings, explain, identity, noting
-from truestep.run.fingerprint import fingerprint
-from truestep.run.first_steps import FirstSteps
+from truestep.run.directory import write_run_json
+from truestep.run.endings import LoopEndings, error_identity, noting_error, print_explanation
+from truestep.run.fingerprint import run_fingerprint
+from truestep.run.first_steps import DoctorOfFirstSteps
 from truestep.run.layers import RunLayers
-from truestep.run.likeness import refuse_different_ranks, share_weights
+from truestep.run.likeness import refuse_different_ranks, share_run_weights
 from truestep.run.loop_random import LoopRandom
 from truestep.run.media.folder import log_media
 from truestep.run.media.kind import LoggedMedia
-from truestep.run.moments import Moments
-from truestep.run.notebook import end_process_or_cell, is_interactive
-from truestep.run.omissions import Omissions
-from truestep.run.only_state import begin_for_state
+from truestep.run.moments import SaveMoments
+from truestep.run.notebook import end_process_or_cell, is_interactive_session
+from truestep.run.omissions import RunOmissions
+from truestep.run.only_state import begin_run_for_state
 from truestep.run.options import Show, Watching
-from truestep.run.owner import HOLDERS, Owner, disarm_in_children, refuse_other_group, take_over
+from truestep.run.owner import HOLDERS, RunOwner, disarm_in_children, refuse_other_group, take_over_run
 from truestep.run.progress import Progress
-from truestep.run.rates import Rates
-from truestep.run.readers import leave_report
-from truestep.run.saver import Saver
+from truestep.run.rates import RunRates
+from truestep.run.readers import leave_run_report
+from truestep.run.saver import RunSaver
 from truestep.run.signals import StopSignals
-from truestep.run.tracking import sizes
+from truestep.run.tracking import tracked_sizes
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
 
 
-class Session:
+class RunSession:
     """Starts, saves, stops and ends a run; the engine's observer."""
 
     def __init__(
-        self, run: "Run", show: Show, exit_statuses: Mapping[int, int] | None, watching: Watching
+        self, run: "Run", show: Show, statuses: Mapping[int, int] | None, watching: Watching
     ) -> None:
         self._run = run
-        self.owner = Owner()
-        self._signals = StopSignals(exit_statuses)
-        self._endings = Endings(self)
+        self.owner = RunOwner()
+        self._signals = StopSignals(statuses)
+        self._endings = LoopEndings(self)
         self._bar = sys.stderr if show.progress and run.is_main else None
         self._quiet = show.quiet or not run.is_main
         self._progress = Progress(None, None, None)
-        self._saver = Saver(run)
-        self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
-        self._first_steps = FirstSteps(run, wanted=watching.doctor)
+        self._saver = saver = RunSaver(run)
+        self._moments = SaveMoments(run.context, run.cursor, trains=lambda: saver.pass_trains, say=self.say)
+        self._first_steps = DoctorOfFirstSteps(run, wanted=watching.doctor)
         self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
         whole_here = run.is_main and not run.context.strategy.divides_weights  # else there is none to look at
         self._layers.every = watching.layers_every if whole_here else 0
-        self._rates = Rates(run.context, run.cursor, self.say)
-        self._omissions = Omissions(run.context, run.cursor, lambda: self._saver.waits_for, self.say)
+        self._rates = RunRates(run.context, run.cursor, self.say)
+        self._omissions = RunOmissions(run.context, run.cursor, lambda: saver.waits_for, self.say)
         self.started = self.save_requested = False
         self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began
@@ -72,7 +72,7 @@ class Session:
 
     def hold(self) -> None:
         """Take the directory's lock; an older run of this process lets go of it: its cell was run again."""
-        take_over(self._run.directory)
+        take_over_run(self._run.directory)
         HOLDERS[os.path.realpath(self._run.directory)] = self
         self._saver.open()
         disarm_in_children(self)
@@ -122,20 +122,20 @@ class Session:
     def _restore(self) -> None:
         run = self._run
         if run.is_main:
-            remove_partial(run.directory)
-            write_json(run.directory / "environment.json", fingerprint(run.context.device))
+            remove_partial_files(run.directory)
+            write_run_json(run.directory / "environment.json", run_fingerprint(run.context.device))
         refuse_different_ranks(run.agreement, run.context.learners)
         self._saver.divide()
         resumed = self._saver.resume()
         if resumed is None:
-            share_weights(run.context)
+            share_run_weights(run.context)
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
         run.trackers.open()
         self._layers.open()
-        tracked = resumed.tracked if resumed else sizes(run.tracked.state())
+        tracked = resumed.tracked if resumed else tracked_sizes(run.tracked.state())
         place = run.context, run.cursor
-        for text in said_at_the_start(resumed, *place, run.edits, holds_run=run.holds_run, tracked=tracked):
+        for text in said_at_run_start(resumed, *place, run.edits, holds_run=run.holds_run, tracked=tracked):
             self.say(text)
 
     def start(self) -> None:
@@ -144,7 +144,7 @@ class Session:
         refuse_other_group(self._run.world_size, self._run.strategy)
         self.starting()
         self._crashed = self._closed = False
-        self._handled = identity(sys.exception())
+        self._handled = error_identity(sys.exception())
         self._first_steps.begin()
         self._signals.listen()
         self._endings.watch()
@@ -283,7 +283,7 @@ class Session:
 
     def failed(self, error: Exception) -> None:
         """Explain an exception out of a loss or a measure, before anybody shows it."""
-        explain(error)
+        print_explanation(error)
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
@@ -317,7 +317,7 @@ class Session:
             f"{self._run.directory} goes on from there."
         )
         self._signals.requested = None
-        if is_interactive():
+        if is_interactive_session():
             self._run.cursor.take_up()
         end_process_or_cell(status)
 
@@ -348,10 +348,10 @@ class Session:
         if self._moments.explained(error):
             self._give_up_behind_passes(error)
             return
-        explain(error)
+        print_explanation(error)
         meant = isinstance(error, SystemExit | GeneratorExit)
         try:
-            with noting(error, "besides, the run could not be saved: "):  # a full disk, say
+            with noting_error(error, "besides, the run could not be saved: "):  # a full disk, say
                 resumable = self._moments.are_resumable and not self.random.repeats
                 saved = self._saver.save_crashed(error, resumable=resumable)
                 self.say(f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}")
@@ -363,13 +363,13 @@ class Session:
         world = self._run.context.world
         if world is not None:
             world.failed(error)
-            with noting(error, "", CheckpointError):  # the save in flight needed the rank that has failed
+            with noting_error(error, "", CheckpointError):  # a save in flight needed the rank that failed
                 self._finish(alive=False)
         return world is not None
 
     def _give_up_behind_passes(self, error: BaseException) -> None:
         try:
-            with noting(error, "besides, the checkpoints could not be marked: "):
+            with noting_error(error, "besides, the checkpoints could not be marked: "):
                 self._saver.give_up_behind_passes()
         finally:
             self._finish(alive=False)
@@ -383,7 +383,7 @@ class Session:
     def _on_its_way(self) -> BaseException | None:
         """Return the exception that left a loop and is being handled now: in a `finally` it may yet be the end of the run."""
         error = sys.exception()
-        return error if identity(error) != self._handled and self._run.cursor.is_within else None
+        return error if error_identity(error) != self._handled and self._run.cursor.is_within else None
 
     # ------------------------------------------------------------------ the end
 
@@ -401,7 +401,7 @@ class Session:
             self.crashed(error)
         elif self.owner.is_this_process:
             if not (self.started or self._endings.ended or self._closed):
-                begin_for_state(self._run, self.starting)
+                begin_run_for_state(self._run, self.starting)
             self._close(complete=not self._run.cursor.half_done)
 
     def process_ends(self) -> None:
@@ -447,4 +447,4 @@ class Session:
 
     def _report(self) -> None:
         if self._run.is_main:
-            leave_report(self._run.directory, self._run.context.choices, self.say)
+            leave_run_report(self._run.directory, self._run.context.choices, self.say)

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truestep.checkpoints.boxes import PartOf
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest_names
-from truestep.engine.divided_state import parts_here
-from truestep.engine.processes.shards import gather_divided, pieces
+from truestep.engine.divided_state import learner_parts_here
+from truestep.engine.processes.shards import gather_divided, local_pieces
 from truestep.engine.state import (
-    changed_options,
-    changed_settings,
+    changed_learner_settings,
+    changed_optimizer_options,
     check_learner_state,
     learner_state,
     load_learner_state,
-    use_given_options,
+    use_given_optimizer_options,
 )
 from truestep.report.history import MetricsMark
 from truestep.run.directory import START_ANEW, refused_edits
-from truestep.run.fingerprint import fingerprint
-from truestep.run.likeness import are_finite, check_weights, sums_of_weights
-from truestep.run.loop_random import random_state
-from truestep.run.user_state import check_user_state, decode_value, encode_value
+from truestep.run.fingerprint import run_fingerprint
+from truestep.run.likeness import are_run_weights_finite, check_run_weights, run_weight_sums
+from truestep.run.loop_random import loop_random_state
+from truestep.run.user_state import check_run_state, decode_run_state, encode_run_state
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -40,7 +40,7 @@ def take_run_state(run: "Run", *, in_pieces: bool = False) -> TakenRunState:
 
     Divided tensors are gathered by rank 0 or, with `in_pieces`, are on each rank the piece that it has.
     """
-    check_user_state(run.state)
+    check_run_state(run.state)
     tracked, own = run.tracked.divided(run.tracked.state())
     state = {
         "learners": {
@@ -50,29 +50,31 @@ def take_run_state(run: "Run", *, in_pieces: bool = False) -> TakenRunState:
             for name, learner in run.context.learners.items()
         },
         "cursor": run.cursor.state_dict(),
-        "random": random_state(run.context.device),
+        "random": loop_random_state(run.context.device),
         "random_at_epoch": run.session.random.at_epoch,
         "logbook": run.logbook.state_dict(),
         "best": run.best,
-        "user": encode_value(run.state),
+        "user": encode_run_state(run.state),
         "tracked": tracked,
-        "environment": fingerprint(run.context.device),
+        "environment": run_fingerprint(run.context.device),
     }
     state["ranks"], healthy = _ranks(run, own)
     return TakenRunState(state, healthy)
 
 
-def parts_of(run: "Run") -> PartOf:
+def run_state_parts(run: "Run") -> PartOf:
     """Return what says which part of a tensor in a checkpoint this process needs: that of the weights which it has."""
     learners = run.context.learners.items()
     parts = [
-        parts_here(learner, "learners", name) for name, learner in learners if learner.weights.are_divided
+        learner_parts_here(learner, "learners", name)
+        for name, learner in learners
+        if learner.weights.are_divided
     ]
     return lambda name, shape: next(filter(None, (part_of(name, shape) for part_of in parts)), None)
 
 
 def _undivided(state: dict[str, Any], *, in_pieces: bool, is_main: bool) -> Any:
-    return pieces(state, alone=not is_main) if in_pieces else gather_divided(state, keep=is_main)
+    return local_pieces(state, alone=not is_main) if in_pieces else gather_divided(state, keep=is_main)
 
 
 def _ranks(run: "Run", tracked: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
@@ -82,15 +84,15 @@ def _ranks(run: "Run", tracked: dict[str, Any]) -> tuple[list[dict[str, Any]], b
     """
     context = run.context
     mine = {
-        "random": random_state(context.device),
+        "random": loop_random_state(context.device),
         "random_at_epoch": run.session.random.at_epoch,
         "tracked": tracked,
     }
     if context.world is None:
-        return [mine] if tracked else [], are_finite(context)
-    seen = {"sums": sums_of_weights(context), "healthy": are_finite(context)}
+        return [mine] if tracked else [], are_run_weights_finite(context)
+    seen = {"sums": run_weight_sums(context), "healthy": are_run_weights_finite(context)}
     everybody = run.agreement.gathered("a checkpoint", mine | seen)
-    check_weights(context, [each.pop("sums") for each in everybody])
+    check_run_weights(context, [each.pop("sums") for each in everybody])
     healthy = [each.pop("healthy") for each in everybody]
     return everybody, all(healthy)
 
@@ -125,8 +127,8 @@ def tracked_in(run: "Run", state: dict[str, Any]) -> dict[str, Any]:
     return saved
 
 
-def put_back(run: "Run", state: dict[str, Any], marks: Sequence[MetricsMark]) -> list[str]:
-    """Bring a run to where `state` was taken; `edits_of` says first whether it fits.
+def restore_run(run: "Run", state: dict[str, Any], marks: Sequence[MetricsMark]) -> list[str]:
+    """Bring a run to where `state` was taken; `edits_of_run` says first whether it fits.
 
     `marks` say which lines of metrics the checkpoints need that are there. Returns which settings of learners differ.
     """
@@ -137,10 +139,10 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[MetricsMark]) ->
     run.cursor.finished = run.cursor.finished and not edited
     for name, saved in state["learners"].items():
         learner = run.context.learners[name]
-        differences += [f"{name}: {text}" for text in changed_settings(learner, saved)]
+        differences += [f"{name}: {text}" for text in changed_learner_settings(learner, saved)]
         load_learner_state(learner, saved)
         if edited:
-            use_given_options(learner, saved)
+            use_given_optimizer_options(learner, saved)
     run.context.advance(run.cursor.step)
     run.logbook.load_state_dict(state["logbook"], marks)
     run.best = state["best"]
@@ -163,11 +165,11 @@ def _random_of(run: "Run", state: dict[str, Any]) -> dict[str, Any]:
 def _put_back_kept(run: "Run", state: dict[str, Any], *, copy: bool = False) -> None:
     """Put back what the user keeps with the run; with `copy`, so that it can be put back once more."""
     run.state.clear()
-    run.state.update(decode_value(state["user"], copy=copy))
+    run.state.update(decode_run_state(state["user"], copy=copy))
     run.tracked.load(state["tracked"], copy=copy)
 
 
-def edits_of(run: "Run", state: dict[str, Any]) -> list[str]:
+def edits_of_run(run: "Run", state: dict[str, Any]) -> list[str]:
     """Return what the code gives otherwise than the run was started with; raise where that was not asked for, or can't be."""
     tracked = tracked_in(run, state)
     _check_learners(run, state["learners"])
@@ -185,7 +187,9 @@ def edits_of(run: "Run", state: dict[str, Any]) -> list[str]:
 
 
 def _changed_options(run: "Run", saved: dict[str, Any]) -> list[str]:
-    changed = {name: changed_options(run.context.learners[name], state) for name, state in saved.items()}
+    changed = {
+        name: changed_optimizer_options(run.context.learners[name], state) for name, state in saved.items()
+    }
     return [f"{name}: {'; '.join(options)}." for name, options in changed.items() if options]
 
 

@@ -15,10 +15,10 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from truestep.core.errors import OptionError
 from truestep.engine.context import LearnerContext
 from truestep.engine.processes import gathering
-from truestep.engine.processes.world import Links, Membership, World
+from truestep.engine.processes.world import RankLinks, RankMembership, World
 from truestep.engine.strategies import STRATEGIES
-from truestep.run.agreement import Agreement
-from truestep.run.ranks import Launched, launched
+from truestep.run.agreement import RunAgreement
+from truestep.run.ranks import LaunchedRank, launched_rank
 
 # Waiting is watched (engine/processes/world.py), so the groups' own limit only ends what nobody waits for.
 LIMIT = timedelta(days=2)
@@ -28,32 +28,32 @@ _stores: dict[tuple[str, int], Any] = {}
 _world: World | None = None
 
 
-def join(context: LearnerContext, *, strategy: str, timeout_seconds: float) -> Agreement:
+def join_run_ranks(context: LearnerContext, *, strategy: str, timeout_seconds: float) -> RunAgreement:
     """Bring a run's context together with those of the other processes; return how they decide from now on."""
     if strategy == "single":
         context.choose("strategy", "single", "as given: this process trains alone, whatever else was started")
-        return Agreement(None)
-    world = current_world() or come_together(context.device, timeout_seconds=timeout_seconds)
+        return RunAgreement(None)
+    world = run_world() or bring_run_ranks_together(context.device, timeout_seconds=timeout_seconds)
     if world is None:
         context.choose("strategy", "single", "this process was started alone")
-        return Agreement(None)
+        return RunAgreement(None)
     name, reason = ("ddp", "") if strategy == "auto" else (strategy, ", and it was asked for")
     context.world, context.rank, context.strategy = world, world.rank, STRATEGIES[name](world)
     context.choose("strategy", name, f"{world.size} processes train together{reason}")
-    return Agreement(world)
+    return RunAgreement(world)
 
 
-def current_world() -> World | None:
+def run_world() -> World | None:
     """Return what connects this process with the others of its run; None where it trains alone."""
     return _world
 
 
-def come_together(device: torch.device, *, timeout_seconds: float) -> World | None:
+def bring_run_ranks_together(device: torch.device, *, timeout_seconds: float) -> World | None:
     """Return the world of this process, made now; None where it was started alone."""
     global _world
     if dist.is_available() and dist.is_initialized():
         world = _within_group(timeout_seconds)
-    elif (found := launched()) is not None:
+    elif (found := launched_rank()) is not None:
         world = _launched_world(found, device, timeout_seconds)
     else:
         return None
@@ -63,10 +63,10 @@ def come_together(device: torch.device, *, timeout_seconds: float) -> World | No
         def close() -> None:
             global _world
             _world = None
-            gathering.leave()
+            gathering.leave_world()
             inner()
 
-        gathering.enter(world)
+        gathering.enter_world(world)
         world.links = world.links._replace(close=close)
     _world = world
     return world
@@ -78,7 +78,7 @@ def _within_group(timeout_seconds: float) -> World | None:
     if size == 1:
         return None
     rank = dist.get_rank()
-    found = launched()
+    found = launched_rank()
     local_rank = found.place.local_rank if found is not None else rank
     control = dist.new_group(backend="gloo", timeout=LIMIT)
     default = dist.group.WORLD
@@ -91,13 +91,13 @@ def _within_group(timeout_seconds: float) -> World | None:
             dist.destroy_process_group(data)
 
     return World(
-        Membership(rank, size, local_rank),
-        Links(control, data, store, close),
+        RankMembership(rank, size, local_rank),
+        RankLinks(control, data, store, close),
         timeout_seconds=timeout_seconds,
     )
 
 
-def _launched_world(found: Launched, device: torch.device, timeout_seconds: float) -> World:
+def _launched_world(found: LaunchedRank, device: torch.device, timeout_seconds: float) -> World:
     rank, size, _ = found.place
     store = _fresh(_store(found), rank, size)
     on_gpu = device.type == "cuda"
@@ -112,11 +112,11 @@ def _launched_world(found: Launched, device: torch.device, timeout_seconds: floa
     )
     control = dist.new_group(backend="gloo", timeout=LIMIT)
     data = dist.group.WORLD
-    links = Links(control, data, PrefixStore("notes", store), dist.destroy_process_group)
+    links = RankLinks(control, data, PrefixStore("notes", store), dist.destroy_process_group)
     return World(found.place, links, timeout_seconds=timeout_seconds)
 
 
-def _store(found: Launched) -> Any:
+def _store(found: LaunchedRank) -> Any:
     """Return the store that all processes reach; rank 0 holds it, or torchrun's agent. It stays open for a later run."""
     key = found.address, found.port
     if key not in _stores:

@@ -8,35 +8,37 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from truestep.checkpoints.differences import compare_names
+from truestep.checkpoints.differences import compare_weight_names
 from truestep.core.errors import CheckpointError, OptionError, nearest_names
 from truestep.core.wording import byte_size
 from truestep.engine.context import LearnerContext
 from truestep.engine.data import BatchSource
 from truestep.engine.learner import Learner
-from truestep.run.options import check_name
-from truestep.run.user_state import check_value, decode_value, encode_value, size_of
+from truestep.run.options import check_run_name
+from truestep.run.user_state import check_run_state_value, decode_run_state, encode_run_state, run_state_bytes
 
 
-class Keeping(NamedTuple):
+class StateKeeping(NamedTuple):
     """How the state of one kind of object is taken and put back."""
 
     take: Callable[[Any], Any]
     put_back: Callable[[Any, Any], Any]
 
 
-_GENERATORS: dict[type, Keeping] = {
-    torch.Generator: Keeping(lambda g: g.get_state(), lambda g, state: g.set_state(state)),
-    np.random.Generator: Keeping(
+_GENERATORS: dict[type, StateKeeping] = {
+    torch.Generator: StateKeeping(lambda g: g.get_state(), lambda g, state: g.set_state(state)),
+    np.random.Generator: StateKeeping(
         lambda g: g.bit_generator.state, lambda g, state: setattr(g.bit_generator, "state", state)
     ),
-    np.random.RandomState: Keeping(lambda g: g.get_state(legacy=False), lambda g, state: g.set_state(state)),
-    random.Random: Keeping(lambda g: g.getstate(), lambda g, state: g.setstate(state)),
+    np.random.RandomState: StateKeeping(
+        lambda g: g.get_state(legacy=False), lambda g, state: g.set_state(state)
+    ),
+    random.Random: StateKeeping(lambda g: g.getstate(), lambda g, state: g.setstate(state)),
 }
-_STATEFUL = Keeping(lambda o: o.state_dict(), lambda o, state: o.load_state_dict(state))
+_STATEFUL = StateKeeping(lambda o: o.state_dict(), lambda o, state: o.load_state_dict(state))
 
 
-class Tracked:
+class TrackedObjects:
     """Objects by name; whatever has `state_dict()` and `load_state_dict()`, and generators of random numbers."""
 
     def __init__(self) -> None:
@@ -52,7 +54,7 @@ class Tracked:
                     f"run.track({name}=...) was called twice. Each name stands for one object, whose state is found again by it: "
                     f"call it once, or give the second object another name."
                 )
-            check_name(name, by="run.track was given")
+            check_run_name(name, by="run.track was given")
             _check_kind(name, tracked)
             # Taken once now: what can't be saved is refused where it is tracked, not at the first save.
             _encoded(name, tracked)
@@ -70,7 +72,7 @@ class Tracked:
 
     def note_sizes(self, states: Mapping[str, Any], context: LearnerContext) -> None:
         """Note how large each state is among the run's choices."""
-        for name, size in sizes(states).items():
+        for name, size in tracked_sizes(states).items():
             context.choose(f"tracked {name}", size, "run.track keeps its state in every checkpoint")
 
     def differences(self, saved: Mapping[str, Any]) -> list[str]:
@@ -93,7 +95,9 @@ class Tracked:
         for name, tracked in self._objects.items():
             if not isinstance(tracked, torch.nn.Module) or name not in saved:
                 continue
-            found = compare_names(_shapes(tracked.state_dict()), _shapes(decode_value(saved[name])))
+            found = compare_weight_names(
+                _shapes(tracked.state_dict()), _shapes(decode_run_state(saved[name]))
+            )
             renamed = [pair for pair in found.pairs.items() if pair[0] != pair[1]]
             if found.differences or renamed:
                 raise CheckpointError(
@@ -106,7 +110,7 @@ class Tracked:
             if name not in saved:
                 continue
             try:
-                _keeping(tracked).put_back(tracked, decode_value(saved[name], copy=copy))
+                _keeping(tracked).put_back(tracked, decode_run_state(saved[name], copy=copy))
             except Exception as error:
                 raise CheckpointError(
                     f"{name!r} ({type(tracked).__name__}) did not take back the state that the run was saved with: "
@@ -114,12 +118,12 @@ class Tracked:
                 ) from error
 
 
-def sizes(saved: Mapping[str, Any]) -> dict[str, str]:
+def tracked_sizes(saved: Mapping[str, Any]) -> dict[str, str]:
     """Return how large each state is, for people."""
-    return {name: byte_size(size_of(tree)) for name, tree in saved.items()}
+    return {name: byte_size(run_state_bytes(tree)) for name, tree in saved.items()}
 
 
-def _keeping(tracked: Any) -> Keeping:
+def _keeping(tracked: Any) -> StateKeeping:
     return next((each for kind, each in _GENERATORS.items() if isinstance(tracked, kind)), _STATEFUL)
 
 
@@ -154,8 +158,8 @@ def _encoded(name: str, tracked: Any) -> Any:
             f"truestep: raised by the {call} of what run.track was given as {name!r}, which every checkpoint keeps."
         )
         raise
-    check_value(value, f"{name}.{call}")
-    return encode_value(value)
+    check_run_state_value(value, f"{name}.{call}")
+    return encode_run_state(value)
 
 
 def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
-from truestep.checkpoints.memory import bytes_of
-from truestep.checkpoints.regions import problem_of_tensor
+from truestep.checkpoints.memory import tensor_memory
+from truestep.checkpoints.regions import why_tensor_cannot_be_saved
 from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
 from truestep.core.errors import CheckpointError
 from truestep.core.trees import tree_leaves
@@ -30,17 +30,17 @@ _ADVICE = ADVICE | {
 _ARRAY = ("truestep", "array")  # the key that tells an array, spelt out, from a dict of the user's
 
 
-def check_user_state(state: dict[str, Any]) -> None:
+def check_run_state(state: dict[str, Any]) -> None:
     """Raise a CheckpointError with the path of whatever a resumed run would not find as it was."""
     if type(state) not in (dict, OrderedDict):
         raise CheckpointError(
             f"run.state is a {type(state).__name__} and not the dict it was, so write run.state['name'] = value and leave "
             "run.state itself."
         )
-    check_value(state, "run.state")
+    check_run_state_value(state, "run.state")
 
 
-def check_value(value: Any, path: str, depth: int = 0) -> None:
+def check_run_state_value(value: Any, path: str, depth: int = 0) -> None:
     """Raise a CheckpointError with the path of whatever can't be saved without running code when it is loaded."""
     if depth > MAX_DEPTH:
         raise CheckpointError(
@@ -54,16 +54,16 @@ def check_value(value: Any, path: str, depth: int = 0) -> None:
     elif type(value) in (dict, OrderedDict, Counter):
         for key, member in value.items():
             _check_key(key, path)
-            check_value(member, f"{path}[{key!r}]", depth + 1)
+            check_run_state_value(member, f"{path}[{key!r}]", depth + 1)
     elif type(value) in (list, tuple, Size):
         for index, member in enumerate(value):
-            check_value(member, f"{path}[{index}]", depth + 1)
+            check_run_state_value(member, f"{path}[{index}]", depth + 1)
     elif not _is_plain(value):
         raise CheckpointError(_refusal(value, path))
 
 
 def _check_tensor(tensor: Tensor, path: str) -> None:
-    if problem := problem_of_tensor(tensor):
+    if problem := why_tensor_cannot_be_saved(tensor):
         raise CheckpointError(f"The tensor {path} can't be saved: it {problem}.")
 
 
@@ -117,7 +117,7 @@ class _TensorMark:
     __hash__ = None  # type: ignore[assignment]
 
 
-def glance_at_state(value: Any, depth: int = 0) -> Any:
+def glance_at_run_state(value: Any, depth: int = 0) -> Any:
     """Return what is equal as long as nothing in `value` has changed, without a copy of its tensors and arrays."""
     if depth > MAX_DEPTH:
         return None  # refused when it is saved
@@ -126,13 +126,13 @@ def glance_at_state(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return (value.dtype.str, value.shape, zlib.crc32(value.tobytes()))
     if isinstance(value, dict):
-        return [(key, glance_at_state(member, depth + 1)) for key, member in value.items()]
+        return [(key, glance_at_run_state(member, depth + 1)) for key, member in value.items()]
     if isinstance(value, list | tuple):
-        return [glance_at_state(member, depth + 1) for member in value]
+        return [glance_at_run_state(member, depth + 1) for member in value]
     return repr(value)  # NaN, too, is equal to itself so
 
 
-def digest(tree: Any) -> str | None:
+def run_state_digest(tree: Any) -> str | None:
     """Return what tells an encoded value from every other; None where there is nothing in it."""
     if not tree:
         return None
@@ -146,22 +146,22 @@ def digest(tree: Any) -> str | None:
 def _bytes_of_leaf(path: tuple[Any, ...], leaf: Any) -> Iterator[bytes | memoryview]:
     if isinstance(leaf, Tensor):
         yield repr((path, leaf.dtype, tuple(leaf.shape))).encode()
-        yield bytes_of(leaf.detach().resolve_conj().resolve_neg().cpu().contiguous())
+        yield tensor_memory(leaf.detach().resolve_conj().resolve_neg().cpu().contiguous())
     else:
         yield repr((path, leaf)).encode("utf-8", "backslashreplace")
 
 
-def encode_value(value: Any) -> Any:
+def encode_run_state(value: Any) -> Any:
     """Return a checked value as what a checkpoint can hold: its arrays spelt out."""
     return _with_arrays(value)
 
 
-def decode_value(tree: Any, *, copy: bool = False) -> Any:
-    """Undo `encode_value`; with `copy` no tensor shares memory with the tree."""
+def decode_run_state(tree: Any, *, copy: bool = False) -> Any:
+    """Undo `encode_run_state`; with `copy` no tensor shares memory with the tree."""
     return _without_arrays(tree, copy)
 
 
-def size_of(tree: Any) -> int:
+def run_state_bytes(tree: Any) -> int:
     """Return the bytes of all tensors in an encoded value; what is JSON counts for its characters, roughly."""
     return sum(
         leaf.numel() * leaf.element_size() if isinstance(leaf, Tensor) else len(str(leaf))

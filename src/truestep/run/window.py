@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.engine.means import Noted, mean_of, numbers_of
+from truestep.engine.means import Noted, means_as_numbers, value_of_noted_mean
 from truestep.engine.result import NotedNorm, Update
 from truestep.engine.sums import LossTotals
-from truestep.run.options import check_name
+from truestep.run.options import check_run_name
 
 MOST_NOTED = 64
 """Updates that are noted before what they gave is taken in; of some, each holds a copy of its losses until then."""
 
 
-class UpdateWindow:
+class LogWindow:
     """The updates of one learner since the last line; kept one by one, so that a resumed run adds up the same bits.
 
     Between two lines an update is only noted: what is computed for many at once, where it is needed, costs a fraction.
@@ -50,7 +50,7 @@ class UpdateWindow:
             self._examples += sums.num_examples
             for name, value in sums.noted():
                 if name not in self._values:
-                    check_name(name, by="ts.weighted was given")
+                    check_run_name(name, by="ts.weighted was given")
                     self._values[name], self._weights[name] = [], []
                 self._values[name].append(value)
                 self._weights[name].append(sums.total)
@@ -119,7 +119,7 @@ class UpdateWindow:
         self._weights = {name: list(weights) for name, weights in state["weights"].items()}
 
 
-def read_together(windows: Sequence[UpdateWindow]) -> None:
+def read_log_windows(windows: Sequence[LogWindow]) -> None:
     """Have numbers in the place of what is on the host, of many windows in one pass."""
     held: list[list[Noted | float]] = []
     for each in windows:
@@ -131,13 +131,15 @@ def read_together(windows: Sequence[UpdateWindow]) -> None:
 
 def _read(held: Iterable[list[Noted | float]]) -> None:
     lists = [values for values in held if not all(isinstance(value, float) for value in values)]
-    numbers = iter(numbers_of([each for values in lists for each in values if not isinstance(each, float)]))
+    numbers = iter(
+        means_as_numbers([each for values in lists for each in values if not isinstance(each, float)])
+    )
     for values in lists:
         values[:] = [each if isinstance(each, float) else next(numbers) for each in values]
 
 
 def _mean_of(value: Noted | float) -> Tensor | float:
-    return value if isinstance(value, float) else mean_of(value)
+    return value if isinstance(value, float) else value_of_noted_mean(value)
 
 
 def _are_on_device(values: Mapping[str, Sequence[Noted | float]]) -> bool:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from truestep.core.charts.axes import axis_for, span_axis
+from truestep.core.charts.axes import span_axis, value_axis
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -31,7 +31,7 @@ def check(axis, longest=LONGEST):
 @example(-1.2345e300, -1.23475e300, False)
 def test_any_two_numbers_make_an_axis(one, other, may_be_log):
     low, high = sorted([one, other])
-    axis = axis_for(low, high, may_be_log=may_be_log)
+    axis = value_axis(low, high, may_be_log=may_be_log)
     check(axis)
     assert 0 <= axis.position(low) <= axis.position(high) <= 1
 
@@ -59,11 +59,11 @@ AXES = [
 @pytest.mark.parametrize(("given", "labels"), AXES, ids=str)
 def test_ticks_are_round_numbers(given, labels):
     low, high, may_be_log = given
-    assert axis_for(low, high, may_be_log=may_be_log).labels() == labels
+    assert value_axis(low, high, may_be_log=may_be_log).labels() == labels
 
 
 @pytest.mark.parametrize("value", [0.0, 5.0, -5.0, 1e300, 5e-324])
 def test_a_constant_has_an_axis_too(value):
-    axis = axis_for(value, value, may_be_log=True)
+    axis = value_axis(value, value, may_be_log=True)
     check(axis)
     assert 0 <= axis.position(value) < 1

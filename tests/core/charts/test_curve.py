@@ -7,14 +7,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.core.charts.curve import NUM_BINS, Curve
+from truestep.core.charts.curve import NUM_BINS, ChartCurve
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True)
 GAPS = st.integers(0, 5000)
 
 
 def filled(steps, values, chunk):
-    curve = Curve(first_step=steps[0])
+    curve = ChartCurve(first_step=steps[0])
     for start in range(0, len(steps), chunk):
         curve.add(np.array(steps[start : start + chunk]), np.array(values[start : start + chunk]))
     return curve
@@ -85,7 +85,7 @@ def test_one_spike_among_three_million_values_is_kept_with_its_step():
     steps = np.arange(3_000_000)
     values = np.ones(3_000_000)
     values[1_234_567] = 50.0
-    curve = Curve(first_step=0)
+    curve = ChartCurve(first_step=0)
     for start in range(0, 3_000_000, 500_000):
         curve.add(steps[start : start + 500_000], values[start : start + 500_000])
     assert (curve.highest.value, curve.highest.step) == (50.0, 1_234_567)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
-from truestep.engine.clipping import KINDS, Gradients, clip_of, total_norm
+from truestep.engine.clipping import KINDS, Gradients, clip_from_option, total_gradient_norm
 
 SHAPES = {"conv.weight": (4, 3, 2, 2), "fc.weight": (5, 7), "fc.bias": (5,), "gain": ()}
 EXAMPLES = {
@@ -29,7 +29,7 @@ def gradients_of(scale=1.0, dtype=torch.float32, seed=0):
 
 
 def clipped(clip, gradients):
-    clip.apply(gradients, total_norm(gradients.tensors, clip.norm_type))
+    clip.apply(gradients, total_gradient_norm(gradients.tensors, clip.norm_type))
     return gradients.tensors
 
 
@@ -47,7 +47,7 @@ def test_every_kind_has_an_example_here():
 def test_the_norm_of_all_gradients_is_at_most_the_largest(norm_type, max_norm, same):
     before = gradients_of()
     true = torch.linalg.vector_norm(flat(before.tensors), norm_type)
-    assert float(total_norm(before.tensors, norm_type)) == pytest.approx(float(true), rel=1e-6)
+    assert float(total_gradient_norm(before.tensors, norm_type)) == pytest.approx(float(true), rel=1e-6)
     expected = [tensor.clone().requires_grad_() for tensor in before.tensors]
     for tensor, gradient in zip(expected, before.tensors, strict=True):
         tensor.grad = gradient.clone()
@@ -174,14 +174,17 @@ def test_clips_see_normalised_gradients_and_the_norm_before_them(make_learner, k
         (lambda: ts.ClipAdaptive([0.1]), r"ratio=\[0\.1\].* was given a list"),
         (lambda: ts.ClipAdaptive(min_weight_norm="0"), "min_weight_norm='0'"),
         (
-            lambda: clip_of(nn.utils.clip_grad_norm_),
+            lambda: clip_from_option(nn.utils.clip_grad_norm_),
             r"clip_grad_norm_ is torch's.*write clip=ts\.ClipNorm\(1\.0\)",
         ),
-        (lambda: clip_of(nn.utils.clip_grad_value_), r"write clip=ts\.ClipValue\(1\.0\)"),
-        (lambda: clip_of(ts.ClipNorm), r"clip=ClipNorm is the kind .* write clip=ts\.ClipNorm\(\.\.\.\)"),
-        (lambda: clip_of(1.0), r"ts\.ClipNorm\(1\.0\) or ts\.ClipValue\(1\.0\)"),
-        (lambda: clip_of(0), r"clip=0 does not say what is clipped"),
-        (lambda: clip_of("norm"), "is no kind of clipping. There are: ClipNorm"),
+        (lambda: clip_from_option(nn.utils.clip_grad_value_), r"write clip=ts\.ClipValue\(1\.0\)"),
+        (
+            lambda: clip_from_option(ts.ClipNorm),
+            r"clip=ClipNorm is the kind .* write clip=ts\.ClipNorm\(\.\.\.\)",
+        ),
+        (lambda: clip_from_option(1.0), r"ts\.ClipNorm\(1\.0\) or ts\.ClipValue\(1\.0\)"),
+        (lambda: clip_from_option(0), r"clip=0 does not say what is clipped"),
+        (lambda: clip_from_option("norm"), "is no kind of clipping. There are: ClipNorm"),
     ],
 )
 def test_clips_that_mean_nothing_are_refused(make, message):

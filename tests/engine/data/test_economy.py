@@ -9,7 +9,11 @@ import torch
 from torch.utils.data import Dataset
 
 from truestep.engine.data import DataOptions, open_source
-from truestep.engine.data.generators import GlobalNumpyStream, global_streams, stream_of
+from truestep.engine.data.generators import (
+    GlobalSampleGenerator,
+    global_sample_generators,
+    sample_generator_of,
+)
 
 
 class Late(Dataset):
@@ -76,7 +80,7 @@ def test_only_the_batch_of_the_first_late_draw_is_loaded_again():
 
 def test_what_nobody_draws_from_is_not_set(monkeypatch):
     seeded = []
-    monkeypatch.setattr(GlobalNumpyStream, "seed", lambda self, key: seeded.append(key))
+    monkeypatch.setattr(GlobalSampleGenerator, "seed", lambda self, key: seeded.append(key))
     source = open_source(Late(DRAWS["torch"]), DataOptions(batch_size=6, num_workers=0), seed=1)
     seeded.clear()
     for epoch in (0, 1):
@@ -183,7 +187,7 @@ def draw_from(generator):
 @pytest.mark.parametrize("name", STREAMS)
 def test_every_stream_can_be_set_looked_at_and_put_back(name):
     generator = STREAMS[name]()
-    stream = stream_of(generator)
+    stream = sample_generator_of(generator)
     stream.seed(11)
     before = stream.state()
     assert not stream.moved_from(before)
@@ -199,14 +203,18 @@ def test_every_stream_can_be_set_looked_at_and_put_back(name):
 
 
 def test_a_mersenne_twister_that_comes_round_to_its_position_has_moved():
-    for stream in (*global_streams()[:2], stream_of(random.Random(1)), stream_of(np.random.RandomState(1))):
-        states = [other.state() for other in global_streams()]
+    for stream in (
+        *global_sample_generators()[:2],
+        sample_generator_of(random.Random(1)),
+        sample_generator_of(np.random.RandomState(1)),
+    ):
+        states = [other.state() for other in global_sample_generators()]
         before = stream.state()
         generator = getattr(stream, "_generator", None)
         for _ in range(624 // 2):  # two words each
             generator.random()
         assert stream.moved_from(before)
-        for other, state in zip(global_streams(), states, strict=True):
+        for other, state in zip(global_sample_generators(), states, strict=True):
             other.restore(state)
 
 
@@ -214,7 +222,7 @@ def test_another_bit_generator_in_numpy_s_place_is_followed():
     old = np.random.get_bit_generator()
     try:
         np.random.set_bit_generator(np.random.MT19937(5))
-        stream = GlobalNumpyStream()
+        stream = GlobalSampleGenerator()
         before = stream.state()
         np.random.set_bit_generator(np.random.MT19937(6))
         state = stream.state()

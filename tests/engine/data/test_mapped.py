@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, StackDataset, Subset
 
 from truestep.core.errors import DataError
 from truestep.engine.data import DataOptions, open_source
-from truestep.engine.data.workers import choose_workers
+from truestep.engine.data.workers import choose_num_workers
 
 
 class Squares(Dataset):
@@ -235,9 +235,9 @@ def test_auto_loads_cheap_samples_here_and_dear_ones_in_workers(opened):
     (dear,) = [c for c in opened(Dear(), num_workers="auto").choices if c.name == "workers"]
     assert "less than handing them over costs" not in dear.reason
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
-    assert choose_workers(1e-6, 10**6, cuda).value == "0"
-    assert choose_workers(1e-3, 100, cuda).value == "0"
-    assert int(choose_workers(1e-2, 10**5, cpu).value) <= int(choose_workers(1e-2, 10**5, cuda).value)
+    assert choose_num_workers(1e-6, 10**6, cuda).value == "0"
+    assert choose_num_workers(1e-3, 100, cuda).value == "0"
+    assert int(choose_num_workers(1e-2, 10**5, cpu).value) <= int(choose_num_workers(1e-2, 10**5, cuda).value)
 
 
 def test_a_data_set_that_can_not_be_sent_to_spawned_workers_is_refused(opened):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truestep.engine.data.permutation import SMALL, Permutation
+from truestep.engine.data.permutation import SMALL, SamplePermutation
 
 SIZES = [1, 2, 3, 4, 5, 16, 255, SMALL, SMALL + 1, 4225, 5000, 65_536, 100_003]
 
@@ -22,18 +22,18 @@ def looks_uniform(counts):
 
 
 def firsts(size, keys, positions=(0,)):
-    return np.array([Permutation(size, key)(np.array(positions)) for key in range(keys)])
+    return np.array([SamplePermutation(size, key)(np.array(positions)) for key in range(keys)])
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_every_item_comes_once(size):
-    assert np.arange(size).tolist() == sorted(Permutation(size, 7)(np.arange(size)).tolist())
+    assert np.arange(size).tolist() == sorted(SamplePermutation(size, 7)(np.arange(size)).tolist())
 
 
 @given(size=st.integers(1, 10**15), key=st.integers(0, 2**64 - 1), data=st.data())
 def test_any_positions_of_any_size_give_other_items_of_that_size(size, key, data):
     positions = np.array(sorted(data.draw(st.sets(st.integers(0, size - 1), min_size=1, max_size=50))))
-    permutation = Permutation(size, key)
+    permutation = SamplePermutation(size, key)
     items = permutation(positions)
     assert len(positions) == len(set(items.tolist()))
     assert 0 <= items.min() <= items.max() < size
@@ -44,7 +44,7 @@ def test_any_positions_of_any_size_give_other_items_of_that_size(size, key, data
 def test_a_small_size_takes_every_permutation_equally_often(size):
     seen = dict.fromkeys(permutations(range(size)), 0)
     for key in range(max(5000, 100 * len(seen))):
-        seen[tuple(Permutation(size, key)(np.arange(size)).tolist())] += 1
+        seen[tuple(SamplePermutation(size, key)(np.arange(size)).tolist())] += 1
     assert looks_uniform(list(seen.values()))
 
 
@@ -66,7 +66,7 @@ def test_items_pairs_and_differences_are_uniform_over_keys(size):
 @pytest.mark.parametrize("size", [SMALL, SMALL + 1, 50_000])
 def test_within_one_permutation_neighbours_are_unrelated(size):
     for key in range(20):
-        items = Permutation(size, key)(np.arange(size))
+        items = SamplePermutation(size, key)(np.arange(size))
         assert looks_uniform(np.bincount((np.diff(items) % size) * 50 // size, minlength=50))
         half = items[: size // 2]
         assert looks_uniform(np.bincount(half * 50 // size, minlength=50))
@@ -74,20 +74,22 @@ def test_within_one_permutation_neighbours_are_unrelated(size):
 
 
 def test_fixed_points_are_as_rare_as_in_random_permutations():
-    counts = [int((Permutation(5000, key)(np.arange(5000)) == np.arange(5000)).sum()) for key in range(300)]
+    counts = [
+        int((SamplePermutation(5000, key)(np.arange(5000)) == np.arange(5000)).sum()) for key in range(300)
+    ]
     assert abs(np.mean(counts) - 1) < 5 / np.sqrt(300)
 
 
 def test_neighbouring_keys_give_unrelated_permutations():
     for key in range(20):
-        one, other = (Permutation(5000, k)(np.arange(5000)) for k in (key, key + 1))
+        one, other = (SamplePermutation(5000, k)(np.arange(5000)) for k in (key, key + 1))
         assert abs(np.corrcoef(one, other)[0, 1]) < 5 / np.sqrt(5000)
 
 
 def test_memory_does_not_grow_with_the_size():
     positions = np.arange(10**11, 10**11 + 512)
     tracemalloc.start()
-    Permutation(10**12, 3)(positions)
+    SamplePermutation(10**12, 3)(positions)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 200_000
@@ -95,5 +97,5 @@ def test_memory_does_not_grow_with_the_size():
 
 def test_orders_never_change_between_versions():
     """A run that is resumed with a newer version must go on in the same order."""
-    assert Permutation(10, 1)(np.arange(10)).tolist() == [9, 5, 3, 6, 1, 0, 8, 7, 4, 2]
-    assert Permutation(10**12, 1)(np.arange(3)).tolist() == [867675974970, 152170607529, 338557890345]
+    assert SamplePermutation(10, 1)(np.arange(10)).tolist() == [9, 5, 3, 6, 1, 0, 8, 7, 4, 2]
+    assert SamplePermutation(10**12, 1)(np.arange(3)).tolist() == [867675974970, 152170607529, 338557890345]

@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 import truestep as ts
 from truestep.core.errors import DataError
 from truestep.engine.data import DataOptions, open_source
-from truestep.engine.data.search import find_generators
+from truestep.engine.data.search import find_sample_generators
 
 of_the_module = np.random.default_rng(5)
 
@@ -148,7 +148,7 @@ def test_collating_has_a_random_state_of_its_own():
 
 
 def test_generators_are_found_wherever_they_hide():
-    found = find_generators(Subset(ConcatDataset([Augmented(), Augmented()]), [0]))
+    found = find_sample_generators(Subset(ConcatDataset([Augmented(), Augmented()]), [0]))
     names = " ".join(found)
     for name in (
         "data.dataset.datasets[0].rng",
@@ -169,7 +169,7 @@ def test_the_global_generators_are_not_found_again():
     class Uses:
         rng, other, third = random._inst, np.random.mtrand._rand, torch.default_generator
 
-    assert find_generators(Uses()) == {}
+    assert find_sample_generators(Uses()) == {}
 
 
 def test_a_long_list_does_not_make_the_search_long():
@@ -179,7 +179,7 @@ def test_a_long_list_does_not_make_the_search_long():
             self.names = [object() for _ in range(300_000)]
             self.transform = [[[random.Random()]]]
 
-    assert list(find_generators(Files())) == ["data.transform[0][0][0]"]
+    assert list(find_sample_generators(Files())) == ["data.transform[0][0][0]"]
 
 
 def test_what_can_not_be_repeated_is_reported_by_name():

@@ -20,7 +20,7 @@ TIMEOUT, MEETING = 20.0, 7
 def ranks(monkeypatch):
     """Three ranks' notes in one store, and a clock of our own that stands still."""
     store, found = dist.HashStore(), [None] * 3
-    monkeypatch.setattr(notes.Process, "trouble", None)
+    monkeypatch.setattr(notes.RankProcess, "trouble", None)
 
     def meet(rank):
         found[rank] = RankNotes(store, rank, 3)
@@ -40,7 +40,7 @@ def watch(ranks):
     world = SimpleNamespace(
         rank=0, timeout_seconds=TIMEOUT, notes=ranks.notes[0], ask=lambda question: question()
     )
-    return lookout.Lookout(world, "an update of 'net'", MEETING, ranks.clock[0])
+    return lookout.RankLookout(world, "an update of 'net'", MEETING, ranks.clock[0])
 
 
 def looks(ranks, seconds, live):
@@ -125,7 +125,7 @@ def test_a_busy_rank_renews_its_word_until_it_is_done(monkeypatch):
         if count > 2:
             enough.set()
 
-    with lookout.renewing(write):
+    with lookout.renewing_sign_of_life(write):
         assert enough.wait(30)
     done = len(written)
     assert written == list(range(1, done + 1))

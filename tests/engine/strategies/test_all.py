@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import truestep as ts
-from truestep.engine.strategies import STRATEGIES, Placing, Single
+from truestep.engine.strategies import STRATEGIES, BatchPlacing, SingleProcess
 from truestep.engine.strategies.single import WholeBatch
 
 INPUTS, LABELS = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2
@@ -18,10 +18,10 @@ KINDS = ["whole", "parts", "auto", "weighted", "accumulating", "LBFGS", "clip"]
 
 class TwinBatch(WholeBatch):
     def place(self, count, num_parts=1):
-        return Placing(0, count, 2 * (count or 0), num_parts)
+        return BatchPlacing(0, count, 2 * (count or 0), num_parts)
 
 
-class Twins(Single):
+class Twins(SingleProcess):
     """Stands for two processes that hold the same part: so their whole batch has this process's gradient, twice its sum."""
 
     def __init__(self):
@@ -94,7 +94,7 @@ def train(make_learner, make_context, kind, strategy):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_other_processes_hold_enters_through_the_hooks_alone(make_learner, make_context, kind):
-    alone = train(make_learner, make_context, kind, Single())
+    alone = train(make_learner, make_context, kind, SingleProcess())
     twins = train(make_learner, make_context, kind, Twins())
     assert all(map(torch.equal, alone, twins))
 
@@ -103,7 +103,7 @@ def test_what_other_processes_hold_enters_through_the_hooks_alone(make_learner, 
 @pytest.mark.parametrize("name", [name for name, each in STRATEGIES.items() if not each.divides_weights])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_strategy_has_the_bits_of_one_process_on_one(make_learner, make_context, kind, name):
-    alone = train(make_learner, make_context, kind, Single())
+    alone = train(make_learner, make_context, kind, SingleProcess())
     assert all(
         map(torch.equal, alone, train(make_learner, make_context, kind, STRATEGIES[name](LoneWorld())))
     )
@@ -140,9 +140,9 @@ def test_an_update_that_fails_is_void(make_learner, make_context):
 def test_draws_begin_where_the_part_lies(make_learner, make_context):
     class Second(WholeBatch):
         def place(self, count, num_parts=1):
-            return Placing(4, count, 8, num_parts)
+            return BatchPlacing(4, count, 8, num_parts)
 
-    drawn, second = [], Single()
+    drawn, second = [], SingleProcess()
     second.division = Second()
 
     def loss(batch):

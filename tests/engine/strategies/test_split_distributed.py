@@ -9,7 +9,7 @@ from support.ranks import on_ranks
 from support.split_over_ranks import DIVIDED, MORE_DIVIDED, PROGRAM, check, differences, program
 from torch import nn
 
-from truestep.engine.strategies.units import blocks_of
+from truestep.engine.strategies.units import fsdp_blocks
 
 
 def test_two_ranks_train_as_one_process_does(tmp_path):
@@ -77,6 +77,6 @@ class Shared(nn.Module):
 
 def test_layers_that_share_a_weight_are_divided_together():
     module = Shared()
-    assert list(blocks_of(module)) == list(module.layers)
+    assert list(fsdp_blocks(module)) == list(module.layers)
     module.last.weight = module.layers[1].weight
-    assert list(blocks_of(module)) == []
+    assert list(fsdp_blocks(module)) == []

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from truestep.engine.strategies.statistics import keep_statistics, share_statistics
+from truestep.engine.strategies.statistics import keep_own_statistics, share_rank_statistics
 
 # what is reduced over one rank is its own
 ALONE = SimpleNamespace(
@@ -20,9 +20,9 @@ def test_one_value_for_each_channel_has_no_variance_and_leaves_the_statistics_as
     before = layer.running_var.clone()
     with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
         layer(torch.ones(1, 2))
-    share_statistics(layer, ALONE, lambda: True)
+    share_rank_statistics(layer, ALONE, lambda: True)
     with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
         layer(torch.ones(1, 2))
     assert torch.equal(layer.running_var, before)
     assert layer(torch.randn(2, 2)).shape == (2, 2)
-    keep_statistics(layer)
+    keep_own_statistics(layer)

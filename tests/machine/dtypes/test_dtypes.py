@@ -132,7 +132,7 @@ def test_an_installed_onnx_is_asked_instead_of_the_table(monkeypatch, report):
         kinds = types.SimpleNamespace(DataType={"FLOAT": 1, "STRING": 8})
         made = types.SimpleNamespace(__version__="0.1", TensorProto=kinds, __spec__=object())
         monkeypatch.setitem(sys.modules, "onnx", made)
-        assert carriers.onnx_names() == ({"float32": "FLOAT"}, "onnx 0.1")
+        assert carriers.onnx_dtype_names() == ({"float32": "FLOAT"}, "onnx 0.1")
 
 
 def test_the_old_names_are_torchs_own(rows):
@@ -188,7 +188,7 @@ def test_one_card_of_each_model_is_asked(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: kind)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 3)
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
-    devices = computing.devices_here()
+    devices = computing.computing_devices_here()
     assert [(one.name, one.model, one.count) for one in devices] == [
         ("cpu", None, 1),
         ("cuda:0", "H200", 2),
@@ -198,7 +198,7 @@ def test_one_card_of_each_model_is_asked(monkeypatch):
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_the_screen_fits_also_with_a_card(report, width):
-    card = computing.Device(name="cuda:0", model="NVIDIA H200", count=8)
+    card = computing.ComputingDevice(name="cuda:0", model="NVIDIA H200", count=8)
     rows = [
         replace(
             row,

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from truestep.machine.environment.libraries import cached_libraries, find_libraries
+from truestep.machine.environment.libraries import cached_libraries, find_shared_libraries
 from truestep.machine.environment.packages import Package
 
 
@@ -46,7 +46,7 @@ def test_places_in_the_loaders_order_and_each_file_once(tmp_path, library):
     library("site/nvidia/cudnn/lib/libcudnn.so.9")
     library("cuda/lib64/libcudnn.so.8")
     wheel = Package(name="nvidia-cudnn-cu13", version="9.10.2.21", location=str(tmp_path / "site"))
-    found = find_libraries(
+    found = find_shared_libraries(
         "cudnn",
         [wheel],
         cuda_home=str(tmp_path / "cuda"),
@@ -65,7 +65,7 @@ def test_a_header_beside_it_tells_the_version(tmp_path, library):
     library("cuda/lib64/libcudnn.so.9")
     header = library("cuda/include/cudnn_version.h")
     header.write_text("#define CUDNN_MAJOR 9\n#define CUDNN_MINOR 7\n#define CUDNN_PATCHLEVEL 1\n")
-    (found,) = find_libraries(
+    (found,) = find_shared_libraries(
         "cudnn", [], cuda_home=str(tmp_path / "cuda"), environment={}, cache=tmp_path / "none"
     )
     assert found.version == "9.7.1"

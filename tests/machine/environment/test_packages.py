@@ -6,7 +6,12 @@ from importlib.metadata import distributions
 
 import pytest
 
-from truestep.machine.environment.packages import all_packages, normalized, relevant, requirements
+from truestep.machine.environment.packages import (
+    installed_packages,
+    normalized_package_name,
+    package_requirements,
+    relevant_packages,
+)
 
 
 @pytest.fixture
@@ -22,8 +27,8 @@ def installed(tmp_path):
 
 
 def test_the_same_packages_as_importlib_finds():
-    expected = {(normalized(one.metadata["Name"]), one.version) for one in distributions()}
-    assert expected == {(one.name, one.version) for one in all_packages()}
+    expected = {(normalized_package_name(one.metadata["Name"]), one.version) for one in distributions()}
+    assert expected == {(one.name, one.version) for one in installed_packages()}
 
 
 def test_pip_uv_and_editable_packages(tmp_path, installed):
@@ -37,7 +42,7 @@ def test_pip_uv_and_editable_packages(tmp_path, installed):
     installed("unrelated-1.0.dist-info")
     found = {
         one.name: (one.version, one.installer, one.editable)
-        for one in relevant(all_packages([str(tmp_path)]))
+        for one in relevant_packages(installed_packages([str(tmp_path)]))
     }
     expected = {
         "accelerate": ("1.0", None, True),
@@ -53,7 +58,7 @@ def test_conda_packages_that_python_does_not_know(installed, monkeypatch, tmp_pa
     records = installed("conda-meta")
     (records / "cudatoolkit-11.8.0-h6a678d5_0.json").write_text("{}")
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    conda = [(one.name, one.version) for one in all_packages() if one.installer == "conda"]
+    conda = [(one.name, one.version) for one in installed_packages() if one.installer == "conda"]
     assert conda == [("cudatoolkit", "11.8.0")]
 
 
@@ -64,12 +69,12 @@ def test_what_a_package_always_requires(installed, tmp_path):
         "Requires-Dist: nothing\n"
     )
     installed("torch-2.13.0.dist-info", METADATA=metadata)
-    (package,) = all_packages([str(tmp_path)])
-    assert requirements(package) == {"typing-extensions": ">=4.10", "sympy": ">=1.13.3"}
+    (package,) = installed_packages([str(tmp_path)])
+    assert package_requirements(package) == {"typing-extensions": ">=4.10", "sympy": ">=1.13.3"}
 
 
 def test_folders_that_are_missing_or_strange_are_no_packages(tmp_path, installed):
     installed("no-version.dist-info")
     installed("dist-info")
-    assert all_packages([str(tmp_path), "/nowhere", ""]) is not None
-    assert all_packages([str(tmp_path)]) == []
+    assert installed_packages([str(tmp_path), "/nowhere", ""]) is not None
+    assert installed_packages([str(tmp_path)]) == []

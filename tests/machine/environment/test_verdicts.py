@@ -11,7 +11,13 @@ from truestep.machine.environment.cuda_toolkit import CudaHome, CudaToolkit, Nvc
 from truestep.machine.environment.libraries import SharedLibrary
 from truestep.machine.environment.packages import Package
 from truestep.machine.environment.report import Machine
-from truestep.machine.environment.system import Limits, Memory, Processor, PythonInfo, System
+from truestep.machine.environment.system import (
+    MainMemory,
+    OperatingSystem,
+    ProcessLimits,
+    Processor,
+    PythonInfo,
+)
 from truestep.machine.environment.torch_build import TorchBuild
 from truestep.machine.gpus.pci import PciCard
 from truestep.machine.gpus.records import Gpu, GpuReport
@@ -65,15 +71,15 @@ SOUND = Machine(
         package("torchvision", "0.28.0+cu130"),
         package("tensorboard", "2.21"),
     ),
-    system=System(name="Debian", kernel="6", libc="glibc-2.36", compilers={}, host="h"),
+    system=OperatingSystem(name="Debian", kernel="6", libc="glibc-2.36", compilers={}, host="h"),
     processor=Processor(
         model="CPU", architecture="x86_64", cores=8, threads=8, usable=8, instruction_sets=()
     ),
-    memory=Memory(
+    memory=MainMemory(
         total_bytes=GIB, available_bytes=GIB, swap_bytes=0, shared_total_bytes=8 * GIB, shared_free_bytes=GIB
     ),
     disks=(),
-    limits=Limits(),
+    limits=ProcessLimits(),
     container=Container(kind=None),
     variables={},
     unreadable={},
@@ -198,14 +204,14 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "changes", "status", "said"), CASES)
 def test_a_verdict(name, changes, status, said):
-    verdict = next(one for one in verdicts.judge(replace(SOUND, **changes)) if one.name == name)
+    verdict = next(one for one in verdicts.judge_machine(replace(SOUND, **changes)) if one.name == name)
     assert (verdict.status, said in verdict.says) == (status, True), verdict.says
     if status == "fail":
         assert verdict.fix
 
 
 def test_a_sound_machine_passes_everything():
-    assert {"pass"} == {verdict.status for verdict in verdicts.judge(SOUND)}
+    assert {"pass"} == {verdict.status for verdict in verdicts.judge_machine(SOUND)}
 
 
 def test_each_verdict_has_a_case_for_pass_and_for_what_it_warns_of():
@@ -232,7 +238,7 @@ def test_each_verdict_has_a_case_for_pass_and_for_what_it_warns_of():
     ],
 )
 def test_which_builds_run_on_which_cards(capability, architectures, runs):
-    assert runs == verdicts.runs_on(capability, architectures)
+    assert runs == verdicts.architecture_runs_on(capability, architectures)
 
 
 def test_a_companion_that_pins_its_torch_is_believed(tmp_path):

@@ -13,13 +13,13 @@ import pytest
 
 from truestep.core.errors import GpuError
 from truestep.machine.gpus import claims as module
-from truestep.machine.gpus.claims import Claims
+from truestep.machine.gpus.claims import CardClaims
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from truestep.machine.gpus.claims import Claims
-descriptor = Claims(Path(sys.argv[1])).hold(sys.argv[2])
+from truestep.machine.gpus.claims import CardClaims
+descriptor = CardClaims(Path(sys.argv[1])).hold(sys.argv[2])
 print("held", flush=True)
 time.sleep(60)
 """
@@ -27,7 +27,7 @@ time.sleep(60)
 
 @pytest.fixture
 def claims(tmp_path):
-    return Claims(tmp_path / "claims")
+    return CardClaims(tmp_path / "claims")
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_link_in_the_folder_is_not_followed(claims, tmp_path):
 def test_a_file_in_the_place_of_the_folder_is_said(tmp_path):
     (tmp_path / "claims").write_text("")
     with pytest.raises(GpuError, match="is no folder"):
-        Claims(tmp_path / "claims")
+        CardClaims(tmp_path / "claims")
 
 
 def test_one_chooses_at_a_time_and_a_stuck_one_is_named(claims, monkeypatch):
@@ -126,4 +126,4 @@ def test_who_holds_is_written_as_json(claims):
 def test_a_folder_that_can_not_be_made_is_said(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(GpuError, match="TRUESTEP_GPU_LOCKS"):
-        Claims(tmp_path / "file" / "claims")
+        CardClaims(tmp_path / "file" / "claims")

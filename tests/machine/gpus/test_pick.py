@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-from truestep.machine.gpus.claims import Claims
-from truestep.machine.gpus.pick import Patience, Picker
+from truestep.machine.gpus.claims import CardClaims
+from truestep.machine.gpus.pick import CardPatience, CardPicker
 from truestep.machine.gpus.records import Gpu, GpuReport
-from truestep.machine.gpus.select import Conditions
+from truestep.machine.gpus.select import CardConditions
 
 GIB = 2**30
 BUSY = f"{140 * GIB},0,{139 * GIB}"
@@ -67,9 +67,9 @@ def test_while_one_looks_and_takes_no_other_looks(tmp_path):
         return cards
 
     def pick(read):
-        claims = Claims(tmp_path / "claims")
-        picker = Picker(Conditions(), claims, read=read, environment={})
-        picker.pick(lambda uuid: taken.append((uuid, claims.hold(uuid))), Patience())
+        claims = CardClaims(tmp_path / "claims")
+        picker = CardPicker(CardConditions(), claims, read=read, environment={})
+        picker.pick(lambda uuid: taken.append((uuid, claims.hold(uuid))), CardPatience())
 
     first = threading.Thread(target=pick, args=(slow_read,))
     first.start()
@@ -175,11 +175,14 @@ def pick_steadily(folder, *busy):
         )
         for _ in iter(int, 1)
     )
-    picker = Picker(
-        Conditions(max_utilization_percent=50), Claims(folder), read=lambda: next(reports), environment={}
+    picker = CardPicker(
+        CardConditions(max_utilization_percent=50),
+        CardClaims(folder),
+        read=lambda: next(reports),
+        environment={},
     )
     before = time.monotonic()
-    choice = picker.pick(taken.append, Patience(steady_seconds=0.2, wait_seconds=0.5, every_seconds=0.01))
+    choice = picker.pick(taken.append, CardPatience(steady_seconds=0.2, wait_seconds=0.5, every_seconds=0.01))
     return choice, taken, time.monotonic() - before
 
 

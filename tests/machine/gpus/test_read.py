@@ -10,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from truestep.machine.gpus.processes import has_card_open, identify, in_own_namespace
+from truestep.machine.gpus.processes import has_card_open, identify_process, in_own_pid_namespace
 from truestep.machine.gpus.read import read_gpus
 from truestep.machine.gpus.records import Gpu, GpuProcess
 
@@ -218,8 +218,8 @@ def test_a_name_that_is_no_text_is_none_with_the_reason(in_process):
 
 def test_in_a_container_a_stranger_with_the_same_number_is_not_named():
     process = GpuProcess(pid=os.getpid(), kind="compute")
-    assert process == identify(process, own_namespace=False)
-    assert identify(process, own_namespace=True).user is not None
+    assert process == identify_process(process, own_namespace=False)
+    assert identify_process(process, own_namespace=True).user is not None
 
 
 def test_in_a_container_a_process_with_the_card_open_is_named(tmp_path):
@@ -228,14 +228,14 @@ def test_in_a_container_a_process_with_the_card_open_is_named(tmp_path):
     (descriptors / "3").symlink_to("/dev/nvidia0")
     process = GpuProcess(pid=os.getpid(), kind="compute")
     assert has_card_open(os.getpid(), tmp_path)
-    assert identify(process, own_namespace=False, proc=tmp_path).user == psutil.Process().username()
+    assert identify_process(process, own_namespace=False, proc=tmp_path).user == psutil.Process().username()
 
 
 def test_the_namespace_is_read_from_the_kernel(tmp_path):
     (tmp_path / "self/ns").mkdir(parents=True)
     (tmp_path / "self/ns/pid").symlink_to("pid:[4026532201]")
-    assert not in_own_namespace(tmp_path)
-    assert in_own_namespace(tmp_path / "nowhere")
+    assert not in_own_pid_namespace(tmp_path)
+    assert in_own_pid_namespace(tmp_path / "nowhere")
 
 
 def test_the_document_is_json_and_survives_a_round_trip(in_process):

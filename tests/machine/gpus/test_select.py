@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from truestep.core.errors import OptionError
 from truestep.machine.gpus.records import Gpu, GpuProcess, MigInstance
-from truestep.machine.gpus.select import ORDERS, Conditions, candidates, choose_cards
+from truestep.machine.gpus.select import ORDERS, CardConditions, card_candidates, choose_cards
 
 GIB = 2**30
 PROCESS = GpuProcess(pid=7, kind="compute")
@@ -40,7 +40,7 @@ def machines(draw, most=8):
 
 
 wishes = st.builds(
-    Conditions,
+    CardConditions,
     count=st.integers(1, 4),
     free_memory_bytes=st.integers(0, 80).map(lambda gib: gib * GIB),
     max_utilization_percent=maybe(st.integers(0, 100)),
@@ -69,7 +69,7 @@ def meets(card, wanted, claimed):
 @given(machines(), wishes, st.sets(st.integers(0, 7)))
 def test_exactly_the_cards_that_meet_every_condition_can_be_chosen(cards, wanted, taken):
     claimed = {f"GPU-{bus:04d}": "somebody" for bus in taken}
-    choice = choose_cards(candidates(cards), wanted, claimed)
+    choice = choose_cards(card_candidates(cards), wanted, claimed)
     able = {card.uuid for card in cards if meets(card, wanted, claimed)}
     assert choice.met == (len(able) >= wanted.count)
     assert len(choice.picked) == (wanted.count if choice.met else 0)
@@ -92,7 +92,7 @@ def value(card, by, cards):
 
 @given(machines(), wishes)
 def test_the_order_of_preference_is_kept(cards, wanted):
-    choice = choose_cards(candidates(cards), wanted, {})
+    choice = choose_cards(card_candidates(cards), wanted, {})
     by_uuid = {card.uuid: card for card in cards}
     chosen = [value(by_uuid[uuid], wanted.by, cards) for uuid in choice.uuids]
     passed_over = [
@@ -107,14 +107,14 @@ def test_the_order_of_preference_is_kept(cards, wanted):
 def test_the_choice_does_not_depend_on_the_order_in_which_cards_are_listed(cards, wanted, random):
     shuffled = random.sample(cards, len(cards))
     assert (
-        choose_cards(candidates(cards), wanted, {}).uuids
-        == choose_cards(candidates(shuffled), wanted, {}).uuids
+        choose_cards(card_candidates(cards), wanted, {}).uuids
+        == choose_cards(card_candidates(shuffled), wanted, {}).uuids
     )
 
 
 @given(machines(), wishes)
 def test_an_unmet_wish_names_a_card_and_every_reason(cards, wanted):
-    choice = choose_cards(candidates(cards), wanted, {})
+    choice = choose_cards(card_candidates(cards), wanted, {})
     if not choice.met and any(one.reasons for one in choice.refused):
         assert "Nearest miss: card" in choice.explain()
 
@@ -124,7 +124,7 @@ def test_the_nearest_miss_is_the_card_that_lacks_least():
         Gpu(index=place, uuid=f"GPU-{place}", name="A", memory_free_bytes=free * GIB)
         for place, free in enumerate([3, 19, 12])
     ]
-    choice = choose_cards(candidates(cards), Conditions(free_memory_bytes=20 * GIB), {})
+    choice = choose_cards(card_candidates(cards), CardConditions(free_memory_bytes=20 * GIB), {})
     expected = (
         "1 card(s) wanted, 0 of 3 meet the conditions. "
         "Nearest miss: card 1 (A): 19.0 GiB free, 20.0 GiB wanted"
@@ -134,13 +134,13 @@ def test_the_nearest_miss_is_the_card_that_lacks_least():
 
 def test_edge_takes_the_two_ends_first_then_inwards():
     cards = [Gpu(index=i, uuid=f"GPU-{i}", bus_id=f"00000000:{i:02X}:00.0") for i in range(5)]
-    choice = choose_cards(candidates(cards), Conditions(count=5, by="edge"), {})
+    choice = choose_cards(card_candidates(cards), CardConditions(count=5, by="edge"), {})
     assert choice.uuids == ("GPU-0", "GPU-4", "GPU-1", "GPU-3", "GPU-2")
 
 
 def test_cards_are_named_by_number_or_by_the_beginning_of_the_uuid():
     cards = [Gpu(index=i, uuid=f"GPU-{i}{i}") for i in range(4)]
-    assert choose_cards(candidates(cards), Conditions(count=2, only=("1", "GPU-3")), {}).uuids == (
+    assert choose_cards(card_candidates(cards), CardConditions(count=2, only=("1", "GPU-3")), {}).uuids == (
         "GPU-11",
         "GPU-33",
     )
@@ -151,12 +151,12 @@ def test_a_split_card_is_chosen_by_its_instances_and_one_at_a_time():
         MigInstance(uuid=f"MIG-{i}", gpu_instance_id=i, memory_free_bytes=i * GIB) for i in (1, 2)
     )
     cards = [Gpu(index=0, uuid="GPU-0", mig_enabled=True, mig_instances=instances, processes=())]
-    assert choose_cards(candidates(cards), Conditions(), {}).uuids == ("MIG-2",)
-    refused = choose_cards(candidates(cards), Conditions(count=2), {})
+    assert choose_cards(card_candidates(cards), CardConditions(), {}).uuids == ("MIG-2",)
+    refused = choose_cards(card_candidates(cards), CardConditions(count=2), {})
     assert "CUDA gives a process only one" in refused.explain()
 
 
 @pytest.mark.parametrize("wrong", [{"count": 0}, {"by": "cheapest"}])
 def test_a_wish_that_makes_no_sense_is_refused_with_what_there_is(wrong):
     with pytest.raises(OptionError, match=r"count of 1|coolest, edge, freest, least-used"):
-        Conditions(**wrong)
+        CardConditions(**wrong)

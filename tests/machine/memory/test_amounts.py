@@ -7,7 +7,7 @@ import types
 import pytest
 
 from truestep.machine.memory.amounts import DeviceMemory, measure_memory
-from truestep.machine.memory.free import release_memory
+from truestep.machine.memory.free import release_cached_memory
 
 GIB = 2**30
 
@@ -53,7 +53,7 @@ def test_a_card_is_measured(card):
 
 
 def test_each_step_of_freeing_gives_to_the_next(card):
-    release_memory()
+    release_cached_memory()
     assert card.calls == [
         "clear_autocast_cache",
         "ipc_collect",
@@ -66,14 +66,14 @@ def test_each_step_of_freeing_gives_to_the_next(card):
 def test_a_cuda_that_is_not_started_is_left_alone(card):
     card.cuda.is_initialized = lambda: False
     card.accelerator.is_available = pytest.fail
-    release_memory()
+    release_cached_memory()
     assert measure_memory().devices == ()
     assert card.calls == ["clear_autocast_cache"]
 
 
 def test_a_torch_of_before_host_caches_and_workspaces(card):
     del card.accelerator.empty_host_cache, card._C._cuda_clearCublasWorkspaces
-    release_memory()
+    release_cached_memory()
     assert card.calls == ["clear_autocast_cache", "ipc_collect", "empty_cache"]
 
 

@@ -90,10 +90,10 @@ def test_a_provider_that_does_not_start_is_an_error(onnxruntime, monkeypatch, tm
 
 
 def test_threads_reach_the_session(onnxruntime, tmp_path):
-    from truestep.model.export.session import open_session
+    from truestep.model.export.session import open_onnx_session
 
     ts.export_onnx(network(), torch.zeros(2, 3, 8, 8), tmp_path / "a.onnx")
-    session = open_session(tmp_path / "a.onnx", None, 1)
+    session = open_onnx_session(tmp_path / "a.onnx", None, 1)
     assert session.get_session_options().intra_op_num_threads == 1
 
 

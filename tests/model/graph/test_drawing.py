@@ -74,19 +74,19 @@ def test_nothing_overlaps_at_any_depth(name):
     for picture in (*found.modules, *found.autograd):
         if len(picture.boxes) > MAX_DRAWN:
             continue
-        layout = layouts.lay_out(picture)
+        layout = layouts.lay_out_picture(picture)
         assert set(layout.boxes) == {box.id for box in picture.boxes}
         assert set(layout.frames) == {frame.id for frame in picture.frames}
         assert overlaps(picture, layout) == []
         for box in picture.boxes:
-            wanted, place = layouts.size_of(box), layout.boxes[box.id]
+            wanted, place = layouts.box_size(box), layout.boxes[box.id]
             assert (place.width, place.height) == pytest.approx(wanted, abs=1)
 
 
 @needs_graphviz
 def test_the_measure_finds_what_overlaps(monkeypatch):
     picture = large("U-Net").picture()
-    layout = layouts.lay_out(picture)
+    layout = layouts.lay_out_picture(picture)
     first, second = list(layout.boxes)[:2]
     layout.boxes[second] = layout.boxes[first]
     assert overlaps(picture, layout) != []
@@ -95,7 +95,7 @@ def test_the_measure_finds_what_overlaps(monkeypatch):
 @needs_graphviz
 def test_an_arrow_ends_at_its_box():
     picture = large("U-Net").picture()
-    layout = layouts.lay_out(picture)
+    layout = layouts.lay_out_picture(picture)
     for arrow, points in zip(picture.arrows, layout.arrows, strict=True):
         place, (x, y) = layout.boxes[arrow.target], points[-1]
         assert place.left - 2 <= x <= place.left + place.width + 2

@@ -11,11 +11,11 @@ from support.graphs import ARCHITECTURES, WORDS, Transformer, large
 from torch import nn
 
 import truestep as ts
-from truestep.model.calling import arguments_of, map_arguments
-from truestep.model.graph.rolling import Rolling
+from truestep.model.calling import forward_arguments, map_arguments
+from truestep.model.graph.rolling import GraphRolling
 from truestep.model.graph.tracing import trace_model
 from truestep.model.graph.tree import ModuleCall, nodes_in
-from truestep.model.summaries.copies import copy_with, to_meta, to_meta_but_lengths
+from truestep.model.summaries.copies import copy_model_with, to_meta, to_meta_but_lengths
 
 
 def titles(picture):
@@ -46,11 +46,12 @@ def test_every_operation_is_in_what_is_rolled_up(name):
     each = ARCHITECTURES[name]
     model = each.make()
     traced = trace_model(
-        copy_with(model, to_meta), map_arguments(arguments_of(model, each.batch()), to_meta_but_lengths)
+        copy_model_with(model, to_meta),
+        map_arguments(forward_arguments(model, each.batch()), to_meta_but_lengths),
     )
     for graph in (traced.modules, traced.autograd):
         total = len(list(nodes_in(graph.root)))
-        Rolling(graph).roll()
+        GraphRolling(graph).roll()
         shared = any(group.num_calls > 1 for group in _groups(graph.root))
         counted = sum(_counted(graph.root, 1))
         assert counted <= total if shared else counted == total
@@ -128,7 +129,7 @@ def test_what_is_rolled_up_unrolls_to_the_model(letters):
     """The layers of a chain come back in their order, whichever repeat."""
     make = {"a": lambda: nn.Linear(4, 4), "b": nn.Tanh, "c": nn.Sigmoid}
     traced = trace_model(nn.Sequential(*(make[letter]() for letter in letters)), ((torch.zeros(2, 4),), {}))
-    Rolling(traced.modules).roll()
+    GraphRolling(traced.modules).roll()
 
     def unrolled(group):
         for child in group.children:

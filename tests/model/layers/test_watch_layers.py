@@ -278,7 +278,7 @@ def test_what_can_not_be_measured_in_a_backward_does_not_end_the_training(monkey
         raise RuntimeError("of a kind that nobody has seen")
 
     monkeypatch.setattr(
-        "truestep.model.layers.look.some_of",
+        "truestep.model.layers.look.some_layer_values",
         lambda values: fails(values) if not values.is_leaf else values.clone(),
     )
     trained(nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.ReLU(), nn.Linear(4, 10)), 2, every=1)

@@ -18,16 +18,16 @@ import truestep as ts
 from truestep.core.errors import OptionError
 from truestep.nn.seeds.repeatability import (
     CUBLAS_VARIABLE,
-    gaps_between_runs,
-    read_flags,
-    without_deterministic_form,
+    operations_without_deterministic_form,
+    read_determinism_flags,
+    repeatability_gaps,
 )
 from truestep.nn.seeds.seeded import check_seed
 
 
 @pytest.fixture(autouse=True)
 def flags():
-    kept = read_flags()
+    kept = read_determinism_flags()
     yield
     kept.restore()
 
@@ -38,7 +38,13 @@ def draws():
 
 def everything():
     python, numpy, streams = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    return python, [str(part) for part in numpy], streams.tolist(), torch.initial_seed(), read_flags()
+    return (
+        python,
+        [str(part) for part in numpy],
+        streams.tolist(),
+        torch.initial_seed(),
+        read_determinism_flags(),
+    )
 
 
 SEEDS = st.integers(0, 2**64 - 1) | st.sampled_from([0, 1, 2**32 - 1, 2**32, 2**63, 2**64 - 1])
@@ -146,7 +152,7 @@ def test_a_workspace_with_which_cublas_varies_is_said(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setenv(CUBLAS_VARIABLE, ":0:0")
     torch.backends.cudnn.benchmark = True
-    named = {gap.name: gap for gap in gaps_between_runs(read_flags(), in_time=True)}
+    named = {gap.name: gap for gap in repeatability_gaps(read_determinism_flags(), in_time=True)}
     assert "':0:0'" in named["cublas"].says
     assert named["cudnn"].fix == "torch.backends.cudnn.benchmark = False"
 
@@ -250,16 +256,16 @@ def test_a_run_refuses_the_same_seeds(tmp_path):
 
 
 def test_the_list_of_operations_is_read_from_the_installed_torch(monkeypatch):
-    here = without_deterministic_form()
+    here = operations_without_deterministic_form()
     assert any("MaxUnpool2d" in operation for operation in here)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    everywhere = without_deterministic_form()
+    everywhere = operations_without_deterministic_form()
     assert set(here) < set(everywhere)
     assert any("CTCLoss" in operation for operation in everywhere)
     assert not any("Conv2d" in operation for operation in everywhere)  # it acts deterministically
     assert not any(":" in operation.partition(":")[0] for operation in everywhere)
     monkeypatch.setattr(torch.use_deterministic_algorithms, "__doc__", None)
-    assert without_deterministic_form() == ()
+    assert operations_without_deterministic_form() == ()
 
 
 def test_hashes_are_named_unless_python_was_started_with_a_seed_for_them(monkeypatch):

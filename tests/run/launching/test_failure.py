@@ -7,7 +7,7 @@ import pytest
 
 import truestep as ts
 from truestep.run.launching.agent import LaunchOptions
-from truestep.run.launching.failure import deaths_of, describe_deaths
+from truestep.run.launching.failure import describe_deaths, launched_deaths
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -37,7 +37,7 @@ def test_the_first_cause_comes_before_what_it_caused(tmp_path):
     write(tmp_path, 0, TRACEBACK.format(error=CONSEQUENCE))
     write(tmp_path, 1, "ValueError: of an earlier attempt")
     write(tmp_path, 1, TRACEBACK.format(error="ValueError: a bad batch"), attempt=1)
-    deaths = deaths_of({0: failure(0, 1, 5), 1: failure(1, 1, 6)}, tmp_path)
+    deaths = launched_deaths({0: failure(0, 1, 5), 1: failure(1, 1, 6)}, tmp_path)
     assert [death.rank for death in deaths] == [1, 0]
     assert describe_deaths(deaths).splitlines() == [
         "rank 1 (process 101) died first: ValueError: a bad batch",
@@ -49,7 +49,7 @@ def test_the_first_cause_comes_before_what_it_caused(tmp_path):
 
 
 def test_a_signal_is_named_and_gives_the_status(tmp_path):
-    (death,) = deaths_of({2: failure(2, -9, 1)}, tmp_path)
+    (death,) = launched_deaths({2: failure(2, -9, 1)}, tmp_path)
     assert describe_deaths([death]).startswith(
         "rank 2 (process 102) died first: signal SIGKILL (killed; out of memory"
     )
@@ -61,13 +61,13 @@ def test_what_a_function_raised_is_in_torchs_error_file(tmp_path):
         "message": "...",
         "extraInfo": {"py_callstack": TRACEBACK.format(error="ValueError: a bad batch")},
     }
-    (death,) = deaths_of({1: failure(1, 1, 1, told)}, tmp_path)
+    (death,) = launched_deaths({1: failure(1, 1, 1, told)}, tmp_path)
     assert "ValueError: a bad batch\n  at /home/ada/train.py:7" in describe_deaths([death])
 
 
 def test_an_exit_without_a_word(tmp_path):
     write(tmp_path, 0, "")
-    (death,) = deaths_of({0: failure(0, 3, 1)}, tmp_path)
+    (death,) = launched_deaths({0: failure(0, 3, 1)}, tmp_path)
     assert "exit status 3, without a traceback" in describe_deaths([death])
     assert death.status == 3
 

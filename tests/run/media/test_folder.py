@@ -15,7 +15,7 @@ from torture import kills
 
 import truestep as ts
 from truestep.report.metrics import is_metric_name, read_metrics
-from truestep.run.media.folder import folder_name, log_media, remove_unlisted
+from truestep.run.media.folder import log_media, media_folder_name, remove_unlisted_media
 
 STEPS = 8
 
@@ -51,7 +51,7 @@ def test_any_name_has_a_folder_of_its_own_inside(tmp_path_factory, names):
     ],
 )
 def test_names_are_escaped(name, folder):
-    assert folder_name(name) == folder
+    assert media_folder_name(name) == folder
 
 
 def test_log_takes_numbers_and_media_together(tmp_path):
@@ -137,10 +137,10 @@ def test_what_a_kept_history_names_stays(tmp_path):
         "media": {"text": kept.line._asdict()},
     }
     (tmp_path / ".metrics-0.jsonl").write_text(json.dumps(line) + "\n")
-    remove_unlisted(tmp_path / "metrics.jsonl")
+    remove_unlisted_media(tmp_path / "metrics.jsonl")
     assert set(files(tmp_path)) == {kept.line.file}
     (tmp_path / ".metrics-0.jsonl").unlink()
-    remove_unlisted(tmp_path / "metrics.jsonl")
+    remove_unlisted_media(tmp_path / "metrics.jsonl")
     assert not list((tmp_path / "media").iterdir())
 
 
@@ -157,5 +157,5 @@ def test_nothing_is_written_or_removed_behind_a_link(tmp_path, place):
         ts.RunDirectoryError, match=r"run.log\(text=...\) could not be written .* symbolic link"
     ):
         log_media(run, 1, {"text": ts.Text("x")})
-    remove_unlisted(run / "metrics.jsonl")
+    remove_unlisted_media(run / "metrics.jsonl")
     assert len(list(elsewhere.rglob("*.txt"))) == 2

@@ -13,7 +13,7 @@ import truestep as ts
 from truestep.engine.processes import notes
 
 
-class Unseen(notes.Process):
+class Unseen(notes.RankProcess):
     """What is another process is gone, once its file says so."""
 
     @property
@@ -22,7 +22,7 @@ class Unseen(notes.Process):
 
 
 STOPPED = Path(sys.argv[1]) / "stopped"
-notes.Process = Unseen
+notes.RankProcess = Unseen
 torch.set_num_threads(1)
 options = {"progress": False, "quiet": True, "doctor": False, "timeout_seconds": 90.0}
 with ts.Run(Path(sys.argv[1]) / "run", strategy="fsdp", **options) as run:

@@ -60,7 +60,7 @@ def train(directory, trackers, *, epochs=3, stop_after=None, **options):
 def killed(directory, trackers, at, monkeypatch):
     """End as a kill does: nothing is saved, nothing closed; what trackers had is on disk."""
     with monkeypatch.context() as patch:
-        patch.setattr("truestep.run.saver.Saver.save_crashed", lambda self, error: "nothing")
+        patch.setattr("truestep.run.saver.RunSaver.save_crashed", lambda self, error: "nothing")
         with pytest.raises(KeyboardInterrupt):
             train(directory, trackers, stop_after=at)
 

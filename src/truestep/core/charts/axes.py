@@ -64,14 +64,14 @@ def _trimmed(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def axis_for(low: float, high: float, *, may_be_log: bool, num_ticks: int = 5) -> ChartAxis:
+def value_axis(low: float, high: float, *, may_be_log: bool, num_ticks: int = 5) -> ChartAxis:
     """Return the axis that shows values from `low` to `high`, both finite."""
     if may_be_log and low > TINY and high / low > LOG_FROM_RATIO:
         return _log_axis(low, high, num_ticks)
     return _linear_axis(low, high, num_ticks)
 
 
-def other_axis(axis: ChartAxis, low: float, high: float) -> ChartAxis | None:
+def second_axis(axis: ChartAxis, low: float, high: float) -> ChartAxis | None:
     """Return the linear axis for a logarithmic one and the other way round; None where the values give none."""
     if axis.is_log:
         return _linear_axis(low, high, 5)

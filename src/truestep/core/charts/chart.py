@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from truestep.core.charts.axes import ChartAxis, axis_for, other_axis
-from truestep.core.charts.curve import Curve, Extreme, Point
-from truestep.core.charts.drawn import Drawn, values_of
+from truestep.core.charts.axes import ChartAxis, second_axis, value_axis
+from truestep.core.charts.curve import ChartCurve, CurveExtreme, CurvePoint
+from truestep.core.charts.drawn import DrawnCurve, chart_data
 from truestep.core.charts.marks import CurveMark, draw_marks
-from truestep.core.charts.markup import Html, data, tag
-from truestep.core.charts.spoiled import Span, labels_of, shades_of, spans_of
+from truestep.core.charts.markup import Html, html_data, html_tag
+from truestep.core.charts.spoiled import NonFiniteSpan, label_spans, nonfinite_spans, shade_spans
 from truestep.core.wording import number_text
 
 SIZE = 1000.0  # of the stretched drawing, in both directions
@@ -25,18 +25,18 @@ PATTERNS = ("", "dashed", "dotted", "dash-dot")  # of lines, in chart.css
 MAX_EPOCH_LINES = 20
 
 
-def style_of(colour: int, pattern: int = 0) -> str:
+def curve_style(colour: int, pattern: int = 0) -> str:
     """Return the CSS classes of a colour and a pattern; the pattern is another when the colours have been used up."""
     chosen = PATTERNS[(pattern + colour // NUM_COLOURS) % len(PATTERNS)]
     return f"c{colour % NUM_COLOURS} {chosen}".strip()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Series:
+class ChartSeries:
     """One curve of a chart: its name there, the numbers of its colour and its line's pattern, and of its run on the page."""
 
     name: str
-    curve: Curve
+    curve: ChartCurve
     colour: int = 0
     pattern: int = 0
     run: int = 0
@@ -44,7 +44,7 @@ class Series:
     @property
     def style(self) -> str:
         """The CSS classes of its colour and its pattern."""
-        return style_of(self.colour, self.pattern)
+        return curve_style(self.colour, self.pattern)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Chart:
     """What a chart shows; values are divided by `divisor` and then have `unit`."""
 
     title: str
-    series: Sequence[Series]
+    series: Sequence[ChartSeries]
     unit: str = ""
     divisor: float = 1.0
     may_be_log: bool = True
@@ -69,7 +69,7 @@ class Chart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps:
+class ChartSteps:
     """The x axis, which all charts of a report share, and where epochs begin on it."""
 
     axis: ChartAxis
@@ -82,80 +82,86 @@ class Steps:
         return round(SIZE * self.axis.position(step), 2)
 
 
-def draw_chart(chart: Chart, steps: Steps) -> Html:
+def draw_chart(chart: Chart, steps: ChartSteps) -> Html:
     """Return the chart as a figure."""
     points = [[_scaled(point, chart.divisor) for point in series.curve.points()] for series in chart.series]
     axis, other = _value_axes(chart, points)
     heading = f"{chart.title} ({chart.unit})" if chart.unit else chart.title
     curves = [
-        Drawn(series.name, series.style, series.run, curve)
+        DrawnCurve(series.name, series.style, series.run, curve)
         for series, curve in zip(chart.series, points, strict=True)
     ]
     labels = [*axis.labels(), *(other.labels() if other else ())]
-    plot = tag(
+    plot = html_tag(
         "div",
         _plot(chart, axis, steps, points),
-        data(values_of(curves, steps.axis, (axis, other), chart.unit), class_="values"),
+        html_data(chart_data(curves, steps.axis, (axis, other), chart.unit), class_="values"),
         class_="plot",
         style=f"--label: {max(map(len, labels), default=0)}",
     )
     scale = "logarithmic axis" if axis.is_log else None
-    caption = tag(
-        "figcaption", tag("h3", heading, id=chart.slug), tag("span", scale, class_="scale") if scale else None
+    caption = html_tag(
+        "figcaption",
+        html_tag("h3", heading, id=chart.slug),
+        html_tag("span", scale, class_="scale") if scale else None,
     )
-    note = tag("p", chart.note, class_="note") if chart.note else None
+    note = html_tag("p", chart.note, class_="note") if chart.note else None
     shape = "card wide" if chart.is_wide else "card"
-    return tag("figure", caption, plot, _table(chart), note, class_=shape, aria_labelledby=chart.slug)
+    return html_tag("figure", caption, plot, _table(chart), note, class_=shape, aria_labelledby=chart.slug)
 
 
-def plot_alone(chart: Chart, steps: Steps, **attributes: str | float) -> Html:
+def plot_chart_alone(chart: Chart, steps: ChartSteps, **attributes: str | float) -> Html:
     """Return the plot without heading, table and hover values, for a file of its own."""
     points = [[_scaled(point, chart.divisor) for point in series.curve.points()] for series in chart.series]
     return _plot(chart, _value_axes(chart, points)[0], steps, points, **attributes)
 
 
-def _scaled(point: Point, divisor: float) -> Point:
+def _scaled(point: CurvePoint, divisor: float) -> CurvePoint:
     if divisor == 1:
         return point
     mean, low, high = point.mean / divisor, point.low / divisor, point.high / divisor
-    return Point(point.step, mean, low, high, point.num_values, point.num_nan, point.num_infinite)
+    return CurvePoint(point.step, mean, low, high, point.num_values, point.num_nan, point.num_infinite)
 
 
-def _value_axes(chart: Chart, points: Sequence[Sequence[Point]]) -> tuple[ChartAxis, ChartAxis | None]:
+def _value_axes(chart: Chart, points: Sequence[Sequence[CurvePoint]]) -> tuple[ChartAxis, ChartAxis | None]:
     """Return the axis of the values, and the one of the other kind that the reader may choose."""
     finite = [point for curve in points for point in curve if point.is_finite]
     if not finite:
         return ChartAxis(low=0, high=1, is_log=False, ticks=()), None
     least, high = min(point.low for point in finite), max(point.high for point in finite)
     low = min(0.0, least) if chart.from_zero else least
-    axis = axis_for(low, high, may_be_log=chart.may_be_log)
-    return axis, other_axis(axis, least, high)
+    axis = value_axis(low, high, may_be_log=chart.may_be_log)
+    return axis, second_axis(axis, least, high)
 
 
 def _plot(
-    chart: Chart, axis: ChartAxis, steps: Steps, points: Sequence[Sequence[Point]], **attributes: str | float
+    chart: Chart,
+    axis: ChartAxis,
+    steps: ChartSteps,
+    points: Sequence[Sequence[CurvePoint]],
+    **attributes: str | float,
 ) -> Html:
     curves = [
-        tag("g", *_curve(curve, axis, steps), class_=series.style)
+        html_tag("g", *_curve(curve, axis, steps), class_=series.style)
         for series, curve in zip(chart.series, points, strict=True)
     ]
     spoiled = _spoiled(points, steps)
-    drawing = tag(
+    drawing = html_tag(
         "svg",
-        tag("g", *_epoch_lines(steps), *shades_of(spoiled, SIZE), class_="behind"),
+        html_tag("g", *_epoch_lines(steps), *shade_spans(spoiled, SIZE), class_="behind"),
         *curves,
         viewBox="0 0 1000 1000",
         preserveAspectRatio="none",
         width="100%",
         height="100%",
     )
-    title = tag("title", f"{chart.title} over the steps")
-    words = tag("desc", _in_words(chart))
-    grid = tag("g", *_grid(axis), class_="values-grid")
-    ticks = tag("g", *_step_ticks(steps), class_="steps-grid")
-    labels = tag("g", *labels_of(spoiled, SIZE), class_="spoiled-words")
+    title = html_tag("title", f"{chart.title} over the steps")
+    words = html_tag("desc", _in_words(chart))
+    grid = html_tag("g", *_grid(axis), class_="values-grid")
+    ticks = html_tag("g", *_step_ticks(steps), class_="steps-grid")
+    labels = html_tag("g", *label_spans(spoiled, SIZE), class_="spoiled-words")
     marks = draw_marks(chart.marks, steps.axis, axis)
-    return tag("svg", title, words, grid, ticks, drawing, labels, *marks, role="img", **attributes)
+    return html_tag("svg", title, words, grid, ticks, drawing, labels, *marks, role="img", **attributes)
 
 
 def _in_words(chart: Chart) -> str:
@@ -165,7 +171,7 @@ def _in_words(chart: Chart) -> str:
     )
 
 
-def _range_in_words(chart: Chart, curve: Curve) -> str:
+def _range_in_words(chart: Chart, curve: ChartCurve) -> str:
     if curve.lowest is None or curve.highest is None:
         return ""
     least, most = chart.wording(curve.lowest.value), chart.wording(curve.highest.value)
@@ -179,28 +185,28 @@ def _per_cent(fraction: float) -> str:
 def _grid(axis: ChartAxis) -> Iterator[Html]:
     for tick, label in zip(axis.ticks, axis.labels(), strict=True):
         y = _per_cent(1 - axis.position(tick))
-        yield tag("line", x1=0, x2="100%", y1=y, y2=y, class_="grid")
-        yield tag("text", label, x=-8, y=y, dy="0.35em", text_anchor="end")
+        yield html_tag("line", x1=0, x2="100%", y1=y, y2=y, class_="grid")
+        yield html_tag("text", label, x=-8, y=y, dy="0.35em", text_anchor="end")
 
 
-def _step_ticks(steps: Steps) -> Iterator[Html]:
-    yield tag("line", x1=0, x2="100%", y1="100%", y2="100%", class_="base")
-    yield tag("text", steps.unit, x=-8, y="100%", dy=18, text_anchor="end", class_="quiet")
+def _step_ticks(steps: ChartSteps) -> Iterator[Html]:
+    yield html_tag("line", x1=0, x2="100%", y1="100%", y2="100%", class_="base")
+    yield html_tag("text", steps.unit, x=-8, y="100%", dy=18, text_anchor="end", class_="quiet")
     for tick, label in zip(steps.axis.ticks, steps.labels or steps.axis.labels(), strict=True):
         place = steps.axis.position(tick)
         anchor = "start" if place < 0.02 else "end" if place > 0.98 else "middle"
-        yield tag("line", x1=_per_cent(place), x2=_per_cent(place), y1="100%", y2="100%", class_="tick")
-        yield tag("text", label, x=_per_cent(place), y="100%", dy=18, text_anchor=anchor)
+        yield html_tag("line", x1=_per_cent(place), x2=_per_cent(place), y1="100%", y2="100%", class_="tick")
+        yield html_tag("text", label, x=_per_cent(place), y="100%", dy=18, text_anchor=anchor)
 
 
-def _epoch_lines(steps: Steps) -> Iterator[Html]:
+def _epoch_lines(steps: ChartSteps) -> Iterator[Html]:
     starts = steps.epoch_starts[1:]
     if len(starts) < MAX_EPOCH_LINES:  # more would be a grey wall
         for start in starts:
-            yield tag("path", d=f"M{steps.x(start)} 0V{SIZE:.0f}", class_="epoch")
+            yield html_tag("path", d=f"M{steps.x(start)} 0V{SIZE:.0f}", class_="epoch")
 
 
-def _curve(points: Sequence[Point], axis: ChartAxis, steps: Steps) -> Iterator[Html]:
+def _curve(points: Sequence[CurvePoint], axis: ChartAxis, steps: ChartSteps) -> Iterator[Html]:
     """Draw the band from min to max, the line through the means, and markers where they are few."""
 
     def y(value: float) -> float:
@@ -220,56 +226,60 @@ def _curve(points: Sequence[Point], axis: ChartAxis, steps: Steps) -> Iterator[H
         if few or len(stretch) == 1:
             dots += "".join(f"M{x} {y(point.mean)}h.01" for x, point in stretch)
     if band:
-        yield tag("path", d=band, class_="band")
+        yield html_tag("path", d=band, class_="band")
     if line:
-        yield tag("path", d=line, class_="line")
+        yield html_tag("path", d=line, class_="line")
     if dots:
-        yield tag("path", d=dots, class_="dots")
+        yield html_tag("path", d=dots, class_="dots")
 
 
-def _spoiled(points: Sequence[Sequence[Point]], steps: Steps) -> list[Span]:
+def _spoiled(points: Sequence[Sequence[CurvePoint]], steps: ChartSteps) -> list[NonFiniteSpan]:
     marks = [
         (steps.x(point.step), "NaN" if point.num_nan else "∞")
         for curve in points
         for point in curve
         if point.num_nan or point.num_infinite
     ]
-    return spans_of(marks)
+    return nonfinite_spans(marks)
 
 
 def _table(chart: Chart) -> Html:
-    head = tag(
+    head = html_tag(
         "tr",
-        tag("th", tag("span", "curve", class_="hidden"), scope="col"),
-        *(tag("th", word, scope="col") for word in ("last", "min", "max")),
+        html_tag("th", html_tag("span", "curve", class_="hidden"), scope="col"),
+        *(html_tag("th", word, scope="col") for word in ("last", "min", "max")),
     )
-    return tag(
+    return html_tag(
         "table",
-        tag("thead", head),
-        tag("tbody", *(_row(chart, series) for series in chart.series)),
+        html_tag("thead", head),
+        html_tag("tbody", *(_row(chart, series) for series in chart.series)),
         class_="legend",
     )
 
 
-def _row(chart: Chart, series: Series) -> Html:
+def _row(chart: Chart, series: ChartSeries) -> Html:
     curve = series.curve
-    swatch = tag("span", class_=f"swatch {series.style}", aria_hidden="true")
+    swatch = html_tag("span", class_=f"swatch {series.style}", aria_hidden="true")
     spoiled = [
-        tag("span", f"{count:,} × {word}", class_="badge")
+        html_tag("span", f"{count:,} × {word}", class_="badge")
         for count, word in ((curve.num_nan, "NaN"), (curve.num_infinite, "∞"))
         if count
     ]
     last = chart.wording(curve.last)
-    return tag(
+    return html_tag(
         "tr",
-        tag("th", tag("span", swatch, tag("span", series.name, *spoiled), class_="name"), scope="row"),
-        tag("td", last if math.isfinite(curve.last) else tag("span", last, class_="badge")),
+        html_tag(
+            "th",
+            html_tag("span", swatch, html_tag("span", series.name, *spoiled), class_="name"),
+            scope="row",
+        ),
+        html_tag("td", last if math.isfinite(curve.last) else html_tag("span", last, class_="badge")),
         _extreme(chart, curve.lowest),
         _extreme(chart, curve.highest),
     )
 
 
-def _extreme(chart: Chart, extreme: Extreme | None) -> Html:
+def _extreme(chart: Chart, extreme: CurveExtreme | None) -> Html:
     if extreme is None:
-        return tag("td", "–")
-    return tag("td", chart.wording(extreme.value), " ", tag("small", f"at {extreme.step:,}"))
+        return html_tag("td", "–")
+    return html_tag("td", chart.wording(extreme.value), " ", html_tag("small", f"at {extreme.step:,}"))

@@ -15,7 +15,7 @@ NUM_BINS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CurvePoint:
     """The values of one bin; `mean`, `low` and `high` are of the finite ones, NaN where there is none."""
 
     step: float
@@ -33,14 +33,14 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Extreme:
+class CurveExtreme:
     """A least or greatest value, and the first step that had it."""
 
     value: float
     step: int
 
 
-class Curve:
+class ChartCurve:
     """Takes values in any number and keeps what can be drawn of them, in constant memory."""
 
     def __init__(self, first_step: int) -> None:
@@ -48,8 +48,8 @@ class Curve:
         self.steps_per_bin = 1
         self.num_values = self.num_nan = self.num_infinite = 0
         self.last = math.nan
-        self.lowest: Extreme | None = None
-        self.highest: Extreme | None = None
+        self.lowest: CurveExtreme | None = None
+        self.highest: CurveExtreme | None = None
         self._few: list[tuple[int, float]] = []  # empty once there are too many and bins have them all
         self._steps = np.zeros(NUM_BINS)
         self._sums = np.zeros(NUM_BINS)
@@ -95,9 +95,9 @@ class Curve:
         # of equals the first, as of checkpoints: the one that is kept is the one that is named
         least, most = int(values.argmin()), int(values.argmax())
         if self.lowest is None or values[least] < self.lowest.value:
-            self.lowest = Extreme(float(values[least]), int(steps[least]))
+            self.lowest = CurveExtreme(float(values[least]), int(steps[least]))
         if self.highest is None or values[most] > self.highest.value:
-            self.highest = Extreme(float(values[most]), int(steps[most]))
+            self.highest = CurveExtreme(float(values[most]), int(steps[most]))
 
     def _double(self) -> None:
         """Make each bin twice as wide."""
@@ -119,24 +119,24 @@ class Curve:
         """How many values share a point where the curve is densest."""
         return 1 if self._few else int(self._counts[0].max())
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[CurvePoint]:
         """Return the values, or the bins that hold any, in the order of their steps."""
         if self._few:
             return [_single(step, value) for step, value in sorted(self._few, key=lambda each: each[0])]
         return [self._point(int(index)) for index in np.flatnonzero(self._counts[0])]
 
-    def _point(self, index: int) -> Point:
+    def _point(self, index: int) -> CurvePoint:
         count, num_nan, num_infinite = (int(number) for number in self._counts[:, index])
         low, high, num_finite = self._low[index], self._high[index], count - num_nan - num_infinite
         # a sum of huge values may be infinite; their mean lies between the least and the greatest
         mean = min(max(self._sums[index] / num_finite, low), high) if num_finite else math.nan
         if not num_finite:
             low = high = math.nan
-        return Point(
+        return CurvePoint(
             self._steps[index] / count, float(mean), float(low), float(high), count, num_nan, num_infinite
         )
 
 
-def _single(step: int, value: float) -> Point:
+def _single(step: int, value: float) -> CurvePoint:
     drawn = value if math.isfinite(value) else math.nan
-    return Point(step, drawn, drawn, drawn, 1, int(math.isnan(value)), int(math.isinf(value)))
+    return CurvePoint(step, drawn, drawn, drawn, 1, int(math.isnan(value)), int(math.isinf(value)))

@@ -4,32 +4,34 @@
 from importlib import resources
 
 from truestep.core.charts import chart_style
-from truestep.core.charts.markup import Html, join, tag
+from truestep.core.charts.markup import Html, html_tag, join_html
 
 MARK = Html(
     '<svg class="mark" viewBox="0 0 24 24" aria-hidden="true"><path d="M2 20h6v-5h6v-5h6V5h2"/></svg>'
 )
 
 
-def document(title: str, *body: Html | None, style: str, script: str) -> str:
+def html_document(title: str, *body: Html | None, style: str, script: str) -> str:
     """Return the whole page; `style` comes after the one that all pages share."""
     shared = chart_style() + resources.files("truestep.core.charts").joinpath("page.css").read_text("utf-8")
-    head = join(
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", Html(shared + style)),
+    head = join_html(
+        html_tag("meta", charset="utf-8"),
+        html_tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        html_tag("meta", name="color-scheme", content="light dark"),
+        html_tag("title", title),
+        html_tag("style", Html(shared + style)),
     )
-    parts = join(*body, tag("script", Html(script)))
-    return f"<!doctype html>\n{tag('html', tag('head', head), tag('body', parts), lang='en')}\n"
+    parts = join_html(*body, html_tag("script", Html(script)))
+    return (
+        f"<!doctype html>\n{html_tag('html', html_tag('head', head), html_tag('body', parts), lang='en')}\n"
+    )
 
 
-def header(brand: str, name: str, summary: str) -> Html:
+def html_header(brand: str, name: str, summary: str) -> Html:
     """Return the top of a page: what made it, what it is about, and that in short."""
-    return tag(
+    return html_tag(
         "header",
-        tag("p", MARK, brand, class_="brand"),
-        tag("h1", name),
-        tag("p", summary, class_="summary"),
+        html_tag("p", MARK, brand, class_="brand"),
+        html_tag("h1", name),
+        html_tag("p", summary, class_="summary"),
     )

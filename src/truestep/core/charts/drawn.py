@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from truestep.core.charts.axes import ChartAxis
-from truestep.core.charts.curve import Point
+from truestep.core.charts.curve import CurvePoint
 
 
-class Drawn(NamedTuple):
+class DrawnCurve(NamedTuple):
     """A curve as it is drawn: the number of its run says on which timeline of the page its steps lie."""
 
     name: str
     style: str
     run: int
-    points: Sequence[Point]
+    points: Sequence[CurvePoint]
 
 
-def values_of(
-    curves: Sequence[Drawn],
+def chart_data(
+    curves: Sequence[DrawnCurve],
     steps: ChartAxis,
     axes: tuple[ChartAxis, ChartAxis | None],
     unit: str,
@@ -29,7 +29,7 @@ def values_of(
     return {
         "x": [steps.low, steps.high],
         "y": _ends(axis),
-        **({"other": {"y": _ends(other), "ticks": ticks_of(other)}} if other else {}),
+        **({"other": {"y": _ends(other), "ticks": axis_ticks(other)}} if other else {}),
         "unit": unit,
         "series": [
             {
@@ -47,7 +47,7 @@ def _ends(axis: ChartAxis) -> list[float]:
     return [axis.low, axis.high, int(axis.is_log)]
 
 
-def ticks_of(axis: ChartAxis) -> list[tuple[float, str]]:
+def axis_ticks(axis: ChartAxis) -> list[tuple[float, str]]:
     """Return the ticks of an axis, each its place from 0 to 1 and its label."""
     places = (round(axis.position(tick), 4) for tick in axis.ticks)
     return list(zip(places, axis.labels(), strict=True))
@@ -57,7 +57,7 @@ def _short(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def _columns(points: Sequence[Point]) -> dict[str, object]:
+def _columns(points: Sequence[CurvePoint]) -> dict[str, object]:
     columns: dict[str, object] = {
         "steps": [round(point.step) for point in points],
         "mean": [_short(point.mean) for point in points],

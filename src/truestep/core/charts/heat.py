@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from truestep.core.charts.markup import Html, tag
+from truestep.core.charts.markup import Html, html_tag
 from truestep.core.wording import number_text
 
 MAX_COLUMNS = 64
@@ -25,7 +25,7 @@ class HeatMap:
     is_log: bool  # orders of magnitude; otherwise shares from 0 to 1
 
 
-def draw_heat(heat: HeatMap) -> Html:
+def draw_heat_map(heat: HeatMap) -> Html:
     """Return the map as a figure that stretches to any width; neighbouring steps share a column where there are many."""
     num_columns = min(MAX_COLUMNS, len(heat.steps))
     edges = [round(column * len(heat.steps) / num_columns) for column in range(num_columns + 1)]
@@ -35,11 +35,16 @@ def draw_heat(heat: HeatMap) -> Html:
     known = [value for row in rows for value in row if value is not None]
     low, high = (min(known), max(known)) if heat.is_log and known else (0.0, 1.0)
     lines = [_line(name, row, low, high, heat) for name, row in zip(heat.names, rows, strict=True)]
-    caption = tag("figcaption", tag("h3", heat.title), tag("span", _legend(low, high, heat), class_="scale"))
-    foot = tag(
-        "div", tag("span", f"step {heat.steps[0]:,}"), tag("span", f"{heat.steps[-1]:,}"), class_="heat-steps"
+    caption = html_tag(
+        "figcaption", html_tag("h3", heat.title), html_tag("span", _legend(low, high, heat), class_="scale")
     )
-    return tag("figure", caption, tag("div", *lines, class_="heat"), foot, class_="card")
+    foot = html_tag(
+        "div",
+        html_tag("span", f"step {heat.steps[0]:,}"),
+        html_tag("span", f"{heat.steps[-1]:,}"),
+        class_="heat-steps",
+    )
+    return html_tag("figure", caption, html_tag("div", *lines, class_="heat"), foot, class_="card")
 
 
 def _mean(values: Sequence[float | None], *, is_log: bool) -> float | None:
@@ -51,22 +56,27 @@ def _mean(values: Sequence[float | None], *, is_log: bool) -> float | None:
 
 def _line(name: str, row: Sequence[float | None], low: float, high: float, heat: HeatMap) -> Html:
     cells = [
-        tag("rect", x=place, y=0, width=1.02, height=1, fill_opacity=_opacity(value, low, high))
+        html_tag("rect", x=place, y=0, width=1.02, height=1, fill_opacity=_opacity(value, low, high))
         for place, value in enumerate(row)
         if value is not None
     ]
     last = next((value for value in reversed(row) if value is not None), None)
     words = "–" if last is None else _words(last, heat)
-    picture = tag(
+    picture = html_tag(
         "svg",
-        tag("title", f"{name}: {words} at the end"),
+        html_tag("title", f"{name}: {words} at the end"),
         *cells,
         viewBox=f"0 0 {len(row)} 1",
         preserveAspectRatio="none",
         role="img",
         height=ROW_HEIGHT,
     )
-    return tag("div", tag("span", name, class_="heat-name"), picture, tag("span", words, class_="heat-last"))
+    return html_tag(
+        "div",
+        html_tag("span", name, class_="heat-name"),
+        picture,
+        html_tag("span", words, class_="heat-last"),
+    )
 
 
 def _opacity(value: float, low: float, high: float) -> float:

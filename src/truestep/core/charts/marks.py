@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from truestep.core.charts.axes import ChartAxis
-from truestep.core.charts.markup import Html, tag
+from truestep.core.charts.markup import Html, html_tag
 
 LETTER = 0.011  # of the plot's width, that a letter takes on a narrow page
 LINE = 0.1  # of the plot's height, that a line of words takes
@@ -26,9 +26,9 @@ def draw_marks(marks: Sequence[CurveMark], steps: ChartAxis, values: ChartAxis) 
     taken: list[tuple[float, float, float]] = []
     for mark in marks:
         x, y = steps.position(mark.step), 1 - values.position(mark.value)
-        yield tag(
+        yield html_tag(
             "circle",
-            tag("title", mark.words),
+            html_tag("title", mark.words),
             cx=f"{x:.2%}",
             cy=f"{y:.2%}",
             r=4,
@@ -39,6 +39,6 @@ def draw_marks(marks: Sequence[CurveMark], steps: ChartAxis, values: ChartAxis) 
         if all(left >= end or left + width <= begin or abs(y - line) >= LINE for begin, end, line in taken):
             taken.append((left, left + width, y))
             anchor = "start" if x < width / 2 else "end" if x > 1 - width / 2 else "middle"
-            yield tag(
+            yield html_tag(
                 "text", mark.words, x=f"{x:.2%}", y=f"{y:.2%}", dy=-9, text_anchor=anchor, class_="mark"
             )

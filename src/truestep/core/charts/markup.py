@@ -14,7 +14,7 @@ class Html(str):
     __slots__ = ()
 
 
-def join(*parts: str | None) -> Html:
+def join_html(*parts: str | None) -> Html:
     """Return the parts after one another; None is nothing."""
     return Html(
         "".join(
@@ -25,7 +25,7 @@ def join(*parts: str | None) -> Html:
     )
 
 
-def tag(name: str, /, *children: str | None, **attributes: str | float | None) -> Html:
+def html_tag(name: str, /, *children: str | None, **attributes: str | float | None) -> Html:
     """Return an element; `class_` is class, `stroke_width` is stroke-width, None leaves an attribute out."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
@@ -34,10 +34,10 @@ def tag(name: str, /, *children: str | None, **attributes: str | float | None) -
     )
     if name in VOID and not children:
         return Html(f"<{name}{written}/>" if name != "meta" else f"<{name}{written}>")
-    return Html(f"<{name}{written}>{join(*children)}</{name}>")
+    return Html(f"<{name}{written}>{join_html(*children)}</{name}>")
 
 
-def data(value: Any, /, **attributes: str) -> Html:
+def html_data(value: Any, /, **attributes: str) -> Html:
     """Return a script element that holds the value as JSON; no text in it can end the element."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return tag("script", Html(text), type="application/json", **attributes)
+    return html_tag("script", Html(text), type="application/json", **attributes)

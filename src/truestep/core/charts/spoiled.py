@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from truestep.core.charts.markup import Html, tag
+from truestep.core.charts.markup import Html, html_tag
 
 NEAR = 6  # of a drawing 1,000 wide: places no farther apart are one
 MARGIN = 1.5
@@ -16,7 +16,7 @@ EDGE = 60  # a word so near to an edge begins or ends there
 ROOM, WIDE_ROOM = 120, 180  # that a word takes
 
 
-class Span(NamedTuple):
+class NonFiniteSpan(NamedTuple):
     """A stretch of the drawing, from left to right, and the word for what was there."""
 
     left: float
@@ -24,26 +24,26 @@ class Span(NamedTuple):
     word: str
 
 
-def spans_of(marks: Iterable[tuple[float, str]]) -> list[Span]:
+def nonfinite_spans(marks: Iterable[tuple[float, str]]) -> list[NonFiniteSpan]:
     """Return stretches of places, each with its word; near ones are one."""
-    spans: list[Span] = []
+    spans: list[NonFiniteSpan] = []
     for place, word in sorted(marks):
         if spans and place - spans[-1].right <= NEAR:
             last = spans[-1]
-            spans[-1] = Span(last.left, place, word if word == last.word else "NaN, ∞")
+            spans[-1] = NonFiniteSpan(last.left, place, word if word == last.word else "NaN, ∞")
         else:
-            spans.append(Span(place, place, word))
+            spans.append(NonFiniteSpan(place, place, word))
     return spans
 
 
-def shades_of(spans: Sequence[Span], size: float) -> Iterator[Html]:
+def shade_spans(spans: Sequence[NonFiniteSpan], size: float) -> Iterator[Html]:
     """Yield a rectangle for each stretch, in a drawing so high."""
     for span in spans:
         left, width = round(span.left - MARGIN, 2), round(span.right - span.left + 2 * MARGIN, 2)
-        yield tag("rect", x=left, y=0, width=width, height=size, class_="spoiled")
+        yield html_tag("rect", x=left, y=0, width=width, height=size, class_="spoiled")
 
 
-def labels_of(spans: Sequence[Span], size: float) -> Iterator[Html]:
+def label_spans(spans: Sequence[NonFiniteSpan], size: float) -> Iterator[Html]:
     """Yield the words above the stretches, as far as there is room, in a drawing so wide."""
     free_from = -math.inf
     for span in spans:
@@ -52,5 +52,5 @@ def labels_of(spans: Sequence[Span], size: float) -> Iterator[Html]:
             continue
         anchor = "start" if centre < EDGE else "end" if centre > size - EDGE else "middle"
         place = f"{100 * centre / size:.2f}%"
-        yield tag("text", span.word, x=place, y=0, dy=-5, text_anchor=anchor, class_="bad")
+        yield html_tag("text", span.word, x=place, y=0, dy=-5, text_anchor=anchor, class_="bad")
         free_from = centre + (WIDE_ROOM if len(span.word) > 3 else ROOM)

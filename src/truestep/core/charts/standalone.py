@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 
 from truestep.core.charts import chart_style
-from truestep.core.charts.chart import Chart, Steps, plot_alone
-from truestep.core.charts.markup import Html, tag
+from truestep.core.charts.chart import Chart, ChartSteps, plot_chart_alone
+from truestep.core.charts.markup import Html, html_tag
 
 PLOT_HEIGHT = 240
 LEFT, RIGHT, LINE = 72, 20, 18
@@ -22,8 +22,8 @@ text.heading { font-size: 15px; font-weight: 600; fill: var(--ink); }
 """
 
 
-def svg_document(
-    charts: Sequence[Chart], steps: Steps, *, notes: Sequence[str] = (), width: int = 720
+def charts_as_svg(
+    charts: Sequence[Chart], steps: ChartSteps, *, notes: Sequence[str] = (), width: int = 720
 ) -> str:
     """Return the charts below one another as an SVG document `width` pixels wide, with notes at its end."""
     parts: list[Html] = []
@@ -34,22 +34,24 @@ def svg_document(
     letters = int((width - 2 * RIGHT) / LETTER)
     for line in [line for note in notes for line in textwrap.wrap(note, letters)]:
         y += LINE
-        parts.append(tag("text", line, x=RIGHT, y=y))
+        parts.append(html_tag("text", line, x=RIGHT, y=y))
     y += 16
-    ground = tag("rect", width=width, height=y, class_="ground")
-    style = tag("style", Html(chart_style() + STYLE))
+    ground = html_tag("rect", width=width, height=y, class_="ground")
+    style = html_tag("style", Html(chart_style() + STYLE))
     sizes: dict[str, str | float] = {"width": width, "height": y, "viewBox": f"0 0 {width} {y}"}
     fits = "max-width: 100%; height: auto"
     return str(
-        tag("svg", style, ground, *parts, xmlns="http://www.w3.org/2000/svg", role="img", style=fits, **sizes)
+        html_tag(
+            "svg", style, ground, *parts, xmlns="http://www.w3.org/2000/svg", role="img", style=fits, **sizes
+        )
     )
 
 
-def _chart(chart: Chart, steps: Steps, top: int, width: int) -> tuple[list[Html], int]:
+def _chart(chart: Chart, steps: ChartSteps, top: int, width: int) -> tuple[list[Html], int]:
     """Return a chart's heading, keys and plot, and where they end."""
     y = top + 26
     parts = [
-        tag(
+        html_tag(
             "text",
             f"{chart.title} ({chart.unit})" if chart.unit else chart.title,
             x=RIGHT,
@@ -63,8 +65,8 @@ def _chart(chart: Chart, steps: Steps, top: int, width: int) -> tuple[list[Html]
         needed = 30 + LETTER * len(series.name)
         if x > RIGHT and x + needed > width - RIGHT:
             x, y = float(RIGHT), y + LINE
-        parts.append(tag("path", d=f"M{x:.0f} {y - 4}h14", class_=f"key {series.style}"))
-        parts.append(tag("text", series.name, x=round(x + 22), y=y))
+        parts.append(html_tag("path", d=f"M{x:.0f} {y - 4}h14", class_=f"key {series.style}"))
+        parts.append(html_tag("text", series.name, x=round(x + 22), y=y))
         x += needed
     y += 28
     place: dict[str, str | float] = {
@@ -74,11 +76,13 @@ def _chart(chart: Chart, steps: Steps, top: int, width: int) -> tuple[list[Html]
         "height": PLOT_HEIGHT,
         "overflow": "visible",
     }
-    parts.append(tag("g", tag("g", plot_alone(chart, steps, **place)), class_="plot"))
+    parts.append(html_tag("g", html_tag("g", plot_chart_alone(chart, steps, **place)), class_="plot"))
     return parts, y + PLOT_HEIGHT + 34
 
 
 def svg_image(svg: str, description: str) -> str:
     """Return an HTML image of an SVG document: in a page of somebody else its styles stay its own."""
     text = base64.b64encode(svg.encode()).decode()
-    return str(tag("img", src=f"data:image/svg+xml;base64,{text}", alt=description, style="max-width: 100%"))
+    return str(
+        html_tag("img", src=f"data:image/svg+xml;base64,{text}", alt=description, style="max-width: 100%")
+    )

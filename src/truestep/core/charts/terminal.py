@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from truestep.core.charts.axes import ChartAxis, axis_for, span_axis
+from truestep.core.charts.axes import ChartAxis, span_axis, value_axis
 
 COLOURS = ("bright_blue", "dark_orange", "green3", "magenta", "cyan", "yellow")
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of a braille letter, by column and row
@@ -54,7 +54,7 @@ class TerminalChart:
         finite = [value for curve in self.curves for value in curve.values if math.isfinite(value)]
         if not finite:
             return ChartAxis(low=0, high=1, is_log=False, ticks=())
-        return axis_for(min(0.0, *finite, 0.0), max(finite), may_be_log=False, num_ticks=4)
+        return value_axis(min(0.0, *finite, 0.0), max(finite), may_be_log=False, num_ticks=4)
 
     def _letters(self, axis: ChartAxis, columns: int, *, ascii_only: bool) -> list[list[tuple[str, int]]]:
         bits = [[0] * columns for _ in range(HEIGHT)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from truestep.doctor.address import docs_address, help_of
+from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Severity
 from truestep.doctor.reading import SourceReading
@@ -60,13 +60,15 @@ def sarif_document(findings: Sequence[Finding]) -> dict[str, Any]:
 def _rule(code: str) -> dict[str, Any]:
     check = checks()[code]
     page = check.page()
-    address = docs_address(code)  # the format asks for a whole address: without one there is none to give
+    address = check_docs_address(
+        code
+    )  # the format asks for a whole address: without one there is none to give
     return {
         "id": code,
         "name": check.name(),
         "shortDescription": {"text": page.summary},
         "fullDescription": {"text": page.why},
-        "help": {"text": f"{page.fix} See: {help_of(code)}", "markdown": page.markdown()},
+        "help": {"text": f"{page.fix} See: {check_help(code)}", "markdown": page.markdown()},
         **({"helpUri": address} if address else {}),
     }
 
@@ -128,7 +130,7 @@ def workflow_commands(findings: Sequence[Finding]) -> list[str]:
             "title": f"{each.code} {each.name}",
         }
         where = ",".join(f"{key}={_escaped(str(value), ',:')}" for key, value in at.items())
-        text = _escaped(f"{each.message} {each.fix} See: {help_of(each.code)}")
+        text = _escaped(f"{each.message} {each.fix} See: {check_help(each.code)}")
         lines.append(f"::{commands[_LEVELS[each.severity]]} {where}::{text}")
     return lines
 

@@ -11,9 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from truestep.doctor.address import docs_address, help_of
+from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.finding import Finding, Place, Severity
-from truestep.doctor.reporting.evidence import sentences
+from truestep.doctor.reporting.evidence import evidence_sentences
 
 INDENT = 6
 STYLES = {
@@ -24,7 +24,7 @@ STYLES = {
 }
 
 
-def printable(text: str) -> str:
+def printable_finding(text: str) -> str:
     """Return a text in which characters that steer a terminal are written out."""
     return "".join(each if each.isprintable() or each == "\t" else repr(each)[1:-1] for each in text)
 
@@ -35,7 +35,7 @@ def show_findings(findings: Sequence[Finding], lines: Mapping[Place, str]) -> li
     shown: list[RenderableType] = []
     for path, group in groupby(in_order, key=lambda each: each.place.path):
         # a path that is cut can't be clicked or searched for; only in a group does rich keep to that
-        shown.append(Group(Text(printable(path), "bold underline", no_wrap=True, overflow="ignore")))
+        shown.append(Group(Text(printable_finding(path), "bold underline", no_wrap=True, overflow="ignore")))
         found = list(group)
         widths = [max(map(len, words)) for words in zip(*(_head(each) for each in found), strict=True)]
         shown += [_finding(each, lines.get(each.place), widths) for each in found]
@@ -65,7 +65,7 @@ def _finding(finding: Finding, line: str | None, widths: Sequence[int]) -> Rende
             or line.strip() not in {each[2:].strip() for each in change.diff}
         ):
             parts.append(code)  # else the change below shows it
-    if said := sentences(finding.evidence):
+    if said := evidence_sentences(finding.evidence):
         parts.append(Text(said))
     if change is not None:
         parts.append(_diff(change.diff))
@@ -77,7 +77,7 @@ def _finding(finding: Finding, line: str | None, widths: Sequence[int]) -> Rende
 
 def _marked(place: Place, line: str) -> Text:
     """Return a line of code; where the finding is about a part of it, that is underlined."""
-    code = printable(line.expandtabs(1).rstrip())
+    code = printable_finding(line.expandtabs(1).rstrip())
     bare = code.lstrip()
     shown = Text(bare, "bold", no_wrap=True, overflow="ellipsis")
     before = place.column - 1 - (len(code) - len(bare))
@@ -92,7 +92,8 @@ def _diff(lines: Sequence[str]) -> Text:
     bare = textwrap.dedent("\n".join(line[2:] for line in lines)).split("\n")
     styles = {"-": "red", "+": "green", " ": "dim"}
     shown = [
-        Text(f"{line[0]} {printable(text)}", styles[line[0]]) for line, text in zip(lines, bare, strict=True)
+        Text(f"{line[0]} {printable_finding(text)}", styles[line[0]])
+        for line, text in zip(lines, bare, strict=True)
     ]
     return Text("\n").join(shown)
 
@@ -111,8 +112,10 @@ def _codes(findings: Sequence[Finding]) -> list[RenderableType]:
         reasons = Table.grid(padding=(0, 2, 0, 0))
         reasons.add_row(Text("why", "dim"), Text(example.why))
         reasons.add_row(Text("fix", "dim"), Text(example.fix))
-        address = docs_address(code)
-        reasons.add_row(Text("see", "dim"), Text(help_of(code), f"dim link {address}" if address else "dim"))
+        address = check_docs_address(code)
+        reasons.add_row(
+            Text("see", "dim"), Text(check_help(code), f"dim link {address}" if address else "dim")
+        )
         shown += [head, Padding(reasons, (0, 0, 0, 2), expand=False)]
     if shown:
         shown.append(Text())
@@ -131,7 +134,7 @@ def _counts(findings: Sequence[Finding]) -> list[Text | str]:
     return parts
 
 
-def counted(findings: Sequence[Finding]) -> Text:
+def counted_findings(findings: Sequence[Finding]) -> Text:
     """Return "2 bugs, 1 risk" with the colours of the severities."""
     return Text.assemble(*_counts(findings)) if findings else Text("nothing found", "green")
 
@@ -139,4 +142,4 @@ def counted(findings: Sequence[Finding]) -> Text:
 def render_watched(findings: Sequence[Finding], num_steps: int, seconds: float) -> list[RenderableType]:
     """Return what a watch in a script or notebook has found so far, in so many steps and at what cost."""
     steps = f" · {num_steps} optimizer steps watched, at a cost of {seconds:.2f} s"
-    return [*show_findings(findings, {}), Text.assemble(counted(findings), steps)]
+    return [*show_findings(findings, {}), Text.assemble(counted_findings(findings), steps)]

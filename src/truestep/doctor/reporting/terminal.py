@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from truestep.core.results import print_all
+from truestep.core.results import print_results
 from truestep.doctor.finding import Abstention, Finding
-from truestep.doctor.fixing import Fixed
+from truestep.doctor.fixing import FixedFile
 from truestep.doctor.reading import SourceReading
-from truestep.doctor.reporting.findings import counted, printable, show_findings
+from truestep.doctor.reporting.findings import counted_findings, printable_finding, show_findings
 
 if TYPE_CHECKING:
-    from truestep.doctor.report import RunReport
+    from truestep.doctor.report import WatchedRunReport
 
 
 def show_reading(reading: SourceReading, console: Console, *, abstentions: bool = False) -> None:
     """Print what reading source files gave; with `abstentions`, also where a check could not tell."""
-    print_all(show_findings(reading.findings, reading.lines), console)
-    print_all(show_abstentions(reading.abstentions) if abstentions else (), console)
+    print_results(show_findings(reading.findings, reading.lines), console)
+    print_results(show_abstentions(reading.abstentions) if abstentions else (), console)
     for path, reason in reading.unreadable:
-        _say(console, path, f"not read: {printable(reason)}")
+        _say(console, path, f"not read: {printable_finding(reason)}")
     for failure in reading.failures:
         text = f"check {failure.code} failed on it: {failure.error} (our mistake; the other checks went on)"
         _say(console, failure.path, text)
@@ -32,7 +32,7 @@ def show_reading(reading: SourceReading, console: Console, *, abstentions: bool 
     extra = f"; {unsure} times a check could not tell (--show-abstentions)" if unsure else ""
     hidden = f"; {reading.num_hidden} hidden by comments or the baseline" if reading.num_hidden else ""
     if reading.num_read:
-        console.print(Text.assemble(counted(reading.findings), f" · {files}{extra}{hidden}"))
+        console.print(Text.assemble(counted_findings(reading.findings), f" · {files}{extra}{hidden}"))
     if not reading.num_files:
         console.print("There is nothing to read here: no .py, .ipynb or Markdown file.")
     elif not reading.num_read:
@@ -41,15 +41,17 @@ def show_reading(reading: SourceReading, console: Console, *, abstentions: bool 
         console.print("Nothing found by reading; `truestep doctor FILE.py` runs a script and watches it.")
 
 
-def show_fixed(fixed: Sequence[Fixed], console: Console) -> None:
+def show_fixed(fixed: Sequence[FixedFile], console: Console) -> None:
     """Print what `--fix` has changed, and which files it left."""
     for each in fixed:
         if each.left:
             _say(console, each.path, f"not fixed: {each.left}")
         else:
             styles = {"-": "red", "+": "green", "@": "cyan"}
-            shown = [Text(printable(line.rstrip("\r\n")), styles.get(line[0], "")) for line in each.diff()]
-            print_all([Text("\n").join(shown)], console)
+            shown = [
+                Text(printable_finding(line.rstrip("\r\n")), styles.get(line[0], "")) for line in each.diff()
+            ]
+            print_results([Text("\n").join(shown)], console)
     made = [finding for each in fixed if not each.left for finding in each.findings]
     if made:
         codes = ", ".join(f"{code} ({count})" for code, count in Counter(each.code for each in made).items())
@@ -58,21 +60,21 @@ def show_fixed(fixed: Sequence[Fixed], console: Console) -> None:
 
 
 def _say(console: Console, place: object, text: str) -> None:
-    console.print(Text.assemble((printable(str(place)), "bold"), f"  {text}"), soft_wrap=True)
+    console.print(Text.assemble((printable_finding(str(place)), "bold"), f"  {text}"), soft_wrap=True)
 
 
 def show_concisely(findings: Sequence[Finding], console: Console) -> None:
     """Print a line for each finding, as compilers do: path:line:column: severity CODE message."""
     for each in sorted(findings, key=lambda each: (each.place, each.code)):
         place = f"{each.place}:{each.place.column}" if each.place.width else str(each.place)
-        text = f"{printable(place)}: {each.severity.value} {each.code} {each.message}"
+        text = f"{printable_finding(place)}: {each.severity.value} {each.code} {each.message}"
         console.print(Text(text), soft_wrap=True)
 
 
-def show_run(report: "RunReport", console: Console, *, beside_script: bool) -> None:
+def show_run(report: "WatchedRunReport", console: Console, *, beside_script: bool) -> None:
     """Print what reading and running a script gave; beside the script's own output, which has torch's warnings already."""
     console.rule("truestep doctor", style="dim")
-    print_all(show_findings(report.findings, report.lines), console)
+    print_results(show_findings(report.findings, report.lines), console)
     found = {(each.place.path, each.place.line) for each in report.findings}
     for place, text in report.outcome.warnings[:5]:
         if not beside_script:
@@ -90,7 +92,7 @@ def show_run(report: "RunReport", console: Console, *, beside_script: bool) -> N
     if report.is_unparsed:
         console.print("Python can't parse the script, so nothing of it was run, read or watched.")
         return
-    console.print(counted(report.findings))
+    console.print(counted_findings(report.findings))
     for line in report.watched():
         console.print(Text(line, "dim"))
 
@@ -100,7 +102,8 @@ def show_abstentions(abstentions: Iterable[Abstention]) -> list[RenderableType]:
     in_order = sorted(abstentions, key=lambda each: (each.place, each.code))
     return [
         Text.assemble(
-            (printable(str(each.place)), "bold"), f"  {each.code} can't tell: {printable(each.reason)}"
+            (printable_finding(str(each.place)), "bold"),
+            f"  {each.code} can't tell: {printable_finding(each.reason)}",
         )
         for each in in_order
     ]

@@ -23,7 +23,7 @@ from torch.utils.data.distributed import DistributedSampler
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.frames import user_place
 from truestep.doctor.runtime.logging_calls import wrap_logging, wrap_writer
-from truestep.doctor.runtime.ordinary import is_ordinary
+from truestep.doctor.runtime.ordinary import runs_eagerly
 from truestep.doctor.runtime.wrapping import Wrappers
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
@@ -76,7 +76,7 @@ def _optimizers(gate: Dispatcher, wrappers: Wrappers) -> None:
         return __init__
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if gate.live and is_ordinary() and gate.sees():
+        if gate.live and runs_eagerly() and gate.sees():
             gate.tell("on_step", optimizer, len(args) > 1 or kwargs.get("closure") is not None)
 
     def after(optimizer: Optimizer, *_: Any) -> None:
@@ -104,7 +104,7 @@ def _clearing(gate: Dispatcher, wrappers: Wrappers) -> None:
 def _gradients(gate: Dispatcher, wrappers: Wrappers) -> None:
     def backward(original: Call) -> Call:
         def wrapped(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if not gate.live or not is_ordinary() or not gate.sees():
+            if not gate.live or not runs_eagerly() or not gate.sees():
                 return original(tensors, *args, **kwargs)
             roots = tensors if isinstance(tensors, list | tuple) else (tensors,)
             if any(
@@ -127,7 +127,7 @@ def _gradients(gate: Dispatcher, wrappers: Wrappers) -> None:
 def _derivatives(gate: Dispatcher, wrappers: Wrappers) -> None:
     def grad(original: Call) -> Call:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if not torch.compiler.is_compiling() and gate.live and is_ordinary() and gate.sees():
+            if not torch.compiler.is_compiling() and gate.live and runs_eagerly() and gate.sees():
                 gate.tell("differentiated")
             return original(*args, **kwargs)
 
@@ -139,7 +139,7 @@ def _derivatives(gate: Dispatcher, wrappers: Wrappers) -> None:
 def _clipping(gate: Dispatcher, wrappers: Wrappers) -> None:
     def clip(original: Call) -> Call:
         def wrapped(parameters: Any, *args: Any, **kwargs: Any) -> Any:
-            if gate.live and is_ordinary() and gate.sees():
+            if gate.live and runs_eagerly() and gate.sees():
                 single = isinstance(parameters, torch.Tensor)
                 parameters = parameters if single else list(parameters)  # it may be a generator
                 gate.tell("on_clip", [parameters] if single else parameters)
@@ -268,7 +268,7 @@ def _compiled_modules(gate: Dispatcher, wrappers: Wrappers) -> None:
                 return original(self, *args, **kwargs)
             _compiled(gate, self._orig_mod)  # it may have been compiled before the watch
             output = original(self, *args, **kwargs)
-            if gate.live and is_ordinary() and gate.sees():
+            if gate.live and runs_eagerly() and gate.sees():
                 gate.tell("on_forward", self._orig_mod, args, kwargs, output)
             return output
 
@@ -296,7 +296,7 @@ def _data(gate: Dispatcher, wrappers: Wrappers) -> None:
 def _loss(gate: Dispatcher, name: str) -> Callable[[Call], Call]:
     def make(original: Call) -> Call:
         def wrapped(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
-            if torch.compiler.is_compiling() or not gate.live or not is_ordinary() or not gate.sees():
+            if torch.compiler.is_compiling() or not gate.live or not runs_eagerly() or not gate.sees():
                 return original(input, target, *args, **kwargs)
             with gate.quiet():
                 value = original(input, target, *args, **kwargs)

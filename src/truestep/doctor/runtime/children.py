@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from truestep.doctor.runtime.at_exit import ReportAtExit
-from truestep.doctor.runtime.frames import is_library
-from truestep.doctor.runtime.notes import Folder, WatchNotes
+from truestep.doctor.runtime.frames import is_library_file
+from truestep.doctor.runtime.notes import NotesFolder, WatchNotes
 from truestep.doctor.runtime.pace import StopWatching
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 
@@ -24,12 +24,12 @@ from truestep.doctor.runtime.watch import Watch, WatchOptions
 class ChildPlan:
     """How a process is watched, and where it leaves what was seen."""
 
-    folder: Folder
+    folder: NotesFolder
     options: WatchOptions
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedProcess:
     """What a process was to run, under a watch of its own; it travels to spawned processes too."""
 
     target: Callable[..., Any]
@@ -71,9 +71,9 @@ def watched_process_name() -> str:
 
 
 @contextlib.contextmanager
-def watched_children(watch: Watch, folder: Folder | None) -> Iterator[Callable[[], Folder | None]]:
+def watched_children(watch: Watch, folder: NotesFolder | None) -> Iterator[Callable[[], NotesFolder | None]]:
     """Within this, processes that the script starts are watched; yields what gives their folder, once there is one."""
-    found: list[Folder] = [folder] if folder is not None else []
+    found: list[NotesFolder] = [folder] if folder is not None else []
     if folder is not None and os.environ["LOCAL_RANK"] != "0":
         folder.begin(watched_process_name())
     original = BaseProcess.start
@@ -82,8 +82,8 @@ def watched_children(watch: Watch, folder: Folder | None) -> Iterator[Callable[[
     def start(self: Any) -> None:
         if _runs_users_code(self):
             if not found:
-                found.append(Folder(Path(tempfile.mkdtemp(prefix="truestep-doctor-"))))
-            self._target = Watched(self._target, ChildPlan(found[0], watch.options))
+                found.append(NotesFolder(Path(tempfile.mkdtemp(prefix="truestep-doctor-"))))
+            self._target = WatchedProcess(self._target, ChildPlan(found[0], watch.options))
         original(self)
 
     BaseProcess.start = start  # type: ignore[method-assign]
@@ -98,16 +98,16 @@ def _runs_users_code(process: Any) -> bool:
     target = getattr(process, "_target", None)
     while isinstance(target, functools.partial):
         target = target.func
-    if target is None or isinstance(target, Watched):
+    if target is None or isinstance(target, WatchedProcess):
         return False
     module = sys.modules.get(getattr(target, "__module__", None) or type(target).__module__)
     name, file = getattr(module, "__name__", ""), getattr(module, "__file__", None)
     spawned_by_torch = name == "torch.multiprocessing.spawn"
-    return spawned_by_torch or name == "__main__" or (file is not None and not is_library(file))
+    return spawned_by_torch or name == "__main__" or (file is not None and not is_library_file(file))
 
 
-def gathered(
-    watch: Watch, folder: Folder | None, *, is_shared: bool, wait: bool
+def gathered_notes(
+    watch: Watch, folder: NotesFolder | None, *, is_shared: bool, wait: bool
 ) -> tuple[list[WatchNotes], list[str]] | None:
     """Return what the other processes of the run saw, or None where another process reports.
 

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from truestep.doctor.check import Check
 from truestep.doctor.finding import CheckFailure, Finding
-from truestep.doctor.runtime.pace import Pace
+from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.watcher import EVENTS, Observation, Watcher
 
@@ -24,7 +24,7 @@ MAX_PER_CHECK = 5  # further findings of one check are left out
 Handler = Callable[..., Any]
 
 
-class Depth(threading.local):
+class WatchDepth(threading.local):
     """How deep a thread is within wrapped calls: what those call themselves is not the user's."""
 
     inside = 0
@@ -33,7 +33,7 @@ class Depth(threading.local):
 class Dispatcher:
     """Stands between the wrapped calls of a run, its recorder and the checks."""
 
-    def __init__(self, recorder: Recorder, checks: Sequence[Check], pace: Pace) -> None:
+    def __init__(self, recorder: Recorder, checks: Sequence[Check], pace: WatchPace) -> None:
         self.recorder = recorder
         self.pace = pace
         self.live = False  # what the wrapped calls look at before anything else
@@ -41,7 +41,7 @@ class Dispatcher:
         self.failures: list[CheckFailure] = []
         self.seconds = 0.0  # spent on watching
         self.switch_layers: Callable[[bool], None] = lambda _live: None  # set by who hooks the layers
-        self._depth = Depth()
+        self._depth = WatchDepth()
         self._handlers = {event: _handlers(checks, event) for event in EVENTS}
 
     def sees(self) -> bool:

@@ -12,7 +12,7 @@ _OURS = f"{Path(__file__).parents[2]}/"
 _known: dict[str, bool] = {}
 
 
-def is_library(filename: str) -> bool:
+def is_library_file(filename: str) -> bool:
     """Tell whether a file belongs to Python, an installed package or Truestep."""
     found = _known.get(filename)
     if found is None:
@@ -24,7 +24,7 @@ def is_library(filename: str) -> bool:
     return found
 
 
-def is_ours(filename: str) -> bool:
+def is_truestep_file(filename: str) -> bool:
     """Tell whether a file is one of this package."""
     return filename.startswith(_OURS)
 
@@ -44,7 +44,7 @@ def user_line(depth: int = 2) -> tuple[str, int]:
     frame: FrameType | None = sys._getframe(depth)
     outermost = frame
     while frame is not None:
-        if not is_library(frame.f_code.co_filename):
+        if not is_library_file(frame.f_code.co_filename):
             return frame.f_code.co_filename, frame.f_lineno
         outermost, frame = frame, frame.f_back
     assert outermost is not None
@@ -56,11 +56,11 @@ def user_place(depth: int = 2) -> Place:
     return Place(*user_line(depth + 1))
 
 
-def name_of(wanted: object, depth: int = 2) -> str | None:
+def user_name_of(wanted: object, depth: int = 2) -> str | None:
     """Return the name by which the user's code knows an object: a variable's, or an attribute's as `self.net`."""
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
-        if not is_library(frame.f_code.co_filename):
+        if not is_library_file(frame.f_code.co_filename):
             for name, value in frame.f_locals.items():
                 if value is wanted and not name.startswith("_") and name != "self":
                     return name

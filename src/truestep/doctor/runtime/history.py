@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.frames import path_from_here
-from truestep.doctor.runtime.looking import first_tensor, is_plain, made_by
+from truestep.doctor.runtime.looking import first_tensor, is_plain, last_operation_of
 from truestep.doctor.runtime.origins import Origin, Origins
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SAMPLE = 4  # of an optimizer's parameters, so many are followed one by one
 
 
 @dataclass(frozen=True)
-class Forward:
+class ForwardCall:
     """A module applied by the user's code itself (not by another module)."""
 
     module: nn.Module
@@ -46,7 +46,7 @@ class Forward:
 
 
 @dataclass(frozen=True)
-class Loss:
+class LossCall:
     """A call of a loss function of torch, before it is computed, and its value."""
 
     name: str
@@ -57,7 +57,7 @@ class Loss:
     place: Place
 
 
-class Made(NamedTuple):
+class MakingOperation(NamedTuple):
     """The operation that computed a value."""
 
     operation: str  # the empty text where it is not known
@@ -70,7 +70,7 @@ class Made(NamedTuple):
         return {"made_by": self.operation, "made_at": place}
 
 
-class Application(NamedTuple):
+class ModelApplication(NamedTuple):
     """What is kept of one application of a model by the user's code."""
 
     model: nn.Module
@@ -80,7 +80,7 @@ class Application(NamedTuple):
     recorded: bool  # whether its output holds a graph
 
     @classmethod
-    def of(cls, forward: Forward, active: list[str]) -> Application:
+    def of(cls, forward: ForwardCall, active: list[str]) -> ModelApplication:
         """Return what is kept of a forward."""
         output = first_tensor(forward.output)
         recorded = forward.gradients_on and output is not None and output.requires_grad
@@ -126,17 +126,17 @@ class OptimizerRecord:
     def unchanged_since_mark(self) -> bool:
         """Tell whether gradients are the ones marked: nothing cleared them, by whatever way."""
         return any(
-            each.grad is not None and address(each.grad) == marked and each.grad._version == version
+            each.grad is not None and gradient_address(each.grad) == marked and each.grad._version == version
             for each, marked, version in self.marks
         )
 
 
-def address(gradient: Tensor) -> int:
+def gradient_address(gradient: Tensor) -> int:
     """Return where a gradient's numbers lie."""
     return (gradient._values() if gradient.is_sparse else gradient).data_ptr()
 
 
-class History:
+class WatchHistory:
     """What has happened in one watched run."""
 
     def __init__(self, *, thorough: bool = False, is_whole: bool = False) -> None:
@@ -156,7 +156,7 @@ class History:
         self.is_cut_short = False  # the code raised
         self.gave_up: str | None = None  # why the watch ended before the run
         self.thread: int | None = None  # the one that first goes backward or steps
-        self.forwards_since_backward: list[Application] = []
+        self.forwards_since_backward: list[ModelApplication] = []
         self.origins = Origins()
 
     @property
@@ -194,14 +194,14 @@ class History:
         name, kind = self.names.get(id(known)), type(known).__name__
         return f"{name} ({kind})" if name else kind
 
-    def made(self, value: Tensor, used_at: Place) -> Made:
+    def made(self, value: Tensor, used_at: Place) -> MakingOperation:
         """Return which operation computed a value, past mere changes of shape, and where if that is known."""
         origin = self.origins.of(value)
         if origin is None:
-            operation = made_by(value)
-            return Made(operation, operation)
+            operation = last_operation_of(value)
+            return MakingOperation(operation, operation)
         origin = origin.past_changes_of_shape()
-        return Made(origin.operation, self.told(origin, used_at), origin)
+        return MakingOperation(origin.operation, self.told(origin, used_at), origin)
 
     def told(self, origin: Origin, used_at: Place | None = None) -> str:
         """Return where a value was made: `softmax at network.py:42 (model.head.act)`."""

@@ -8,7 +8,7 @@ from torch.nn.modules import module as module_calls
 
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.operations import OperationMode
-from truestep.doctor.runtime.ordinary import is_ordinary
+from truestep.doctor.runtime.ordinary import runs_eagerly
 
 # in eval mode they compute by another kernel, and otherwise where a mode of torch.overrides is on
 FAST = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
@@ -46,7 +46,7 @@ class LayerHooks:
         self._handles = []
 
     def _before(self, module: nn.Module, _args: Any) -> None:
-        if is_ordinary() and self._dispatcher.sees():
+        if runs_eagerly() and self._dispatcher.sees():
             self._dispatcher.recorder.enter(module)
             if isinstance(module, FAST) and not module.training and self._operations.is_on:
                 self._operations.switch(False)
@@ -54,7 +54,7 @@ class LayerHooks:
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         dispatcher = self._dispatcher
-        if not is_ordinary() or not dispatcher.sees():
+        if not runs_eagerly() or not dispatcher.sees():
             return
         if self._unfollowed is module:
             self._unfollowed = None

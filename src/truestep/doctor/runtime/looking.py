@@ -87,7 +87,7 @@ def _drops_within(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention) and module.dropout > 0
 
 
-def made_by(tensor: Tensor) -> str:
+def last_operation_of(tensor: Tensor) -> str:
     """Return the name of the operation that made a tensor last ("softmax"), past mere changes of shape."""
     node = tensor.grad_fn
     for _ in range(6):

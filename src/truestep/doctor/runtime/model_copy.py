@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from truestep.doctor.runtime.history import Forward
-from truestep.doctor.runtime.operations import without_modes
+from truestep.doctor.runtime.history import ForwardCall
+from truestep.doctor.runtime.operations import without_watching_modes
 
 MOST_BYTES = 1 << 30  # a larger model is not copied: there may be no room for it
 
@@ -33,7 +33,7 @@ class ModelCopy:
         RuntimeError: on entering or applying, where a copy could disturb the run; the message says why.
     """
 
-    def __init__(self, forward: Forward) -> None:
+    def __init__(self, forward: ForwardCall) -> None:
         self.forward = forward
         self._stack = contextlib.ExitStack()
 
@@ -47,7 +47,7 @@ class ModelCopy:
         devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         self._stack.enter_context(torch.random.fork_rng(devices))
         self._stack.enter_context(_silence())
-        self._stack.enter_context(without_modes())
+        self._stack.enter_context(without_watching_modes())
         self._stack.enter_context(torch.no_grad())
         try:
             self.copy = copy.deepcopy(self.forward.module)

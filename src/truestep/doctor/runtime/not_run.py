@@ -4,11 +4,13 @@
 from collections.abc import Sequence
 
 from truestep.doctor.probe import Probe
-from truestep.doctor.runtime.history import History
+from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.watcher import Watcher
 
 
-def reasons_not_run(history: History, watchers: Sequence[Watcher], probes: Sequence[Probe]) -> dict[str, str]:
+def reasons_not_run(
+    history: WatchHistory, watchers: Sequence[Watcher], probes: Sequence[Probe]
+) -> dict[str, str]:
     """Return the checks that could not run, each with its reason."""
     if history.gave_up is not None:
         return {check.code: history.gave_up for check in (*watchers, *probes)}

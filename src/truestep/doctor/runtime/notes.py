@@ -51,14 +51,14 @@ def _finding(found: dict[str, Any]) -> Finding:
     return Finding(**{**found, **restored})
 
 
-class Folder:
+class NotesFolder:
     """Where the processes of one run leave their notes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def of_this_run(cls) -> "Folder | None":
+    def of_this_run(cls) -> "NotesFolder | None":
         """Return the folder that the processes which torchrun started on this machine share."""
         if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) < 2 or "LOCAL_RANK" not in os.environ:
             return None
@@ -128,7 +128,7 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def joined(all_notes: Iterable[WatchNotes]) -> list[Finding]:
+def joined_findings(all_notes: Iterable[WatchNotes]) -> list[Finding]:
     """Return each finding once, with the processes that saw it in its evidence where there are several."""
     found: dict[tuple[str, Place], list[tuple[str, Finding]]] = {}
     several = list(all_notes)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from truestep.doctor.runtime.history import Forward, Loss
+from truestep.doctor.runtime.history import ForwardCall, LossCall
 from truestep.doctor.runtime.looking import first_tensor, is_plain
 from truestep.doctor.runtime.model_copy import ModelCopy
 
@@ -23,7 +23,7 @@ RATE = 0.01
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedBatch:
     """What was reached on one batch: by the model, and by the best constant output."""
 
     first: float
@@ -38,10 +38,10 @@ class Learned:
         return self.constant > 1e-3 and not better
 
 
-class OneBatch:
+class OneBatchProbe:
     """The loss of a few examples of one batch, for a copy of the model that was applied to it."""
 
-    def __init__(self, forward: Forward, loss: Loss) -> None:
+    def __init__(self, forward: ForwardCall, loss: LossCall) -> None:
         self.forward = forward
         self.loss = loss
         output = first_tensor(forward.output)
@@ -65,7 +65,7 @@ class OneBatch:
             return "the loss is not computed from the model's output as it is"
         return None
 
-    def learn(self) -> Learned:
+    def learn(self) -> LearnedBatch:
         """Train the copy on the batch by Adam, then a constant output; return the losses reached."""
         with ModelCopy(self.forward) as trial, torch.enable_grad():
             trial.copy.train()
@@ -80,7 +80,7 @@ class OneBatch:
             shape = self._part(self.loss.input).shape
             floor = _descend(lambda: self._value(constant.expand(shape)), [constant], rate=0.1)
         half = min(values[: len(values) // 2 + 1])
-        return Learned(values[0], half, min(values), min(floor), len(values) - 1)
+        return LearnedBatch(values[0], half, min(values), min(floor), len(values) - 1)
 
     def _part(self, value: Any) -> Any:
         if isinstance(value, Tensor) and value.dim() and len(value) == self.whole:

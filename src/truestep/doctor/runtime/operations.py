@@ -15,7 +15,7 @@ from torch._C import _len_torch_function_stack
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils._device import DeviceContext
 
-from truestep.doctor.runtime.ordinary import is_ordinary
+from truestep.doctor.runtime.ordinary import runs_eagerly
 
 Tell = Callable[[str, Any, list[Tensor]], None]
 
@@ -38,8 +38,8 @@ class OperationMode(TorchFunctionMode):
     ) -> Any:
         """Compute it, then tell of it."""
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor | tuple | list) and self.is_on and is_ordinary():
-            self._tell(name_of(func), result, tensors_in(args, kwargs))
+        if isinstance(result, Tensor | tuple | list) and self.is_on and runs_eagerly():
+            self._tell(operation_name(func), result, tensors_in(args, kwargs))
         return result
 
     def switch(self, live: bool) -> None:
@@ -54,7 +54,7 @@ class OperationMode(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def without_modes() -> Iterator[None]:
+def without_watching_modes() -> Iterator[None]:
     """Within this no mode sees what is computed, but torch's own for the default device."""
     before = _edit(lambda modes: [each for each in modes if isinstance(each, DeviceContext)])
     try:
@@ -90,7 +90,7 @@ def _has_compiled() -> bool:
     return any(map(callable, getattr(frames, "cached_backends", {}).values()))
 
 
-def name_of(function: Any) -> str:
+def operation_name(function: Any) -> str:
     """Return what an operation is called: `softmax`, `add` also where it is written `+`, `data` for an attribute."""
     name: str = getattr(function, "__name__", "")
     if name == "__get__":

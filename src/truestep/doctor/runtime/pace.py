@@ -15,7 +15,7 @@ class StopWatching(BaseException):
     """Ends the script once the wanted number of steps is done; no `except Exception` catches it."""
 
 
-class Pace:
+class WatchPace:
     """Knows after which steps to look, and what would wake the watch."""
 
     def __init__(self, max_steps: int | None = None) -> None:

@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 28  # of values that are kept; a passage with more tells no pl
 
 
 @dataclass(eq=False)
-class Computed:
+class ComputedOnTheWay:
     """One operation of a passage, its result, and which earlier ones it was given."""
 
     operation: str
@@ -28,7 +28,7 @@ class Computed:
     line: int
     layer: str  # its path in the model
     value: Tensor
-    before: tuple[Computed, ...]
+    before: tuple[ComputedOnTheWay, ...]
 
     def told(self, model: str) -> str:
         """Return `softmax at network.py:42 (net.head.act)`; the model by its variable."""
@@ -36,16 +36,16 @@ class Computed:
         return f"{self.operation} at {path_from_here(self.path)}:{self.line} ({layer})"
 
 
-class Passage:
+class CopyPassage:
     """The operations of one application; each starts from the same random numbers."""
 
     def __init__(
         self, trial: ModelCopy, changed: Mapping[int | str, Tensor] | None = None, seed: int = 0
     ) -> None:
-        self.steps: list[Computed] = []
+        self.steps: list[ComputedOnTheWay] = []
         self._names = {id(module): name for name, module in trial.copy.named_modules()}
         self._layers: list[str] = []
-        self._known: dict[int, Computed] = {}
+        self._known: dict[int, ComputedOnTheWay] = {}
         self._alive: list[Tensor] = []  # so that no identity comes again
         self._bytes = 0
         torch.manual_seed(seed)
@@ -72,7 +72,9 @@ class Passage:
             if isinstance(each, Tensor) and is_plain(each) and self._bytes <= MOST_BYTES:
                 kept = each.detach().clone() if any(each is one for one in given) else each.detach()
                 self._bytes += each.nbytes
-                made = Computed(name, path, line, self._layers[-1] if self._layers else "", kept, before)
+                made = ComputedOnTheWay(
+                    name, path, line, self._layers[-1] if self._layers else "", kept, before
+                )
                 self.steps.append(made)
                 self._known[id(each)] = made
                 self._alive.append(each)
@@ -87,7 +89,7 @@ class Passage:
         """The first tensor of the output."""
         return self.outputs[0] if self.outputs else None
 
-    def on_the_way(self, output: int = 0) -> list[Computed]:
+    def on_the_way(self, output: int = 0) -> list[ComputedOnTheWay]:
         """Return what a tensor of the output was made of, in the order of computation."""
         found: set[int] = set()
         last = self._known.get(id(self.outputs[output]))
@@ -100,7 +102,7 @@ class Passage:
         return [each for each in self.steps if id(each) in found]
 
 
-def differs(first: Tensor, second: Tensor) -> Tensor:
+def passage_differs(first: Tensor, second: Tensor) -> Tensor:
     """Return which elements of two values differ by more than rounding."""
     if not first.is_floating_point():
         return first != second
@@ -108,7 +110,9 @@ def differs(first: Tensor, second: Tensor) -> Tensor:
     return ~torch.isclose(first, second, rtol=1e-4, atol=1e-6 * float(size), equal_nan=True)
 
 
-def aligned(passages: list[Passage], output: int = 0) -> list[tuple[Computed, list[Tensor]]]:
+def align_passages(
+    passages: list[CopyPassage], output: int = 0
+) -> list[tuple[ComputedOnTheWay, list[Tensor]]]:
     """Return the operations on the way to a tensor of the first one's output, each with its value in every passage.
 
     Where the passages took different ways, what follows is left out.

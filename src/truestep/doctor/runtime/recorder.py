@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.frames import name_of, user_line, user_place
+from truestep.doctor.runtime.frames import user_line, user_name_of, user_place
 from truestep.doctor.runtime.history import (
     WINDOW,
-    Application,
-    Forward,
-    History,
-    Loss,
+    ForwardCall,
+    LossCall,
+    ModelApplication,
     OptimizerRecord,
-    address,
+    WatchHistory,
+    gradient_address,
 )
 from truestep.doctor.runtime.looking import first_tensor, is_plain, sensitive_layers
 from truestep.doctor.runtime.origins import Origin
@@ -33,7 +33,7 @@ Facts = tuple[Any, ...] | None
 class Recorder:
     """The history of one run, and the only one that writes it."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: WatchHistory) -> None:
         self.history = history
         self._drops = False  # whether functional dropout was at work since the last forward
         self._layers: list[nn.Module] = []  # the modules at work, the innermost last
@@ -63,17 +63,17 @@ class Recorder:
         if id(module) not in self.history.models_by_id:
             self.history.model_names.add(self._named(module))
         called = self.history.called(module)
-        forward = Forward(module, args, kwargs, output, user_place(), torch.is_grad_enabled(), called)
+        forward = ForwardCall(module, args, kwargs, output, user_place(), torch.is_grad_enabled(), called)
         self.add_model(module)
         active = sensitive_layers(module, training=True) or ["F.dropout"] * self._drops
         self._drops = False
-        self.history.forwards_since_backward.append(Application.of(forward, active))
+        self.history.forwards_since_backward.append(ModelApplication.of(forward, active))
         return (forward,)
 
     def _named(self, known: object) -> str:
         """Note the variable that holds a model or optimizer; return how it is shown."""
         self.history.names.pop(id(known), None)  # the identity of one that is gone may come again
-        if name := name_of(known):
+        if name := user_name_of(known):
             self.history.names[id(known)] = name
         return self.history.called(known)
 
@@ -104,7 +104,7 @@ class Recorder:
         self.on_operation(name, value, [given, target])
         if not is_plain(given) or not is_plain(target):
             return None
-        return (Loss(name, given, target, options, value, user_place()),)
+        return (LossCall(name, given, target, options, value, user_place()),)
 
     def on_backward(self, tensors: Sequence[Tensor]) -> Facts:
         """A backward is about to run."""
@@ -276,7 +276,7 @@ def _forget(record: OptimizerRecord) -> None:
 def _mark(record: OptimizerRecord) -> None:
     """Remember which gradients there are, to see later whether anything replaced or changed them."""
     found = ((each, each.grad) for each in record.sample())
-    record.marks = [(each, address(grad), grad._version) for each, grad in found if grad is not None]
+    record.marks = [(each, gradient_address(grad), grad._version) for each, grad in found if grad is not None]
 
 
 def _cuts(result: Any, given: list[Tensor]) -> bool:

@@ -21,15 +21,15 @@ from typing import Any
 from truestep.core.errors import OptionError, near_path
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.at_exit import ReportAtExit
-from truestep.doctor.runtime.frames import is_library, user_place
+from truestep.doctor.runtime.frames import is_library_file, user_place
 from truestep.doctor.runtime.pace import StopWatching
-from truestep.doctor.runtime.script import Script
-from truestep.doctor.runtime.tracebacks import own_part, show
+from truestep.doctor.runtime.script import WatchedScript
+from truestep.doctor.runtime.tracebacks import script_part_of_traceback, show_traceback
 from truestep.doctor.runtime.watch import Watch
 
 
 @dataclass
-class Outcome:
+class ScriptOutcome:
     """How the script ended."""
 
     status: int = 0
@@ -40,9 +40,9 @@ class Outcome:
 
 
 def run_watched(
-    script: Script,
+    script: WatchedScript,
     watch: Watch,
-    speak: Callable[[Outcome], int],
+    speak: Callable[[ScriptOutcome], int],
     explain: Callable[[BaseException], None] = lambda _error: None,
 ) -> int:
     """Run the script as `python SCRIPT ARGUMENTS` would, within the watch; return the status to end with.
@@ -58,7 +58,7 @@ def run_watched(
     """
     if not script.is_module and not Path(script.name).is_file():
         raise OptionError(f"There is no file {script.name!r} to run.{near_path(Path(script.name))}")
-    outcome = Outcome()
+    outcome = ScriptOutcome()
     process = os.getpid()
 
     def conclude(status: int) -> int:
@@ -124,7 +124,7 @@ def _as_found(showwarning: Callable[..., None]) -> Iterator[None]:
         sys.argv[:], sys.path[:], sys.modules["__main__"], warnings.showwarning = before
 
 
-def _start(script: Script) -> None:
+def _start(script: WatchedScript) -> None:
     sys.argv[:] = [script.name, *script.arguments]
     if script.is_module:
         sys.path.insert(0, str(Path.cwd()))
@@ -133,7 +133,7 @@ def _start(script: Script) -> None:
         _run_file(script)
 
 
-def _run_file(script: Script) -> None:
+def _run_file(script: WatchedScript) -> None:
     """As `runpy.run_path`, but the module stays `__main__`: spawned workers look there."""
     sys.path.insert(0, str(script.folder()))
     module = ModuleType("__main__")
@@ -145,7 +145,9 @@ def _run_file(script: Script) -> None:
     exec(code, vars(module))  # noqa: S102 - running the user's script is what was asked for
 
 
-def _guarded(start: Callable[[], None], outcome: Outcome, explain: Callable[[BaseException], None]) -> None:
+def _guarded(
+    start: Callable[[], None], outcome: ScriptOutcome, explain: Callable[[BaseException], None]
+) -> None:
     """Turn the ways in which a script can end into a status, as the interpreter would."""
     try:
         start()
@@ -157,7 +159,7 @@ def _guarded(start: Callable[[], None], outcome: Outcome, explain: Callable[[Bas
         outcome.status = 130 if isinstance(error, KeyboardInterrupt) else 1
         _note(error, outcome)
         explain(error)
-        show(error)
+        show_traceback(error)
 
 
 def _status(code: Any) -> int:
@@ -169,19 +171,19 @@ def _status(code: Any) -> int:
     return 1
 
 
-def _note(error: BaseException, outcome: Outcome) -> None:
+def _note(error: BaseException, outcome: ScriptOutcome) -> None:
     outcome.error = f"{type(error).__name__}: {error}"
-    trail = own_part(error.__traceback__)
+    trail = script_part_of_traceback(error.__traceback__)
     if trail is not None:
         last = traceback.extract_tb(trail)
-        own = [each for each in last if not is_library(each.filename)]
+        own = [each for each in last if not is_library_file(each.filename)]
         if own:
             outcome.error_place = Place(own[-1].filename, own[-1].lineno or 0)
     if isinstance(error, SyntaxError) and error.filename:
         outcome.error_place = Place(error.filename, error.lineno or 0)
 
 
-def _noting(outcome: Outcome, original: Callable[..., None]) -> Callable[..., None]:
+def _noting(outcome: ScriptOutcome, original: Callable[..., None]) -> Callable[..., None]:
     """Show warnings as ever, and keep torch's own with the line of the user's that they are about."""
 
     def showwarning(message: Any, category: Any, filename: str, lineno: int, *rest: Any, **more: Any) -> None:

@@ -10,7 +10,7 @@ from truestep.doctor.finding import Place
 
 
 @dataclass(frozen=True)
-class Script:
+class WatchedScript:
     """What is to be run: a file, or a module as `python -m` would."""
 
     name: str

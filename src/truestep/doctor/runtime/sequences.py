@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from truestep.doctor.runtime.history import Forward, Loss
+from truestep.doctor.runtime.history import ForwardCall, LossCall
 from truestep.doctor.runtime.looking import is_on_host, is_plain
 from truestep.doctor.runtime.model_copy import ModelCopy
-from truestep.doctor.runtime.passage import Computed, Passage, aligned, differs
+from truestep.doctor.runtime.passage import ComputedOnTheWay, CopyPassage, align_passages, passage_differs
 
 LEAST = 4  # steps
 MOST = 128  # numbers of a sequence that are tried out: past them the scores of attention grow large
@@ -28,7 +28,7 @@ class SequenceTask:
     is_next: bool  # each target is the next symbol; else it is the symbol at its own place
 
 
-def task_of(forward: Forward, loss: Loss) -> SequenceTask | None:
+def task_of(forward: ForwardCall, loss: LossCall) -> SequenceTask | None:
     """Return what is asked of a model that takes a batch of symbols, if that can be told from the numbers."""
     if loss.name not in ("cross_entropy", "nll_loss") or loss.target.is_floating_point():
         return None
@@ -49,7 +49,7 @@ def _are_symbols(value: Tensor) -> bool:
     )
 
 
-def _task(key: int | str, given: Tensor, axis: int, loss: Loss) -> SequenceTask | None:
+def _task(key: int | str, given: Tensor, axis: int, loss: LossCall) -> SequenceTask | None:
     size, ignored = given.shape[axis], loss.options.get("ignore_index", -100)
     if size < LEAST:
         return None
@@ -90,7 +90,7 @@ class StepSight:
     where: str  # the operation from which on later steps are seen; empty where that is not known
 
 
-def sight_of(forward: Forward, task: SequenceTask) -> StepSight | None:
+def sight_of(forward: ForwardCall, task: SequenceTask) -> StepSight | None:
     """Change the last step of the input, and see which outputs change; None where they have no axis of time."""
     axis, given = task.axis, task.given
     if len(forward.args) + len(forward.kwargs) == 1:  # else other inputs may have to fit
@@ -100,15 +100,15 @@ def sight_of(forward: Forward, task: SequenceTask) -> StepSight | None:
     changed = given.clone()
     changed.select(axis, size - 1).copy_(_other(given, axis))
     with ModelCopy(forward) as trial:
-        base, last = Passage(trial, {task.key: given}), Passage(trial, {task.key: changed})
+        base, last = CopyPassage(trial, {task.key: given}), CopyPassage(trial, {task.key: changed})
     if len(base.outputs) != len(last.outputs):
         return None
     for index, (before, after) in enumerate(zip(base.outputs, last.outputs, strict=True)):
         alike = is_plain(before) and before.shape == after.shape
-        moved = _by_step(differs(before, after), given) if alike else None
+        moved = _by_step(passage_differs(before, after), given) if alike else None
         if moved is not None:
             earlier = bool(moved.narrow(axis, 0, size - 1).any())
-            where = _where(aligned([base, last], index), 1 / size, forward.variable) if earlier else ""
+            where = _where(align_passages([base, last], index), 1 / size, forward.variable) if earlier else ""
             return StepSight(earlier, bool(moved.select(axis, size - 1).any()), where)
     return None
 
@@ -132,11 +132,11 @@ def _other(given: Tensor, axis: int) -> Tensor:
     return found
 
 
-def _where(steps: list[tuple[Computed, list[Tensor]]], share: float, model: str) -> str:
+def _where(steps: list[tuple[ComputedOnTheWay, list[Tensor]]], share: float, model: str) -> str:
     """Return the operation from which on more than one step's share of the numbers changes, up to the output."""
     found = ""
     for computed, (before, after) in steps:
-        moved = float(differs(before, after).float().mean()) if before.numel() else 0.0
+        moved = float(passage_differs(before, after).float().mean()) if before.numel() else 0.0
         if moved <= share * 1.01:
             found = ""
         elif not found:

@@ -14,7 +14,7 @@ _MODE = operations.__file__
 _OVERRIDES = overrides.__file__
 
 
-def own_part(trail: TracebackType | None) -> TracebackType | None:
+def script_part_of_traceback(trail: TracebackType | None) -> TracebackType | None:
     """Leave out the frames that are ours, at the top of the trail."""
     while trail is not None and (
         trail.tb_frame.f_code.co_filename.startswith((_RUNTIME, "<frozen runpy>"))
@@ -24,10 +24,10 @@ def own_part(trail: TracebackType | None) -> TracebackType | None:
     return trail
 
 
-def show(error: BaseException) -> None:
+def show_traceback(error: BaseException) -> None:
     """Print the traceback as Python would have done without us."""
     _leave_ours_out(error, set())
-    own = own_part(error.__traceback__)
+    own = script_part_of_traceback(error.__traceback__)
     sys.excepthook(type(error), error.with_traceback(own), own)
 
 

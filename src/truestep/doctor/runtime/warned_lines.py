@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from truestep.doctor.runtime.frames import is_library, is_ours
+from truestep.doctor.runtime.frames import is_library_file, is_truestep_file
 
 
 def warn_at_users_lines() -> Callable[[], None]:
@@ -20,7 +20,7 @@ def warn_at_users_lines() -> Callable[[], None]:
     def show(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, *where: Any, **named: Any
     ) -> None:
-        user = _users_frame() if on and is_ours(filename) else None
+        user = _users_frame() if on and is_truestep_file(filename) else None
         if user is None:
             before(message, category, filename, lineno, *where, **named)
         else:
@@ -39,7 +39,7 @@ def warn_at_users_lines() -> Callable[[], None]:
 
 def _users_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_library(frame.f_code.co_filename):
+    while frame is not None and is_library_file(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Self
 from truestep.doctor.finding import CheckFailure, Finding
 from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.dispatcher import Dispatcher
-from truestep.doctor.runtime.history import History
+from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.layers import LayerHooks
 from truestep.doctor.runtime.not_run import reasons_not_run
-from truestep.doctor.runtime.pace import Pace
+from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.runtime.scope import WatchScope, whole_script
 from truestep.doctor.runtime.warned_lines import warn_at_users_lines
 from truestep.doctor.runtime.wrapping import Wrappers
-from truestep.doctor.selection import Selection
+from truestep.doctor.selection import CheckSelection
 from truestep.doctor.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _active: list["Watch"] = []
 class WatchOptions:
     """How a run is watched; it travels to the processes that a watched script starts."""
 
-    selection: Selection = field(default_factory=Selection)
+    selection: CheckSelection = field(default_factory=CheckSelection)
     max_steps: int | None = None
     probe: bool = True  # whether to try out a copy of the model
     thorough: bool = False  # whether to run checks that cost many steps
@@ -50,10 +50,10 @@ class Watch:
         wanted = [check for check in self._scope.checks if options.selection.wants(check.code)]
         self.watchers = [check() for check in wanted if issubclass(check, Watcher)]
         self.probes = [check() for check in wanted if issubclass(check, Probe)] if options.probe else []
-        self.history = History(thorough=options.thorough, is_whole=options.is_of_command)
+        self.history = WatchHistory(thorough=options.thorough, is_whole=options.is_of_command)
         self.recorder = Recorder(self.history)
         checks = [*self.watchers, *self.probes]
-        self.dispatcher = Dispatcher(self.recorder, checks, Pace(options.max_steps))
+        self.dispatcher = Dispatcher(self.recorder, checks, WatchPace(options.max_steps))
         self.dispatcher.switch_layers = LayerHooks(self.dispatcher).switch
         self._wrappers = Wrappers()
 
@@ -122,9 +122,9 @@ class Watch:
         yield from render_watched(self.findings, self.history.num_steps, self.dispatcher.seconds)
 
     def _repr_html_(self) -> str:
-        from truestep.core.results import html_of
+        from truestep.core.results import result_html
 
-        return html_of(self)
+        return result_html(self)
 
 
 def active_watch() -> Watch | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from truestep.doctor.runtime.frames import is_library
+from truestep.doctor.runtime.frames import is_library_file
 
 Maker = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -71,5 +71,5 @@ def _modules_of_the_user() -> list[dict[str, Any]]:
         names
         for names in found
         if names.get("__name__") == "__main__"
-        or (isinstance(file := names.get("__file__"), str) and not is_library(file))
+        or (isinstance(file := names.get("__file__"), str) and not is_library_file(file))
     ]

@@ -12,7 +12,7 @@ _SAVES = ("torch.save", "save", "save_checkpoint", "save_state", "save_on_master
 
 
 @dataclass
-class Loaded:
+class LoadInSource:
     """One checkpoint that is read in a function: where, and which keys of it."""
 
     call: ast.Call
@@ -21,7 +21,7 @@ class Loaded:
     is_whole: bool = False  # it is handed on: what else reads of it is not known
 
 
-def loads_of(module: SourceModule) -> Iterator[Loaded]:
+def loads_of(module: SourceModule) -> Iterator[LoadInSource]:
     """Yield each `c = torch.load(...)` with the keys that its function reads from c."""
     for call in module.calls("torch.load"):
         parent = module.parents[call]
@@ -30,7 +30,7 @@ def loads_of(module: SourceModule) -> Iterator[Loaded]:
         )
         if name is None:
             continue
-        loaded = Loaded(call)
+        loaded = LoadInSource(call)
         scope = module.scope(call)
         for read in module.reads(name):
             if scope in (module.scope(read), *module.ancestors(read)):
@@ -38,7 +38,7 @@ def loads_of(module: SourceModule) -> Iterator[Loaded]:
         yield loaded
 
 
-def _note(module: SourceModule, loaded: Loaded, read: ast.expr) -> None:
+def _note(module: SourceModule, loaded: LoadInSource, read: ast.expr) -> None:
     above = module.parents[read]
     key: ast.AST | None = None
     if isinstance(above, ast.Subscript) and above.value is read:
@@ -57,7 +57,7 @@ def _note(module: SourceModule, loaded: Loaded, read: ast.expr) -> None:
 
 
 @dataclass
-class Saved:
+class SaveInSource:
     """One dict that is saved."""
 
     call: ast.Call
@@ -65,18 +65,18 @@ class Saved:
     texts: set[ast.AST]
 
 
-def saves_of(module: SourceModule) -> Iterator[Saved]:
+def saves_of(module: SourceModule) -> Iterator[SaveInSource]:
     """Yield each dict that a file saves, with its keys; nothing where some of it is out of sight."""
     for call in module.all(ast.Call):
         name = module.qualify(call.func) or (dotted(call.func) or "")
         if name == "torch.save" or name.rsplit(".", 1)[-1] in _SAVES:
             for given in [*call.args, *(word.value for word in call.keywords)]:
-                found = Saved(call, {}, set())
+                found = SaveInSource(call, {}, set())
                 if _gather(module, given, found) and found.keys:
                     yield found
 
 
-def _gather(module: SourceModule, node: ast.expr, found: Saved) -> bool:
+def _gather(module: SourceModule, node: ast.expr, found: SaveInSource) -> bool:
     """Note the keys of a dict; False where it is none that is in sight."""
     values = [node] if isinstance(node, ast.Dict | ast.Call) else module.definitions(node)
     for value in values:

@@ -20,18 +20,18 @@ MAX_PARTS = 64  # of what one value is computed from
 _GREATEST = 2**63  # larger ones are no counts, and squares of squares take for ever
 
 
-class Unknown:
+class UnknownValue:
     """A value that can't be seen; it is equal to nothing."""
 
     def __bool__(self) -> bool:
         raise AssertionError("an unknown value is neither true nor false")
 
 
-class Other:
+class OtherValue:
     """A value that a world gives to a variable that is none of those it is compared with."""
 
 
-UNKNOWN, OTHER = Unknown(), Other()
+UNKNOWN, OTHER = UnknownValue(), OtherValue()
 World = Mapping[str, Any]  # the value of each variable that was chosen
 
 
@@ -40,7 +40,7 @@ class CallFrame:
     """One call of a function: what its parameters stand for; without a function, the top of a file."""
 
     function: Function | None = None
-    arguments: "Mapping[str, Located]" = field(default_factory=dict)
+    arguments: "Mapping[str, LocatedExpression]" = field(default_factory=dict)
     caller: "CallFrame | None" = None
     number: int = 0  # tells calls of one function apart
 
@@ -53,7 +53,7 @@ class CallFrame:
 
 
 @dataclass(frozen=True, eq=False)
-class Located:
+class LocatedExpression:
     """An expression and the call in which it is evaluated."""
 
     node: ast.expr
@@ -84,12 +84,12 @@ class CallFrames:
         self.assumed: tuple[int, int] | None = None  # meanwhile: micro-batches in a window, and batches
         self._looked_at = 0  # parts of the value that is asked for
         self._keys: dict[tuple[ast.expr, CallFrame], str] = {}
-        self._origins: dict[tuple[ast.expr, CallFrame], Located] = {}
+        self._origins: dict[tuple[ast.expr, CallFrame], LocatedExpression] = {}
         self._depth = 0
 
     # ── where a value was made ────────────────────────────────────────────────────────────────
 
-    def origin(self, value: Located) -> Located:
+    def origin(self, value: LocatedExpression) -> LocatedExpression:
         """Return the expression that made a value, in its call; the value itself where that can't be seen."""
         place = (value.node, value.context)
         if place not in self._origins:
@@ -112,7 +112,7 @@ class CallFrames:
         self._origins.clear()
         self._depth = 0
 
-    def _one_step(self, value: Located) -> Located | None:
+    def _one_step(self, value: LocatedExpression) -> LocatedExpression | None:
         match value.node:
             case ast.Name():
                 return self._of_name(value.node, value.context)
@@ -121,21 +121,21 @@ class CallFrames:
             case ast.Call():
                 return self._of_call(value.node, value.context)
             case ast.Subscript(slice=ast.Constant(value=key)):
-                base = self.origin(Located(value.node.value, value.context))
+                base = self.origin(LocatedExpression(value.node.value, value.context))
                 return self._only(self.resolver.part_of(base.node, key), base.context)
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                decided = self.test(Located(test, value.context))
-                if not isinstance(decided, Unknown):
-                    return Located(body if decided else orelse, value.context)
+                decided = self.test(LocatedExpression(test, value.context))
+                if not isinstance(decided, UnknownValue):
+                    return LocatedExpression(body if decided else orelse, value.context)
             case ast.NamedExpr(value=given):
-                return Located(given, value.context)
+                return LocatedExpression(given, value.context)
         return None
 
-    def _only(self, parts: list[ast.expr | None] | None, context: CallFrame) -> Located | None:
+    def _only(self, parts: list[ast.expr | None] | None, context: CallFrame) -> LocatedExpression | None:
         given = [each for each in parts or () if each is not None]
-        return Located(given[0], context) if parts and len(given) == len(parts) == 1 else None
+        return LocatedExpression(given[0], context) if parts and len(given) == len(parts) == 1 else None
 
-    def _of_name(self, name: ast.Name, context: CallFrame) -> Located | None:
+    def _of_name(self, name: ast.Name, context: CallFrame) -> LocatedExpression | None:
         bindings = self.resolver.reaching(name)
         if name.id == "self" and bindings and bindings[0].how == "parameter":
             return self._argument(bindings[0].parameter_of, "self", context)
@@ -149,14 +149,14 @@ class CallFrames:
         scope = self.index.scope_of[binding.node]
         home = context.of(scope if isinstance(scope, Function) else None) or TOP
         if binding.how == "assign":
-            return Located(binding.value, home)
-        return self._unpacked(Located(binding.value, home), binding.position)
+            return LocatedExpression(binding.value, home)
+        return self._unpacked(LocatedExpression(binding.value, home), binding.position)
 
-    def _argument(self, function: Function | None, name: str, context: CallFrame) -> Located | None:
+    def _argument(self, function: Function | None, name: str, context: CallFrame) -> LocatedExpression | None:
         home = context.of(function)
         return home.arguments.get(name) if home is not None and function is not None else None
 
-    def _unpacked(self, value: Located, position: tuple[int, ...]) -> Located | None:
+    def _unpacked(self, value: LocatedExpression, position: tuple[int, ...]) -> LocatedExpression | None:
         for place in position:
             made = self.origin(value)
             if isinstance(made.node, ast.Call):
@@ -164,31 +164,31 @@ class CallFrames:
                 given = self.resolver.results(inside.function) if inside and inside.function else []
                 if len(given) != 1 or inside is None:
                     return None
-                made = self.origin(Located(given[0], inside))
+                made = self.origin(LocatedExpression(given[0], inside))
             found = self._only(self.resolver.part_of(made.node, place), made.context)
             if found is None:
                 return None
             value = found
         return value
 
-    def _of_attribute(self, node: ast.Attribute, context: CallFrame) -> Located | None:
-        base = self.origin(Located(node.value, context))
+    def _of_attribute(self, node: ast.Attribute, context: CallFrame) -> LocatedExpression | None:
+        base = self.origin(LocatedExpression(node.value, context))
         owner = self.class_of(base)
         if owner is not None:
             return self._of_object(base, owner, node.attr)
         tree = self.resolver.linker.module_named(node.value)
         bindings = self.resolver.linker.exported(tree, node.attr) if tree is not None else []
         if len(bindings) == 1 and bindings[0].how == "assign" and bindings[0].value is not None:
-            return Located(bindings[0].value, TOP)
+            return LocatedExpression(bindings[0].value, TOP)
         return None
 
-    def class_of(self, made: Located) -> Class | None:
+    def class_of(self, made: LocatedExpression) -> Class | None:
         """Return the class of an object, by the call that made it or by what its name can be."""
         if isinstance(made.node, ast.Call) and (owner := self.resolver.class_named(made.node.func)):
             return owner
         return self.resolver.class_of(made.node)
 
-    def _of_object(self, base: Located, owner: Class, name: str) -> Located | None:
+    def _of_object(self, base: LocatedExpression, owner: Class, name: str) -> LocatedExpression | None:
         """Return what an attribute was given when the object was made."""
         bindings = self.resolver.attribute_bindings(owner, name)
         given = [each for each in bindings if each.value is not None and not is_none(each.value)]
@@ -204,17 +204,17 @@ class CallFrames:
         function = scope if isinstance(scope, Function) else None
         context = self._method_context(base, function)
         if binding.how == "assign":
-            return Located(binding.value, context)
-        return self._unpacked(Located(binding.value, context), binding.position)
+            return LocatedExpression(binding.value, context)
+        return self._unpacked(LocatedExpression(binding.value, context), binding.position)
 
-    def _option_given(self, base: Located, name: str) -> list[Located] | None:
+    def _option_given(self, base: LocatedExpression, name: str) -> list[LocatedExpression] | None:
         """Return what an object in sight was made with for an option; nothing where it was left out: `Config()`."""
         call = base.node
         if not isinstance(call, ast.Call) or call.args or any(word.arg is None for word in call.keywords):
             return None
-        return [Located(word.value, base.context) for word in call.keywords if word.arg == name]
+        return [LocatedExpression(word.value, base.context) for word in call.keywords if word.arg == name]
 
-    def _method_context(self, base: Located, function: Function | None) -> CallFrame:
+    def _method_context(self, base: LocatedExpression, function: Function | None) -> CallFrame:
         """Return a call of a method of this object: of its constructor, by which it was made."""
         if isinstance(base.node, ast.Call) and getattr(function, "name", "") == "__init__":
             made = self.entered(base.node, base.context)
@@ -222,17 +222,17 @@ class CallFrames:
                 return made
         return CallFrame(function, {"self": base}, None, base.context.number)
 
-    def _of_call(self, call: ast.Call, context: CallFrame) -> Located | None:
+    def _of_call(self, call: ast.Call, context: CallFrame) -> LocatedExpression | None:
         inner = self.resolver.unwrapped(call)
         if inner is not None:
-            return Located(inner, context)
+            return LocatedExpression(inner, context)
         if self.resolver.class_named(call.func) is not None:
             return None
         inside = self.entered(call, context)
         if inside is None or inside.function is None:
             return None
         given = self.resolver.results(inside.function)
-        return Located(given[0], inside) if len(given) == 1 else None
+        return LocatedExpression(given[0], inside) if len(given) == 1 else None
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────────
 
@@ -246,21 +246,21 @@ class CallFrames:
     def _bound_method(self, call: ast.Call, context: CallFrame) -> Function | None:
         """Return what a call runs where only this context tells of what class its object is, or which function it is."""
         if isinstance(call.func, ast.Attribute):
-            owner = self.class_of(self.origin(Located(call.func.value, context)))
+            owner = self.class_of(self.origin(LocatedExpression(call.func.value, context)))
             return self.resolver.method(owner, call.func.attr) if owner is not None else None
-        made = self.origin(Located(call.func, context))
+        made = self.origin(LocatedExpression(call.func, context))
         if isinstance(made.node, ast.Name | ast.Attribute | ast.Lambda) and made.node is not call.func:
             return self.resolver.function_named(made.node)
         return None
 
     def enter(self, function: Function, call: ast.Call, context: CallFrame) -> CallFrame:
         """Return the context in which a function runs when it is called so."""
-        arguments: dict[str, Located] = {}
+        arguments: dict[str, LocatedExpression] = {}
         for argument in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]:
             given = self.resolver.argument_for(function, call, argument.arg)
             if given is not None:
                 home = context if self.index.parents.get(given) is not function.args else TOP
-                arguments[argument.arg] = Located(given, home)
+                arguments[argument.arg] = LocatedExpression(given, home)
         first = function.args.args[0].arg if function.args.args else ""
         if first == "self" and "self" not in arguments:
             made = self.resolver.class_named(call.func) is not None
@@ -274,17 +274,17 @@ class CallFrames:
     def _is_method_call(self, call: ast.Call, function: Function) -> bool:
         return isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
 
-    def _receiver(self, node: ast.expr, context: CallFrame) -> Located:
+    def _receiver(self, node: ast.expr, context: CallFrame) -> LocatedExpression:
         """`super().method()` runs on the object itself."""
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
             own = context.arguments.get("self")
             if own is not None:
                 return own
-        return Located(node, context)
+        return LocatedExpression(node, context)
 
     # ── identity ──────────────────────────────────────────────────────────────────────────────
 
-    def key(self, value: Located) -> str:
+    def key(self, value: LocatedExpression) -> str:
         """Return a text that is the same wherever the same object is meant; a name for it stands before the @."""
         place = (value.node, value.context)
         if place not in self._keys:
@@ -292,7 +292,7 @@ class CallFrames:
             self._keys[place] = self._key(value)
         return self._keys[place]
 
-    def _key(self, value: Located) -> str:
+    def _key(self, value: LocatedExpression) -> str:
         node, context = value.node, value.context
         if isinstance(node, ast.Attribute):
             return self._key_of_attribute(node, context)
@@ -301,19 +301,19 @@ class CallFrames:
         if isinstance(node, ast.Name):
             return self._key_of_name(node, context)
         if isinstance(node, ast.Subscript):
-            return f"{self.key(Located(node.value, context))}[{ast.unparse(node.slice)}]"
+            return f"{self.key(LocatedExpression(node.value, context))}[{ast.unparse(node.slice)}]"
         return f"{self._given_name(node)}@{self._place(node)}:{context.number}"
 
     def _key_of_attribute(self, node: ast.Attribute, context: CallFrame) -> str:
         """A part is known by its whole: `self.body`, made with the model, as the model's; what was handed in as itself."""
         made = self._of_attribute(node, context)
-        whole = self.origin(Located(node.value, context))
+        whole = self.origin(LocatedExpression(node.value, context))
         if made is not None:
             source = self.origin(made)
             owner = source.context.arguments.get("self")
             if owner is None or self.origin(owner).node is not whole.node:
                 return self.key(made)
-        return f"{self.key(Located(node.value, context))}.{node.attr}"
+        return f"{self.key(LocatedExpression(node.value, context))}.{node.attr}"
 
     def _key_of_name(self, node: ast.Name, context: CallFrame) -> str:
         bindings: list[Binding] = self.resolver.linker.local_bindings(node)
@@ -337,14 +337,14 @@ class CallFrames:
 
     # ── tests ─────────────────────────────────────────────────────────────────────────────────
 
-    def test(self, value: Located) -> Any:
+    def test(self, value: LocatedExpression) -> Any:
         """Return whether a test holds: True, False, or UNKNOWN."""
         found = self.value(value)
-        if isinstance(found, Unknown):
+        if isinstance(found, UnknownValue):
             return UNKNOWN
-        return True if isinstance(found, Other) else bool(found)
+        return True if isinstance(found, OtherValue) else bool(found)
 
-    def value(self, value: Located) -> Any:
+    def value(self, value: LocatedExpression) -> Any:
         """Return the constant that an expression gives, in this call and this world; of a very long one, UNKNOWN."""
         is_outermost = self._looked_at == 0
         self._looked_at += 1
@@ -354,16 +354,16 @@ class CallFrames:
             if is_outermost:
                 self._looked_at = 0
 
-    def _value(self, value: Located) -> Any:
+    def _value(self, value: LocatedExpression) -> Any:
         node, context = value.node, value.context
         match node:
             case ast.Constant():
                 return node.value
             case ast.UnaryOp(op=ast.Not()):
-                inner = self.test(Located(node.operand, context))
-                return inner if isinstance(inner, Unknown) else not inner
+                inner = self.test(LocatedExpression(node.operand, context))
+                return inner if isinstance(inner, UnknownValue) else not inner
             case ast.UnaryOp(op=ast.USub()):
-                inner = self.value(Located(node.operand, context))
+                inner = self.value(LocatedExpression(node.operand, context))
                 return -inner if isinstance(inner, int | float) else UNKNOWN
             case ast.BoolOp():
                 return self._combined(node, context)
@@ -372,12 +372,12 @@ class CallFrames:
             case ast.BinOp():
                 return self._computed(node, context)
             case ast.Call(func=ast.Name(id="bool" | "int"), args=[given]):
-                return self.value(Located(given, context))
+                return self.value(LocatedExpression(given, context))
             case ast.Call(func=ast.Name(id="len")) if self.assumed is not None:
                 return self.assumed[1]
         return self._of_variable(value)
 
-    def _of_variable(self, value: Located) -> Any:
+    def _of_variable(self, value: LocatedExpression) -> Any:
         if self.counters and (slot := self.slot(value)) in self.counters:
             self.asked_counter = True
             return self.counters[slot]
@@ -390,15 +390,15 @@ class CallFrames:
                 return self.value(made)
         return UNKNOWN
 
-    def slot(self, value: Located) -> str:
+    def slot(self, value: LocatedExpression) -> str:
         """Return the name of the variable itself, whatever it holds."""
         if isinstance(value.node, ast.Name):
             return self._key_of_name(value.node, value.context)
         if isinstance(value.node, ast.Attribute):
-            return f"{self.key(Located(value.node.value, value.context))}.{value.node.attr}"
+            return f"{self.key(LocatedExpression(value.node.value, value.context))}.{value.node.attr}"
         return ""
 
-    def variable(self, value: Located) -> str:
+    def variable(self, value: LocatedExpression) -> str:
         """Return the name under which a world gives an expression its value; calls are each a variable of their own."""
         if isinstance(value.node, ast.Name | ast.Attribute | ast.Subscript):
             return self.key(value)
@@ -406,37 +406,37 @@ class CallFrames:
         return f"({type(value.node).__name__}:{self._place(value.node)}:{value.context.number})"
 
     def _combined(self, node: ast.BoolOp, context: CallFrame) -> Any:
-        values = [self.test(Located(each, context)) for each in node.values]
+        values = [self.test(LocatedExpression(each, context)) for each in node.values]
         deciding = isinstance(node.op, ast.Or)
-        if any(not isinstance(each, Unknown) and each is deciding for each in values):
+        if any(not isinstance(each, UnknownValue) and each is deciding for each in values):
             return deciding
-        return UNKNOWN if any(isinstance(each, Unknown) for each in values) else not deciding
+        return UNKNOWN if any(isinstance(each, UnknownValue) for each in values) else not deciding
 
     def _compared(self, node: ast.Compare, context: CallFrame) -> Any:
-        sides = Located(node.left, context), Located(node.comparators[0], context)
-        whole = self.world.get(self.variable(Located(node, context)), UNKNOWN)
+        sides = LocatedExpression(node.left, context), LocatedExpression(node.comparators[0], context)
+        whole = self.world.get(self.variable(LocatedExpression(node, context)), UNKNOWN)
         if isinstance(node.ops[0], ast.In | ast.NotIn):
             found = self._among(sides[0], node.comparators[0])
-            return found if isinstance(found, Unknown) else found is isinstance(node.ops[0], ast.In)
+            return found if isinstance(found, UnknownValue) else found is isinstance(node.ops[0], ast.In)
         left, right = (self.value(each) for each in sides)
-        if isinstance(left, Unknown) or isinstance(right, Unknown):
+        if isinstance(left, UnknownValue) or isinstance(right, UnknownValue):
             return whole
         try:
             return _COMPARE[type(node.ops[0])](left, right)
         except (KeyError, TypeError):
             return whole
 
-    def _among(self, value: Located, options: ast.expr) -> Any:
+    def _among(self, value: LocatedExpression, options: ast.expr) -> Any:
         left = self.value(value)
         known = isinstance(options, ast.Tuple | ast.List | ast.Set)
-        if isinstance(left, Unknown) or not known:
+        if isinstance(left, UnknownValue) or not known:
             return UNKNOWN
-        values = [self.value(Located(each, value.context)) for each in options.elts]  # type: ignore[attr-defined]
-        return UNKNOWN if any(isinstance(each, Unknown) for each in values) else left in values
+        values = [self.value(LocatedExpression(each, value.context)) for each in options.elts]  # type: ignore[attr-defined]
+        return UNKNOWN if any(isinstance(each, UnknownValue) for each in values) else left in values
 
     def _computed(self, node: ast.BinOp, context: CallFrame) -> Any:
-        left, right = (self.value(Located(each, context)) for each in (node.left, node.right))
-        if isinstance(node.op, ast.Mod) and self.assumed is not None and isinstance(right, Unknown):
+        left, right = (self.value(LocatedExpression(each, context)) for each in (node.left, node.right))
+        if isinstance(node.op, ast.Mod) and self.assumed is not None and isinstance(right, UnknownValue):
             right = self.assumed[0]
         if not all(isinstance(each, int | float) and abs(each) <= _GREATEST for each in (left, right)):
             return UNKNOWN

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from truestep.doctor.source.contexts import TOP, CallFrames, Located, Unknown
+from truestep.doctor.source.contexts import TOP, CallFrames, LocatedExpression, UnknownValue
 from truestep.doctor.source.events import Frame, Path, Trace, TraceEvent
 from truestep.doctor.source.names import walk
 
@@ -82,7 +82,7 @@ class Execution:
         for event in self.trace.events[:first]:
             if event.kind == "count":
                 value = self._assigned(event)
-                if not isinstance(value, Unknown):
+                if not isinstance(value, UnknownValue):
                     yield event.subject, value
 
     def _window_size(self) -> int:
@@ -94,11 +94,11 @@ class Execution:
     def _modulus(self, frame: Frame) -> int | None:
         test = getattr(frame.node, "test", None)
         if isinstance(test, ast.Name):
-            test = self.contexts.origin(Located(test, frame.context or TOP)).node
+            test = self.contexts.origin(LocatedExpression(test, frame.context or TOP)).node
         nodes = list(walk(test)) if test is not None else []
         asked = [node.right for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)]
         asked += [node.comparators[0] for node in nodes if isinstance(node, ast.Compare)]
-        values = [self.contexts.value(Located(each, frame.context or TOP)) for each in asked[:1]]
+        values = [self.contexts.value(LocatedExpression(each, frame.context or TOP)) for each in asked[:1]]
         return values[0] if values and isinstance(values[0], int) else None
 
     # ── playing ───────────────────────────────────────────────────────────────────────────────
@@ -108,9 +108,11 @@ class Execution:
         for index in range(times):
             if isinstance(node, ast.For) and (found := _counted(node)) is not None:
                 name, start = found
-                base = self.contexts.value(Located(start, context)) if start is not None else 0
+                base = self.contexts.value(LocatedExpression(start, context)) if start is not None else 0
                 if isinstance(base, int):
-                    self.contexts.counters[self.contexts.slot(Located(name, context))] = base + index
+                    self.contexts.counters[self.contexts.slot(LocatedExpression(name, context))] = (
+                        base + index
+                    )
             self._block(events, depth)
             if len(self.happened) > MAX_EVENTS:
                 self.is_certain = False
@@ -152,7 +154,7 @@ class Execution:
         """Return how often an inner loop runs: as often as it says, or once for each micro-batch of a window."""
         node, context = frame.node, frame.context or TOP
         if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and len(node.iter.args) == 1:
-            value = self.contexts.value(Located(node.iter.args[0], context))
+            value = self.contexts.value(LocatedExpression(node.iter.args[0], context))
             if isinstance(value, int) and getattr(node.iter.func, "id", "") == "range":
                 return min(max(value, 0), MAX_WINDOW)
         return self.window
@@ -162,8 +164,8 @@ class Execution:
         self.contexts.asked_counter = False
         if test is None:
             return frame.kind == "else"  # a handler: nothing is raised
-        found = self.contexts.test(Located(test, frame.context or TOP))
-        if not isinstance(found, Unknown):
+        found = self.contexts.test(LocatedExpression(test, frame.context or TOP))
+        if not isinstance(found, UnknownValue):
             self.has_window = self.has_window or self.contexts.asked_counter
             return bool(found)
         guarded = {event.kind for event in events}
@@ -174,7 +176,7 @@ class Execution:
     def _happen(self, event: TraceEvent) -> None:
         if event.kind == "count":
             value = self._assigned(event)
-            if isinstance(value, Unknown):
+            if isinstance(value, UnknownValue):
                 self.contexts.counters.pop(event.subject, None)
             else:
                 self.contexts.counters[event.subject] = value
@@ -186,9 +188,9 @@ class Execution:
         statement = self.contexts.index.parents[node]
         if isinstance(statement, ast.AugAssign):
             whole = ast.BinOp(statement.target, statement.op, statement.value)
-            return self.contexts.value(Located(whole, context))
+            return self.contexts.value(LocatedExpression(whole, context))
         assert isinstance(statement, ast.Assign)
-        return self.contexts.value(Located(statement.value, context))
+        return self.contexts.value(LocatedExpression(statement.value, context))
 
     def full_windows(self, optimizer: str) -> list[AccumulationWindow]:
         """Return the windows that are as long as they get, if that is several backwards."""

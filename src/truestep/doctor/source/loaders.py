@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.source.batches import LOADER
-from truestep.doctor.source.contexts import TOP, Located
+from truestep.doctor.source.contexts import TOP, LocatedExpression
 from truestep.doctor.source.evaluations import evaluations_of
 from truestep.doctor.source.events import Frame, Trace
 from truestep.doctor.source.module import SourceModule
@@ -16,7 +16,7 @@ def loader_of(module: SourceModule, trace: Trace, loop: Frame) -> ast.Call | Non
     source = loop.node.iter if isinstance(loop.node, ast.For) else None
     contexts = trace.contexts
     while source is not None and contexts is not None:
-        made = contexts.origin(Located(source, loop.context or TOP))
+        made = contexts.origin(LocatedExpression(source, loop.context or TOP))
         if not isinstance(made.node, ast.Call):
             return None
         if module.qualify(made.node.func) == LOADER:

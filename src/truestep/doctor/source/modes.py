@@ -3,7 +3,7 @@
 
 import ast
 
-from truestep.doctor.source.contexts import TOP, Located
+from truestep.doctor.source.contexts import TOP, LocatedExpression
 from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
@@ -69,12 +69,12 @@ def _is_given_to(trace: Trace, mode: TraceEvent, forward: TraceEvent) -> bool:
     if contexts is None or mode.receiver is None or forward.receiver is None:
         return False
     contexts.choose(trace.world)
-    whole = contexts.origin(Located(mode.receiver, mode.context or TOP))
-    part = contexts.origin(Located(forward.receiver, forward.context or TOP))
+    whole = contexts.origin(LocatedExpression(mode.receiver, mode.context or TOP))
+    part = contexts.origin(LocatedExpression(forward.receiver, forward.context or TOP))
     if not isinstance(whole.node, ast.Call) or not isinstance(part.node, ast.Call):
         return False
     given = [*whole.node.args, *(word.value for word in whole.node.keywords)]
-    return any(contexts.origin(Located(each, whole.context)).node is part.node for each in given)
+    return any(contexts.origin(LocatedExpression(each, whole.context)).node is part.node for each in given)
 
 
 def _is_one_of_several(module: SourceModule, model: ast.expr | None) -> bool:

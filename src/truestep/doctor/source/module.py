@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from truestep.doctor.replacement import lines_of, parse_source
+from truestep.doctor.replacement import parse_source, source_lines
 from truestep.doctor.source import kinds
 from truestep.doctor.source.names import Binder, Binding, Class, Function, Index, Node, Scope, dotted
 from truestep.doctor.source.questions import attributes_read_of, identifiers_of, texts_of
@@ -59,7 +59,7 @@ class SourceModule:
     ) -> None:
         self.path = path
         self.text = text
-        self.lines = lines_of(text)
+        self.lines = source_lines(text)
         self.tree = parse_source(text, path)
         self.resolver = resolver or Resolver(Index(), lambda *_: None)
         self.index = self.resolver.index

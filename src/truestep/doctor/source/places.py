@@ -19,7 +19,7 @@ _LIBRARIES = frozenset(
 )
 
 
-class Disk:
+class SourceDisk:
     """Source files on the disk."""
 
     def exists(self, path: str) -> bool:
@@ -36,7 +36,7 @@ class Disk:
             return file.read()
 
 
-class Texts(Disk):
+class SourceTexts(SourceDisk):
     """Files that are given as texts; nothing is looked for on the disk."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -55,10 +55,10 @@ class Texts(Disk):
         return self.texts[path]
 
 
-class Places:
+class ImportPlaces:
     """Finds the local file behind an import; each question is answered once."""
 
-    def __init__(self, files: Disk) -> None:
+    def __init__(self, files: SourceDisk) -> None:
         self.files = files
         self._found: dict[tuple[str, str, int], str | None] = {}
         self._roots: dict[str, list[str]] = {}

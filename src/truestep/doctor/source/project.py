@@ -8,19 +8,19 @@ from collections.abc import Iterable, Iterator
 from truestep.doctor.source.events import Trace
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Index
-from truestep.doctor.source.places import Disk, Places
+from truestep.doctor.source.places import ImportPlaces, SourceDisk
 from truestep.doctor.source.resolving import Resolver
 from truestep.doctor.source.tracing import follow
 
 Parsed = SourceModule | Exception
 
 
-class Project:
+class SourceProject:
     """Reads files once, links their imports, and follows the program from each place where it is entered."""
 
-    def __init__(self, files: Disk | None = None) -> None:
-        self.files = files or Disk()
-        self._places = Places(self.files)
+    def __init__(self, files: SourceDisk | None = None) -> None:
+        self.files = files or SourceDisk()
+        self._places = ImportPlaces(self.files)
         self.index = Index()
         self.resolver = Resolver(self.index, self._find)
         self.modules: dict[str, SourceModule] = {}  # by full path

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from truestep.doctor.source.contexts import OTHER, TOP, CallFrame, CallFrames, Located, Unknown
+from truestep.doctor.source.contexts import OTHER, TOP, CallFrame, CallFrames, LocatedExpression, UnknownValue
 from truestep.doctor.source.events import Frame, Path, Trace, TraceEvent
 from truestep.doctor.source.libraries import hooks_around
 from truestep.doctor.source.module import SourceModule
@@ -190,7 +190,7 @@ class _Tracer:
                 rest()
             return
         self.expressions(manager, path, context)
-        owner = self.contexts.class_of(self.contexts.origin(Located(manager, context)))
+        owner = self.contexts.class_of(self.contexts.origin(LocatedExpression(manager, context)))
         self.hook("__enter__", owner, manager, path, context)
         rest()
         self.hook("__exit__", owner, manager, path, context)
@@ -200,7 +200,9 @@ class _Tracer:
     ) -> None:
         function = self.resolver.method(owner, name) if owner is not None else None
         if function is not None:
-            inside = CallFrame(function, {"self": Located(manager, context)}, context, context.number)
+            inside = CallFrame(
+                function, {"self": LocatedExpression(manager, context)}, context, context.number
+            )
             self.enter(inside, manager, path)
 
     def is_generator(self, function: Function | None) -> bool:
@@ -212,19 +214,19 @@ class _Tracer:
 
     def branch(self, node: ast.If, path: Path, context: CallFrame) -> bool:
         self.expressions(node.test, path, context)
-        holds = self.contexts.test(Located(node.test, context))
-        if not isinstance(holds, Unknown):
+        holds = self.contexts.test(LocatedExpression(node.test, context))
+        if not isinstance(holds, UnknownValue):
             return self.statements(node.body if holds else node.orelse, path, context)
         before = len(self.trace.events)
         leaves = self.statements(node.body, (*path, Frame("if", node, context)), context)
         leaves &= self.statements(node.orelse, (*path, Frame("else", node, context)), context)
         inside = {event.kind for event in self.trace.events[before:]}
         if not inside.issubset(_QUIET):
-            for name, values in self.asked(Located(node.test, context)):
+            for name, values in self.asked(LocatedExpression(node.test, context)):
                 self.guards.add(name, values, not inside.isdisjoint(_UPDATE))
         return leaves
 
-    def asked(self, test: Located) -> Iterator[tuple[str, list[Any]]]:
+    def asked(self, test: LocatedExpression) -> Iterator[tuple[str, list[Any]]]:
         """Yield the variables of a test with the values that tell its ways apart; counters are not chosen."""
         made = self.contexts.origin(test)
         if isinstance(made.node, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.BinOp):
@@ -232,16 +234,16 @@ class _Tracer:
         node, context = test.node, test.context
         match node:
             case ast.UnaryOp(op=ast.Not()):
-                yield from self.asked(Located(node.operand, context))
+                yield from self.asked(LocatedExpression(node.operand, context))
             case ast.BoolOp():
                 for each in node.values:
-                    yield from self.asked(Located(each, context))
+                    yield from self.asked(LocatedExpression(each, context))
             case ast.Compare():
                 yield from self._asked_by_comparison(node, context)
             case ast.BinOp(op=ast.Mod()):
                 pass
             case _:
-                if isinstance(self.contexts.value(test), Unknown) and not self._counts(node):
+                if isinstance(self.contexts.value(test), UnknownValue) and not self._counts(node):
                     yield self.contexts.variable(test), [True, False]
 
     def _asked_by_comparison(self, node: ast.Compare, context: CallFrame) -> Iterator[tuple[str, list[Any]]]:
@@ -250,12 +252,12 @@ class _Tracer:
         variable = isinstance(node.left, ast.Name | ast.Attribute | ast.Subscript)
         other = node.comparators[0]
         options = other.elts if isinstance(other, ast.Tuple | ast.List | ast.Set) else [other]
-        values = [self.contexts.value(Located(each, context)) for each in options]
-        known = len(node.ops) == 1 and variable and not any(isinstance(each, Unknown) for each in values)
+        values = [self.contexts.value(LocatedExpression(each, context)) for each in options]
+        known = len(node.ops) == 1 and variable and not any(isinstance(each, UnknownValue) for each in values)
         if known and not self._counts(node.left):
-            yield self.contexts.variable(Located(node.left, context)), _around(node.ops[0], values)
+            yield self.contexts.variable(LocatedExpression(node.left, context)), _around(node.ops[0], values)
         elif not any(self._counts(each) for each in walk(node)):
-            yield self.contexts.variable(Located(node, context)), [True, False]
+            yield self.contexts.variable(LocatedExpression(node, context)), [True, False]
 
     def _counts(self, node: ast.AST) -> bool:
         """Tell whether a name is given another value in a loop: no world can choose one for it."""
@@ -336,7 +338,7 @@ class _Tracer:
         """Return the context of the forward that a call of a module runs."""
         if isinstance(call.func, ast.Lambda):
             return None
-        owner = self.contexts.class_of(self.contexts.origin(Located(call.func, context)))
+        owner = self.contexts.class_of(self.contexts.origin(LocatedExpression(call.func, context)))
         function = self.resolver.method(owner, "forward") if owner is not None else None
         return self.contexts.enter(function, call, context) if function is not None else None
 
@@ -362,10 +364,10 @@ class _Tracer:
         context: CallFrame,
     ) -> None:
         for kind, node, subject in found:
-            key = self.contexts.key(Located(subject, context)) if subject is not None else ""
+            key = self.contexts.key(LocatedExpression(subject, context)) if subject is not None else ""
             event = TraceEvent(kind, node, key, path, subject, context)
             if kind in ("zero_grad", "step") and subject is not None:
-                made = self.contexts.origin(Located(subject, context)).node
+                made = self.contexts.origin(LocatedExpression(subject, context)).node
                 module = self.modules[0]
                 is_made = isinstance(made, ast.Call) and module.given_by_library(made) is None
                 event = replace(event, made=is_made, of_optimizer=module.kind(made) == "optimizer")
@@ -376,7 +378,7 @@ class _Tracer:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         simple = isinstance(node.value, ast.Constant | ast.BinOp | ast.UnaryOp | ast.Name)
         if len(targets) == 1 and isinstance(targets[0], ast.Name | ast.Attribute) and simple:
-            slot = self.contexts.slot(Located(targets[0], context))
+            slot = self.contexts.slot(LocatedExpression(targets[0], context))
             self.trace.events.append(TraceEvent("count", targets[0], slot, path, targets[0], context))
 
     # ── which functions matter ────────────────────────────────────────────────────────────────

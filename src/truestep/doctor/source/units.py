@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.doctor.source.places import Disk, Places
+from truestep.doctor.source.places import ImportPlaces, SourceDisk
 
 _FROM = re.compile(
     rb"(?:^|[;:])[ \t]*from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import\b[ \t]*(\([^)]*\)|(?:\\\r?\n|[^\n;#])*)",
@@ -24,7 +24,7 @@ _MOST_IDLE = 64  # files that are parsed together, and anew when one of them cha
 
 
 @dataclass(frozen=True)
-class Unit:
+class FileUnit:
     """Files that imports connect."""
 
     named: tuple[Path, ...]  # those of them that are to be read
@@ -33,9 +33,9 @@ class Unit:
     is_idle: bool = False  # they train nothing: that Python can parse them is all that is asked
 
 
-def idle_units(files: Sequence[Path]) -> list[Unit]:
+def idle_units(files: Sequence[Path]) -> list[FileUnit]:
     """Return units of files that train nothing, many in each; what they import does not matter."""
-    units: list[Unit] = []
+    units: list[FileUnit] = []
     for start in range(0, len(files), _MOST_IDLE):
         group = tuple(files[start : start + _MOST_IDLE])
         contents = {str(each.absolute()): _bytes_of(str(each)) for each in group}
@@ -43,15 +43,15 @@ def idle_units(files: Sequence[Path]) -> list[Unit]:
         digest = (
             _digest(sorted(known), known, {full: [] for full in known}) if len(known) == len(contents) else ""
         )
-        units.append(Unit(group, digest, sum(map(len, known.values())), is_idle=True))
+        units.append(FileUnit(group, digest, sum(map(len, known.values())), is_idle=True))
     return units
 
 
-def units_of(files: Iterable[Path]) -> list[Unit]:
+def units_of(files: Iterable[Path]) -> list[FileUnit]:
     """Return the units of some files, in the order of their first ones; one that can't be opened has no digest."""
     contents: dict[str, bytes] = {}
     meant: dict[str, list[str]] = {}
-    places, root = Places(Disk()), _Roots()
+    places, root = ImportPlaces(SourceDisk()), _Roots()
     named = {str(each.absolute()): each for each in files}
     waiting = list(named)
     while waiting:
@@ -70,14 +70,14 @@ def units_of(files: Iterable[Path]) -> list[Unit]:
     for full in sorted(contents):
         groups.setdefault(root.of(full), []).append(full)
     units = [
-        Unit(
+        FileUnit(
             tuple(named[each] for each in group if each in named),
             _digest(group, contents, meant),
             sum(len(contents[each]) for each in group),
         )
         for group in groups.values()
     ]
-    lost = [Unit((path,), "", 0) for full, path in named.items() if full not in contents]
+    lost = [FileUnit((path,), "", 0) for full, path in named.items() if full not in contents]
     return [each for each in units if each.named] + lost
 
 

@@ -3,7 +3,7 @@
 
 from truestep.core.errors import OptionError
 from truestep.engine.clipping.adaptive import ClipAdaptive
-from truestep.engine.clipping.base import Clip, Gradients, dense_gradient, norms_of, total_norm
+from truestep.engine.clipping.base import Clip, Gradients, dense_gradient, gradient_norms, total_gradient_norm
 from truestep.engine.clipping.function import ClipFunction
 from truestep.engine.clipping.norm import ClipNorm
 from truestep.engine.clipping.value import ClipValue
@@ -16,7 +16,7 @@ KINDS: dict[str, type[Clip]] = {
 }
 
 
-def clip_of(option: object) -> Clip | None:
+def clip_from_option(option: object) -> Clip | None:
     """Read a user's `clip=`: None, a kind of clipping, or a function of {name: gradient}."""
     if option is None or isinstance(option, Clip):
         return option
@@ -51,8 +51,8 @@ __all__ = [
     "ClipNorm",
     "ClipValue",
     "Gradients",
-    "clip_of",
+    "clip_from_option",
     "dense_gradient",
-    "norms_of",
-    "total_norm",
+    "gradient_norms",
+    "total_gradient_norm",
 ]

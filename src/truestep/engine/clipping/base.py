@@ -40,7 +40,7 @@ def dense_gradient(parameter: Tensor) -> Tensor | None:
     return parameter.grad._values()
 
 
-def total_norm(gradients: list[Tensor], norm_type: float = 2.0) -> Tensor:
+def total_gradient_norm(gradients: list[Tensor], norm_type: float = 2.0) -> Tensor:
     """Return the norm of all gradients seen as one vector, a 0-d tensor (float32 for half-precision gradients).
 
     The same operations as `torch.nn.utils.get_total_norm`, so that the bits agree with a hand-written loop's.
@@ -48,10 +48,10 @@ def total_norm(gradients: list[Tensor], norm_type: float = 2.0) -> Tensor:
     if norm_type == math.inf:
         # torch has no largest element of an empty tensor
         gradients = [gradient for gradient in gradients if gradient.numel()] or [gradients[0].new_zeros(1)]
-    return torch.linalg.vector_norm(torch.stack([*norms_of(gradients, norm_type)]), norm_type)
+    return torch.linalg.vector_norm(torch.stack([*gradient_norms(gradients, norm_type)]), norm_type)
 
 
-def norms_of(tensors: list[Tensor], norm_type: float = 2.0) -> Sequence[Tensor]:
+def gradient_norms(tensors: list[Tensor], norm_type: float = 2.0) -> Sequence[Tensor]:
     """Return the norm of each tensor, of tensors in half precision in float32."""
     half = tensors[0].dtype in _HALF
     norms: Sequence[Tensor] = torch._foreach_norm(tensors, norm_type, dtype=torch.float32 if half else None)

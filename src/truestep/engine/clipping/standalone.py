@@ -10,7 +10,7 @@ from torch.amp.grad_scaler import GradScaler, OptState
 from torch.optim import Optimizer
 
 from truestep.core.errors import LossError, NonFiniteError, OptionError
-from truestep.engine.clipping import Clip, Gradients, clip_of, dense_gradient, total_norm
+from truestep.engine.clipping import Clip, Gradients, clip_from_option, dense_gradient, total_gradient_norm
 
 Parameters = nn.Module | Tensor | Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
 
@@ -58,7 +58,7 @@ def clip_gradients(
 
 
 def _kind_of(clip: object, nonfinite: str, scaler: object) -> Clip:
-    kind = clip_of(clip)
+    kind = clip_from_option(clip)
     if kind is None:
         raise OptionError(
             "clip=None clips nothing. Give ts.ClipNorm(1.0) or another kind; to measure only, use torch.nn.utils.get_total_norm."
@@ -189,9 +189,9 @@ def _norm(tensors: list[Tensor], norm_type: float) -> Tensor:
     """Return the norm of gradients on one device, whose types may differ."""
     kinds = dict.fromkeys(tensor.dtype for tensor in tensors)
     if len(kinds) == 1:
-        return total_norm(tensors, norm_type)
+        return total_gradient_norm(tensors, norm_type)
     return _joined(
-        [total_norm([t for t in tensors if t.dtype == kind], norm_type) for kind in kinds], norm_type
+        [total_gradient_norm([t for t in tensors if t.dtype == kind], norm_type) for kind in kinds], norm_type
     )
 
 

@@ -24,7 +24,7 @@ class DataColumns:
     """A structure of tensors or arrays of the same leading size, and which of its rows are samples."""
 
     def __init__(self, tree: Any, rows: npt.NDArray[np.int64] | None = None) -> None:
-        named = list(structure.leaves(tree, "data"))
+        named = list(structure.batch_leaves(tree, "data"))
         _check(named)
         self.tree = tree
         self.rows = rows
@@ -32,7 +32,7 @@ class DataColumns:
         self.num_samples = len(self.leaves[0]) if rows is None else len(rows)
         self.bytes_per_sample = sum(_num_bytes(leaf) for leaf in self.leaves) // max(len(self.leaves[0]), 1)
         self.is_flat_tuple = type(tree) is tuple and len(tree) == len(self.leaves)
-        self.is_leaf = structure.children(tree) is None
+        self.is_leaf = structure.batch_children(tree) is None
 
     def __len__(self) -> int:
         return self.num_samples
@@ -49,7 +49,7 @@ class DataColumns:
         """Return one batch: the structure with `values` in the places of its leaves."""
         if self.is_flat_tuple:
             return values
-        return values[0] if self.is_leaf else structure.fill(self.tree, iter(values))
+        return values[0] if self.is_leaf else structure.fill_batch(self.tree, iter(values))
 
     def description(self) -> list[str]:
         """Return type and shape of a sample, leaf by leaf."""
@@ -62,11 +62,11 @@ class DataColumns:
         hashed = hashlib.blake2b(digest_size=16)
         for leaf in self.leaves:
             few = leaf[torch.from_numpy(rows)].cpu() if isinstance(leaf, torch.Tensor) else leaf[rows]
-            hashed.update(content(few))
+            hashed.update(column_bytes(few))
         return hashed.hexdigest()
 
 
-def take(column: torch.Tensor, rows: npt.NDArray[np.int64]) -> torch.Tensor:
+def take_rows(column: torch.Tensor, rows: npt.NDArray[np.int64]) -> torch.Tensor:
     """Return `rows` of a tensor in the memory of the host, in the same memory format.
 
     One thread copies rows as fast as memory goes; several, as `index_select` takes, wait for each other
@@ -82,7 +82,7 @@ def take(column: torch.Tensor, rows: npt.NDArray[np.int64]) -> torch.Tensor:
     return taken.permute(0, *(1 + inner.index(dim) for dim in range(1, column.ndim)))
 
 
-def take_from_array(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> Column:
+def take_array_rows(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> Column:
     """Return `rows` of an array: as a tensor, or an array where torch has no such type."""
     taken = column[rows]
     if taken.dtype.kind not in _NUMBERS:
@@ -90,7 +90,7 @@ def take_from_array(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> Co
     return torch.from_numpy(taken.astype(taken.dtype.newbyteorder("="), copy=False))
 
 
-def content(value: Column) -> bytes:
+def column_bytes(value: Column) -> bytes:
     """Return the bytes that `value` holds, whatever its type and device."""
     if isinstance(value, torch.Tensor):
         flat = value.detach().cpu().contiguous().reshape(-1)
@@ -98,7 +98,7 @@ def content(value: Column) -> bytes:
     return repr(value.tolist()).encode() if value.dtype == object else value.tobytes()
 
 
-def find_columns(data: Any) -> DataColumns | None:
+def find_data_columns(data: Any) -> DataColumns | None:
     """Return the tensors in memory that `data` consists of, or None where it is something else."""
     rows: npt.NDArray[np.int64] | None = None
     while type(data) is Subset:
@@ -114,7 +114,7 @@ def find_columns(data: Any) -> DataColumns | None:
 
 
 def _is_data_class_of_tensors(data: Any) -> bool:
-    parts = None if isinstance(data, list) else structure.children(data)
+    parts = None if isinstance(data, list) else structure.batch_children(data)
     return bool(parts) and all(isinstance(part, (torch.Tensor, np.ndarray)) for _, part in parts or [])
 
 

@@ -34,7 +34,7 @@ told = _Told()
 _of_torch: Any = None
 
 
-def defer() -> None:
+def defer_worker_deaths() -> None:
     """Take torch's handler over, once it is in place; only a main thread can."""
     global _of_torch
     current = signal.getsignal(signal.SIGCHLD)

@@ -6,11 +6,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from truestep.engine.data.keys import derive_key, keyed, uniform
-from truestep.engine.data.permutation import Indices, Permutation
+from truestep.engine.data.keys import derive_sample_key, sample_keys_at, uniform_from_sample_keys
+from truestep.engine.data.permutation import Indices, SamplePermutation
 
 
-class Draw(Protocol):
+class SampleIndices(Protocol):
     """Gives the samples at any positions of any epoch."""
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
@@ -18,7 +18,7 @@ class Draw(Protocol):
         ...
 
 
-class Sequential:
+class SequentialIndices:
     """The samples as they stand in the data, every epoch alike."""
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
@@ -26,12 +26,12 @@ class Sequential:
         return positions
 
 
-class Shuffled:
+class ShuffledIndices:
     """Every sample once an epoch, each epoch in another order; O(1) in time and memory."""
 
     def __init__(self, num_samples: int, seed: int) -> None:
         self._num_samples, self._seed = num_samples, seed
-        self._latest: tuple[int, Permutation] | None = None
+        self._latest: tuple[int, SamplePermutation] | None = None
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
         """Return the indices into the data of the samples at `positions`."""
@@ -39,12 +39,12 @@ class Shuffled:
         if latest is None or latest[0] != epoch:
             latest = self._latest = (
                 epoch,
-                Permutation(self._num_samples, derive_key(self._seed, "order", epoch)),
+                SamplePermutation(self._num_samples, derive_sample_key(self._seed, "order", epoch)),
             )
         return latest[1](positions)
 
 
-class WeightedDraws:
+class WeightedIndices:
     """Samples drawn with replacement, each as often as its weight says; position by position."""
 
     def __init__(self, weights: npt.NDArray[np.float64], seed: int) -> None:
@@ -54,7 +54,9 @@ class WeightedDraws:
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
         """Return the indices into the data of the samples at `positions`; O(log n) each."""
-        numbers = uniform(keyed(derive_key(self._seed, "weighted order", epoch), positions))
+        numbers = uniform_from_sample_keys(
+            sample_keys_at(derive_sample_key(self._seed, "weighted order", epoch), positions)
+        )
         found = np.searchsorted(self._cumulative, numbers * self._cumulative[-1], side="right")
         # a number just below 1 times the sum may round up to the sum, behind the last sample
         drawn: Indices = np.minimum(found, self._last)

@@ -24,7 +24,7 @@ from truestep.engine.data.options import DataOptions
 _OURS = ("batch_size", "shuffle", "drop_last", "weights", "num_samples", "by_length", "collate")
 
 
-def taken_apart(loader: DataLoader[Any], options: DataOptions) -> tuple[Any, DataOptions]:
+def take_loader_apart(loader: DataLoader[Any], options: DataOptions) -> tuple[Any, DataOptions]:
     """Return the loader's data set and the options that make the same batches."""
     _check_options(options)
     data: Any = loader.dataset

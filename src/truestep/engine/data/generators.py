@@ -15,7 +15,7 @@ _LOW = 0xFFFFFFFF  # torch's CPU generator uses no more than these bits of a see
 _MERSENNE_BYTES = 625 * 4  # 624 words and the position among them
 
 
-class RandomStream(Protocol):
+class SampleGenerator(Protocol):
     """A generator that can be set from a 64-bit key, and put back afterwards."""
 
     def seed(self, key: int) -> None:
@@ -31,7 +31,7 @@ class RandomStream(Protocol):
         """Put the generator back."""
 
 
-class PythonStream:
+class PythonSampleGenerator:
     """A `random.Random`."""
 
     def __init__(self, generator: random.Random) -> None:
@@ -47,7 +47,7 @@ class PythonStream:
         return bool(words[-8:] != state[1][-8:] or kept != state[2])
 
 
-class TorchStream:
+class TorchSampleGenerator:
     """A `torch.Generator`, on any device."""
 
     def __init__(self, generator: torch.Generator, bits: int = MASK >> 1) -> None:
@@ -100,7 +100,7 @@ class MersenneBits:
         self._memory.raw = state
 
 
-class NumpyStream:
+class NumpySampleGenerator:
     """A `numpy.random.Generator`, over any bit generator."""
 
     def __init__(self, generator: np.random.Generator) -> None:
@@ -135,7 +135,7 @@ class NumpyStream:
             self.bits.state = state
 
 
-class LegacyStream:
+class LegacySampleGenerator:
     """A `numpy.random.RandomState`, numpy's global one too: bits, and the normal it may keep for the next call.
 
     Whether it keeps one is told by `get_state` alone. That is asked again only when the bits have moved.
@@ -189,7 +189,7 @@ class LegacyStream:
             self._generator.set_state(state)
 
 
-class GlobalNumpyStream(LegacyStream):
+class GlobalSampleGenerator(LegacySampleGenerator):
     """`numpy.random` itself."""
 
     def __init__(self) -> None:
@@ -204,18 +204,22 @@ def _differ(one: Any, other: Any) -> bool:
     return bool(pickle.dumps(one) != pickle.dumps(other))
 
 
-def global_streams() -> list[RandomStream]:
+def global_sample_generators() -> list[SampleGenerator]:
     """Return the global generators of python, numpy and torch."""
     # not torch.manual_seed, which also visits every accelerator: 1 µs against 130 µs
-    return [PythonStream(random._inst), GlobalNumpyStream(), TorchStream(torch.default_generator, _LOW)]
+    return [
+        PythonSampleGenerator(random._inst),
+        GlobalSampleGenerator(),
+        TorchSampleGenerator(torch.default_generator, _LOW),
+    ]
 
 
-def stream_of(value: Any) -> RandomStream | None:
+def sample_generator_of(value: Any) -> SampleGenerator | None:
     """Return the stream of an object that is a generator; None for any other object."""
     if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
-        return PythonStream(value)
+        return PythonSampleGenerator(value)
     if isinstance(value, torch.Generator):
-        return TorchStream(value)
+        return TorchSampleGenerator(value)
     if isinstance(value, np.random.Generator):
-        return NumpyStream(value)
-    return LegacyStream(value) if isinstance(value, np.random.RandomState) else None
+        return NumpySampleGenerator(value)
+    return LegacySampleGenerator(value) if isinstance(value, np.random.RandomState) else None

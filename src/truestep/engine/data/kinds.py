@@ -32,7 +32,7 @@ def _looks_like_columns(data: list[Any]) -> bool:
     return len(lengths) == 1 and len(shapes) > 1 and all(length and length[0] > 1 for length in lengths)
 
 
-def check_kind(data: Any) -> None:
+def check_data_kind(data: Any) -> None:
     """Raise a `DataError` that says what to write when `data` is not data."""
     reason = _mistaken(data) or _unloadable(data)
     if reason:

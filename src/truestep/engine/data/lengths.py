@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from truestep.core.errors import DataError
-from truestep.engine.data.keys import derive_key, keyed
-from truestep.engine.data.order import POSITIONS_AT_ONCE, BatchOrder, Block
-from truestep.engine.data.permutation import Indices, Permutation
+from truestep.engine.data.keys import derive_sample_key, sample_keys_at
+from truestep.engine.data.order import POSITIONS_AT_ONCE, BatchBlock, BatchOrder
+from truestep.engine.data.permutation import Indices, SamplePermutation
 
 Lengths = npt.NDArray[np.float64]
 
@@ -29,14 +29,14 @@ class BucketedByLength(BatchOrder):
         self.num_batches = len(sizes)
         self.num_samples = int(sizes.sum())
 
-    def blocks(self, epoch: int, start: int) -> Iterator[Block]:
+    def blocks(self, epoch: int, start: int) -> Iterator[BatchBlock]:
         """Yield the batches of `epoch` from number `start` on, several at a time."""
         indices, sizes = self._epoch(epoch)
         ends = np.cumsum(sizes)
         while start < len(sizes):
             first = int(ends[start] - sizes[start])
             stop = max(start + 1, int(np.searchsorted(ends, first + POSITIONS_AT_ONCE, side="right")))
-            yield Block(first, indices[first : ends[stop - 1]], sizes[start:stop].tolist())
+            yield BatchBlock(first, indices[first : ends[stop - 1]], sizes[start:stop].tolist())
             start = stop
 
     def _epoch(self, epoch: int) -> tuple[Indices, Indices]:
@@ -49,19 +49,19 @@ class BucketedByLength(BatchOrder):
         samples = np.arange(len(self._buckets))
         if self._seed is None:
             return np.argsort(self._buckets, kind="stable")[: self.num_samples], self._sizes
-        key = derive_key(self._seed, "order by length", epoch)
+        key = derive_sample_key(self._seed, "order by length", epoch)
         if self.num_samples < len(samples):  # drop_last: other samples every epoch, not the longest
-            samples = np.sort(Permutation(len(samples), key)(samples)[: self.num_samples])
+            samples = np.sort(SamplePermutation(len(samples), key)(samples)[: self.num_samples])
         # In a bucket samples stand in an order of the epoch's own, and so do the batches, or short ones would always come first.
-        by_length = samples[np.lexsort((keyed(key, samples), self._buckets[samples]))]
-        order = Permutation(len(self._sizes), key)(np.arange(len(self._sizes)))
+        by_length = samples[np.lexsort((sample_keys_at(key, samples), self._buckets[samples]))]
+        order = SamplePermutation(len(self._sizes), key)(np.arange(len(self._sizes)))
         sizes = self._sizes[order]
         starts = (np.cumsum(self._sizes) - self._sizes)[order]
         within = np.arange(self.num_samples) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return by_length[np.repeat(starts, sizes) + within], sizes
 
 
-def bucket_numbers(lengths: Lengths, mix: float) -> Indices:
+def length_buckets(lengths: Lengths, mix: float) -> Indices:
     """Return each sample's bucket: lengths that differ by a share of less than `mix` may share one."""
     if mix == 0:
         buckets: Indices = np.unique(lengths, return_inverse=True)[1].astype(np.int64)
@@ -70,13 +70,15 @@ def bucket_numbers(lengths: Lengths, mix: float) -> Indices:
     return buckets
 
 
-def even_sizes(num_samples: int, batch_size: int, *, drop_last: bool) -> Indices:
+def even_batch_sizes(num_samples: int, batch_size: int, *, drop_last: bool) -> Indices:
     """Return the sizes of batches of `batch_size` samples and, unless it is dropped, of the rest."""
     full, rest = divmod(num_samples, batch_size)
     return np.array([batch_size] * full + [rest] * (rest > 0 and not drop_last), dtype=np.int64)
 
 
-def sizes_by_tokens(lengths: Lengths, buckets: Indices, max_tokens: int, batch_size: int | None) -> Indices:
+def batch_sizes_by_tokens(
+    lengths: Lengths, buckets: Indices, max_tokens: int, batch_size: int | None
+) -> Indices:
     """Return the sizes of the largest batches that, padded, hold at most `max_tokens`.
 
     A sample counts as long as the longest of its bucket, since any of them may come in its place.

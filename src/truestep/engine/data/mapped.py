@@ -9,13 +9,13 @@ import torch
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchOrder
-from truestep.engine.data.ordering import describe
-from truestep.engine.data.probe import Probing, SampleProbe
-from truestep.engine.data.samples import Samples
-from truestep.engine.data.sharing import shared
+from truestep.engine.data.ordering import describe_data_options
+from truestep.engine.data.probe import SampleProbe, SampleProbing
+from truestep.engine.data.samples import SeededSamples
+from truestep.engine.data.sharing import shared_order
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.transfer import batches_to_device
-from truestep.engine.data.workers import WorkerPool, choose_workers
+from truestep.engine.data.workers import WorkerPool, choose_num_workers
 from truestep.engine.processes.shares import WHOLE, RankShare
 
 
@@ -24,13 +24,13 @@ class MappedSource(BatchSource):
 
     def __init__(
         self,
-        samples: Samples,
+        samples: SeededSamples,
         order: BatchOrder,
         options: DataOptions,
         device: torch.device,
         share: RankShare = WHOLE,
     ) -> None:
-        self._samples, self._order, self._device = samples, shared(order, share), device
+        self._samples, self._order, self._device = samples, shared_order(order, share), device
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
         self._options = options
         self._probe = _probe(samples, order, options)
@@ -63,7 +63,7 @@ class MappedSource(BatchSource):
             "num_samples": len(self._samples.dataset),
             "sample": probe.sample if probe else None,
             "content": probe.digest if probe and not probe.differences else None,
-            "order": describe(self._options),
+            "order": describe_data_options(self._options),
         }
 
     def close(self) -> None:
@@ -72,14 +72,14 @@ class MappedSource(BatchSource):
             self._pool.close()
 
 
-def _probe(samples: Samples, order: BatchOrder, options: DataOptions) -> SampleProbe | None:
+def _probe(samples: SeededSamples, order: BatchOrder, options: DataOptions) -> SampleProbe | None:
     """Look at a few samples where they will be loaded: a file opened here must not be shared with workers."""
     if not options.check and options.num_workers != "auto":
         return None
     request = next(order.requests(0, 0))
     if options.num_workers == 0 or not samples.draws:
-        return Probing(samples)[request]
-    pool = WorkerPool(Probing(samples), 1, options)
+        return SampleProbing(samples)[request]
+    pool = WorkerPool(SampleProbing(samples), 1, options)
     try:
         (probe,) = pool.batches(iter([request]))
     finally:
@@ -94,7 +94,7 @@ def _workers(
     if options.num_workers != "auto":
         return Choice("workers", str(options.num_workers), "as asked")
     assert probe is not None
-    return choose_workers(probe.sample_seconds, num_samples, device)
+    return choose_num_workers(probe.sample_seconds, num_samples, device)
 
 
 def _randomness(probe: SampleProbe | None) -> list[Choice]:

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from truestep.engine.choices import Choice
-from truestep.engine.data.columns import Column, DataColumns, take, take_from_array
+from truestep.engine.data.columns import Column, DataColumns, take_array_rows, take_rows
 from truestep.engine.data.options import DataOptions
-from truestep.engine.data.order import BatchOrder, Block
-from truestep.engine.data.ordering import describe
+from truestep.engine.data.order import BatchBlock, BatchOrder
+from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.permutation import Indices
 from truestep.engine.data.source import BatchSource
 
@@ -31,7 +31,7 @@ class MemorySource(BatchSource):
             "num_samples": columns.num_samples,
             "sample": columns.description(),
             "content": columns.digest(),
-            "order": describe(options),
+            "order": describe_data_options(options),
         }
         self._columns, self._order, self._device = columns, order, device
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
@@ -56,15 +56,15 @@ class MemorySource(BatchSource):
         """Return number, types, shapes and a hash of a few rows."""
         return self._fingerprint
 
-    def _take(self, leaf: Column, piece: Block) -> Any:
+    def _take(self, leaf: Column, piece: BatchBlock) -> Any:
         rows = piece.indices if self._columns.rows is None else self._columns.rows[piece.indices]
         if not isinstance(leaf, torch.Tensor):
-            taken = take_from_array(leaf, rows)
+            taken = take_array_rows(leaf, rows)
             if isinstance(taken, np.ndarray):  # text and the like stay as they are
                 return np.split(taken, np.cumsum(piece.sizes)[:-1])
             return torch.split_with_sizes(taken.to(self._device), piece.sizes)
         if leaf.device.type == "cpu":
-            taken = take(leaf, rows)
+            taken = take_rows(leaf, rows)
             # or the copy below would wait for the device
             taken = taken.pin_memory() if self._device.type == "cuda" else taken
         else:
@@ -82,14 +82,14 @@ def _on_device(rows: Indices, device: torch.device) -> torch.Tensor:
     return index.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else index.to(device)
 
 
-def _pieces(block: Block, samples: int) -> Iterator[Block]:
+def _pieces(block: BatchBlock, samples: int) -> Iterator[BatchBlock]:
     """Cut `block` between batches into pieces of about `samples` samples."""
     begin, first = 0, 0
     while begin < len(block.sizes):
         end, count = begin + 1, block.sizes[begin]
         while end < len(block.sizes) and count + block.sizes[end] <= samples:
             count, end = count + block.sizes[end], end + 1
-        yield Block(block.position + first, block.indices[first : first + count], block.sizes[begin:end])
+        yield BatchBlock(block.position + first, block.indices[first : first + count], block.sizes[begin:end])
         begin, first = end, first + count
 
 

@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from truestep.engine.data.columns import find_columns
-from truestep.engine.data.existing import taken_apart
-from truestep.engine.data.kinds import check_kind, is_map_style
+from truestep.engine.data.columns import find_data_columns
+from truestep.engine.data.existing import take_loader_apart
+from truestep.engine.data.kinds import check_data_kind, is_map_style
 from truestep.engine.data.mapped import MappedSource
 from truestep.engine.data.memory import MemorySource
 from truestep.engine.data.options import DataOptions
-from truestep.engine.data.ordering import choose_order
-from truestep.engine.data.samples import Samples
-from truestep.engine.data.sharing import SharedStream, shared
+from truestep.engine.data.ordering import choose_batch_order
+from truestep.engine.data.samples import SeededSamples
+from truestep.engine.data.sharing import SharedStream, shared_order
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.stream import StreamSource
 from truestep.engine.data.streaming import SampleStream
@@ -39,17 +39,17 @@ def open_source(
     options = options or DataOptions()
     device = device or torch.device("cpu")
     if isinstance(data, DataLoader):
-        data, options = taken_apart(data, options)
-    columns = find_columns(data)
+        data, options = take_loader_apart(data, options)
+    columns = find_data_columns(data)
     if columns is not None and options.collate is None:
         return MemorySource(
-            columns, shared(choose_order(len(columns), options, seed), share), options, device
+            columns, shared_order(choose_batch_order(len(columns), options, seed), share), options, device
         )
     if columns is not None:
         data = columns  # a function of a list of samples wants samples
-    check_kind(data)
+    check_data_kind(data)
     if is_map_style(data):
-        order = choose_order(len(data), options, seed)
-        return MappedSource(Samples(data, seed, options.collate), order, options, device, share)
+        order = choose_batch_order(len(data), options, seed)
+        return MappedSource(SeededSamples(data, seed, options.collate), order, options, device, share)
     stream = StreamSource(SampleStream(data), options, seed, device)
     return stream if share.size == 1 else SharedStream(stream, share)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from truestep.engine.data.draws import Draw
+from truestep.engine.data.draws import SampleIndices
 from truestep.engine.data.permutation import Indices
 
 POSITIONS_AT_ONCE = 8192  # an order is computed this far ahead: numpy's cost per call is paid once
@@ -23,7 +23,7 @@ class BatchRequest(NamedTuple):
     """Whether no row of the batch is wanted; one is loaded nevertheless, since it alone knows what a batch looks like."""
 
 
-class Block(NamedTuple):
+class BatchBlock(NamedTuple):
     """Batches that follow one another: `sizes[i]` samples each, the first at `position`."""
 
     position: int
@@ -38,7 +38,7 @@ class BatchOrder(ABC):
     num_samples: int
 
     @abstractmethod
-    def blocks(self, epoch: int, start: int) -> Iterator[Block]:
+    def blocks(self, epoch: int, start: int) -> Iterator[BatchBlock]:
         """Yield the batches of `epoch` from number `start` on, several at a time."""
 
     def requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
@@ -50,19 +50,19 @@ class BatchOrder(ABC):
                 first += size
 
 
-class FixedSize(BatchOrder):
+class FixedSizeOrder(BatchOrder):
     """Batches of `batch_size` samples; the last one is shorter where the division leaves a rest."""
 
-    def __init__(self, draw: Draw, *, num_samples: int, batch_size: int, drop_last: bool) -> None:
+    def __init__(self, draw: SampleIndices, *, num_samples: int, batch_size: int, drop_last: bool) -> None:
         self._draw, self._batch_size = draw, batch_size
         self.num_batches = num_samples // batch_size if drop_last else -(-num_samples // batch_size)
         self.num_samples = min(num_samples, self.num_batches * batch_size)
 
-    def blocks(self, epoch: int, start: int) -> Iterator[Block]:
+    def blocks(self, epoch: int, start: int) -> Iterator[BatchBlock]:
         """Yield the batches of `epoch` from number `start` on, several at a time."""
         size = self._batch_size
         for first in range(start, self.num_batches, stride := max(1, POSITIONS_AT_ONCE // size)):
             end = min((first + stride) * size, self.num_samples)
             full, rest = divmod(end - first * size, size)
             indices = self._draw.indices(epoch, np.arange(first * size, end))
-            yield Block(first * size, indices, [size] * full + [rest] * (rest > 0))
+            yield BatchBlock(first * size, indices, [size] * full + [rest] * (rest > 0))

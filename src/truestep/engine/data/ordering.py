@@ -9,13 +9,18 @@ import numpy.typing as npt
 import torch
 
 from truestep.core.errors import DataError
-from truestep.engine.data.draws import Draw, Sequential, Shuffled, WeightedDraws
-from truestep.engine.data.lengths import BucketedByLength, bucket_numbers, even_sizes, sizes_by_tokens
+from truestep.engine.data.draws import SampleIndices, SequentialIndices, ShuffledIndices, WeightedIndices
+from truestep.engine.data.lengths import (
+    BucketedByLength,
+    batch_sizes_by_tokens,
+    even_batch_sizes,
+    length_buckets,
+)
 from truestep.engine.data.options import ByLength, DataOptions
-from truestep.engine.data.order import BatchOrder, FixedSize
+from truestep.engine.data.order import BatchOrder, FixedSizeOrder
 
 
-def choose_order(num_samples: int, options: DataOptions, seed: int) -> BatchOrder:
+def choose_batch_order(num_samples: int, options: DataOptions, seed: int) -> BatchOrder:
     """Return the order that `options` ask for."""
     if num_samples == 0:
         raise DataError(
@@ -27,10 +32,10 @@ def choose_order(num_samples: int, options: DataOptions, seed: int) -> BatchOrde
         raise DataError("batch_size is missing. Write how many samples make a batch, as in batch_size=32.")
     draw, drawn = _draw(num_samples, options, seed)
     _check_drop_last(drawn, options)
-    return FixedSize(draw, num_samples=drawn, batch_size=options.batch_size, drop_last=options.drop_last)
+    return FixedSizeOrder(draw, num_samples=drawn, batch_size=options.batch_size, drop_last=options.drop_last)
 
 
-def describe(options: DataOptions) -> dict[str, Any]:
+def describe_data_options(options: DataOptions) -> dict[str, Any]:
     """Return, as JSON, the options that decide which samples a batch holds."""
     described: dict[str, Any] = {
         "batch_size": options.batch_size,
@@ -54,26 +59,26 @@ def _wanted(by_length: Any) -> ByLength:
     return by_length if isinstance(by_length, ByLength) else ByLength(lengths=by_length)
 
 
-def _draw(num_samples: int, options: DataOptions, seed: int) -> tuple[Draw, int]:
+def _draw(num_samples: int, options: DataOptions, seed: int) -> tuple[SampleIndices, int]:
     if options.weights is None:
-        return (Shuffled(num_samples, seed) if options.shuffle else Sequential()), num_samples
+        return (ShuffledIndices(num_samples, seed) if options.shuffle else SequentialIndices()), num_samples
     weights = _numbers("weights", options.weights, num_samples)
     if not weights.any():
         raise DataError(
             f"all {num_samples} weights are 0, so no sample can be drawn. Give one a positive weight."
         )
-    return WeightedDraws(weights, seed), options.num_samples or num_samples
+    return WeightedIndices(weights, seed), options.num_samples or num_samples
 
 
 def _by_length(num_samples: int, options: DataOptions, seed: int) -> BatchOrder:
     wanted = _wanted(options.by_length)
     lengths = _numbers("lengths", wanted.lengths, num_samples)
-    buckets = bucket_numbers(lengths, wanted.mix if options.shuffle else 0.0)
+    buckets = length_buckets(lengths, wanted.mix if options.shuffle else 0.0)
     if wanted.max_tokens is not None:
-        sizes = sizes_by_tokens(lengths, buckets, wanted.max_tokens, options.batch_size)
+        sizes = batch_sizes_by_tokens(lengths, buckets, wanted.max_tokens, options.batch_size)
     elif options.batch_size is not None:
         _check_drop_last(num_samples, options)
-        sizes = even_sizes(num_samples, options.batch_size, drop_last=options.drop_last)
+        sizes = even_batch_sizes(num_samples, options.batch_size, drop_last=options.drop_last)
     else:
         raise DataError(
             "by_length needs to know when a batch is full. Write batch_size=32, or "

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from truestep.engine.data.keys import Keys, keyed
+from truestep.engine.data.keys import Keys, sample_keys_at
 
 Indices = npt.NDArray[np.int64]
 
@@ -15,7 +15,7 @@ SMALL = 4096  # up to here the whole permutation is drawn by sorting: exactly un
 _FIRST, _SECOND, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93), np.uint64(32)
 
 
-class Permutation:
+class SamplePermutation:
     """A permutation of `size` items, chosen by `key` and computed at any positions alone.
 
     Time and memory do not depend on `size`: a Feistel network over pairs (row, column) of a grid with
@@ -27,11 +27,11 @@ class Permutation:
         self.size = size
         self._table: Indices | None = None
         if size <= SMALL:
-            self._table = np.argsort(keyed(key, np.arange(size)), kind="stable")
+            self._table = np.argsort(sample_keys_at(key, np.arange(size)), kind="stable")
             return
         rows = math.isqrt(size - 1) + 1
         self._rows, self._columns = np.uint64(rows), np.uint64(-(-size // rows))
-        self._keys = keyed(key, np.arange(ROUNDS))
+        self._keys = sample_keys_at(key, np.arange(ROUNDS))
 
     def __call__(self, positions: Indices) -> Indices:
         """Return the items at `positions`, each in 0 … size-1."""

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from truestep.engine import structure
-from truestep.engine.data.columns import content
+from truestep.engine.data.columns import column_bytes
 from truestep.engine.data.order import BatchRequest
-from truestep.engine.data.samples import Samples
+from truestep.engine.data.samples import SeededSamples
 
 SAMPLES = 2  # drawn twice, after which as many others are timed
 
@@ -30,10 +30,10 @@ class SampleProbe(NamedTuple):
     puts_back: bool
 
 
-class Probing(torch.utils.data.Dataset[SampleProbe]):
+class SampleProbing(torch.utils.data.Dataset[SampleProbe]):
     """Looks at the samples of a request, in whatever process asks for it."""
 
-    def __init__(self, samples: Samples) -> None:
+    def __init__(self, samples: SeededSamples) -> None:
         self._samples = samples
 
     def __getitem__(self, request: BatchRequest) -> SampleProbe:
@@ -41,7 +41,7 @@ class Probing(torch.utils.data.Dataset[SampleProbe]):
             return _look(self._samples, request)
 
 
-def _look(samples: Samples, request: BatchRequest) -> SampleProbe:
+def _look(samples: SeededSamples, request: BatchRequest) -> SampleProbe:
     few = request._replace(indices=request.indices[:SAMPLES])
     first = samples.load(few)  # with all generators set; also imports and opens what a first sample needs
     others = request._replace(indices=request.indices[-SAMPLES:])
@@ -59,8 +59,8 @@ def _look(samples: Samples, request: BatchRequest) -> SampleProbe:
         puts_back = not differences
     return SampleProbe(
         sample_seconds=seconds,
-        sample=[_description(leaf) for _, leaf in structure.leaves(first[0])],
-        digest=digest(first),
+        sample=[_description(leaf) for _, leaf in structure.batch_leaves(first[0])],
+        digest=digest_samples(first),
         differences=differences,
         generators=samples.generators(),
         puts_back=puts_back,
@@ -74,16 +74,16 @@ def _all_differences(request: BatchRequest, first: list[Any], again: list[Any]) 
 
 def _differences(name: str, first: Any, again: Any) -> list[str]:
     """Return the names of the leaves that differ between two draws of one sample."""
-    one, other = dict(structure.leaves(first, name)), dict(structure.leaves(again, name))
+    one, other = dict(structure.batch_leaves(first, name)), dict(structure.batch_leaves(again, name))
     if list(one) != list(other):
         return [f"{name} (its structure)"]
     return [leaf for leaf in one if _bytes(one[leaf]) != _bytes(other[leaf])]
 
 
-def digest(samples: list[Any]) -> str:
+def digest_samples(samples: list[Any]) -> str:
     """Return a hash of what `samples` hold."""
     hashed = hashlib.blake2b(digest_size=16)
-    for _, leaf in structure.leaves(samples):
+    for _, leaf in structure.batch_leaves(samples):
         hashed.update(_bytes(leaf))
     return hashed.hexdigest()
 
@@ -91,7 +91,7 @@ def digest(samples: list[Any]) -> str:
 def _bytes(leaf: Any) -> bytes:
     """Return what `leaf` holds; of a type that nobody here knows, only its name."""
     if isinstance(leaf, (torch.Tensor, np.ndarray)):
-        return content(leaf)
+        return column_bytes(leaf)
     if isinstance(leaf, (str, bytes, int, float, complex, type(None), np.generic)):
         return repr(leaf).encode()
     return leaf.tobytes() if hasattr(leaf, "tobytes") else type(leaf).__qualname__.encode()

@@ -20,7 +20,7 @@ class WorkerProgress:
         self._table: Any = multiprocessing.get_context(start_method).RawArray("q", num_workers * _FIELDS)
 
     def enter(self, worker: int) -> None:
-        """Let `note` of this process write into the row of `worker`."""
+        """Let `note_sample` of this process write into the row of `worker`."""
         _mine.table, _mine.row = self._table, worker * _FIELDS
         self._table[_mine.row] = os.getpid()
 
@@ -40,7 +40,7 @@ class _Mine:
 _mine = _Mine()
 
 
-def note(position: int, index: int) -> None:
+def note_sample(position: int, index: int) -> None:
     """Write down, in a worker, that this sample is being loaded."""
     if _mine.table is not None:
         _mine.table[_mine.row + 1] = position

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The randomness of a sample: every generator that it draws from is set from (seed, epoch, position).
 
-To set one costs as much as a small sample, so only those that are drawn from are set. A `Drawing` finds out which:
+To set one costs as much as a small sample, so only those that are drawn from are set. A `SampleDrawing` finds out which:
 the first time all are set, and those that moved are noted. From then on the others are compared once a batch, and if
 one of them moved, the batch is loaded again with all of them set, as the first was.
 """
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from truestep.core.errors import DataError
-from truestep.engine.data.generators import RandomStream, global_streams
-from truestep.engine.data.keys import GOLDEN, MASK, derive_key, keyed, mix
-from truestep.engine.data.search import find_generators
+from truestep.engine.data.generators import SampleGenerator, global_sample_generators
+from truestep.engine.data.keys import GOLDEN, MASK, derive_sample_key, mix_sample_keys, sample_keys_at
+from truestep.engine.data.search import find_sample_generators
 
 KEYS_AT_ONCE = 2048  # keys are computed for so many positions ahead: numpy's cost per call is paid once
 
 T = TypeVar("T")
 
 
-class Keys:
+class SampleKeys:
     """The keys of samples, one for each generator, computed for many positions at a time."""
 
     def __init__(self, seed: int, use: str, num_columns: int) -> None:
@@ -36,22 +36,24 @@ class Keys:
         """Return the keys of one generator for `count` samples from `position` on."""
         if epoch != self._epoch or position < self._begin or position + count > self._end:
             self._epoch, self._begin, self._end = epoch, position, position + max(count, KEYS_AT_ONCE)
-            self._samples = keyed(derive_key(self._seed, self._use, epoch), np.arange(position, self._end))
+            self._samples = sample_keys_at(
+                derive_sample_key(self._seed, self._use, epoch), np.arange(position, self._end)
+            )
             self._known = {}
         if number not in self._known:
-            self._known[number] = mix(self._samples + self._columns[number]).tolist()
+            self._known[number] = mix_sample_keys(self._samples + self._columns[number]).tolist()
         first = position - self._begin
         return self._known[number][first : first + count]
 
 
-class Drawing:
+class SampleDrawing:
     """What draws, the samples or a function that collates them, and which generators it was seen to draw from."""
 
     def __init__(
-        self, seed: int, use: str, streams: list[tuple[int, RandomStream]], *, all_set: bool
+        self, seed: int, use: str, streams: list[tuple[int, SampleGenerator]], *, all_set: bool
     ) -> None:
         self._streams = streams
-        self._keys = Keys(seed, use, 1 + max(column for column, _ in streams))
+        self._keys = SampleKeys(seed, use, 1 + max(column for column, _ in streams))
         self._all = list(range(len(streams)))
         self._drawn: list[int] = self._all if all_set else []
         self._never_economises = all_set
@@ -110,10 +112,10 @@ class Drawing:
         self._drawn, self.known = sorted(drawn), True
 
 
-class Phase(NamedTuple):
+class LoadingPhase(NamedTuple):
     """A part of loading a batch: who draws in it, and what it makes of the result of the part before."""
 
-    drawing: Drawing
+    drawing: SampleDrawing
     work: Callable[[Any], Any]
 
 
@@ -125,20 +127,22 @@ class SampleRandomness:
 
     def __init__(self, seed: int, dataset: Any, *, all_set: bool = True) -> None:
         self._seed = seed
-        self.found = find_generators(dataset)
+        self.found = find_sample_generators(dataset)
         # the three global generators share the first key
-        self._streams: list[tuple[int, RandomStream]] = [(0, stream) for stream in global_streams()]
+        self._streams: list[tuple[int, SampleGenerator]] = [
+            (0, stream) for stream in global_sample_generators()
+        ]
         self._streams += list(enumerate(self.found.values(), 1))
         self._all_set = all_set
-        self._keys: dict[str, Keys] = {}
-        self._drawings: dict[str, Drawing] = {}
+        self._keys: dict[str, SampleKeys] = {}
+        self._drawings: dict[str, SampleDrawing] = {}
 
     def keys(self, use: str, epoch: int, position: int, count: int = 1) -> list[list[int]]:
         """Return the keys of `count` samples from `position` on: one per sample and generator.
 
         `use` is what draws ("sample", "collate"): different uses draw unrelated numbers.
         """
-        keys = self._keys.setdefault(use, Keys(self._seed, use, 1 + len(self.found)))
+        keys = self._keys.setdefault(use, SampleKeys(self._seed, use, 1 + len(self.found)))
         columns = [keys.column(number, epoch, position, count) for number, _ in self._streams]
         return [list(row) for row in zip(*columns, strict=True)]
 
@@ -148,13 +152,13 @@ class SampleRandomness:
             stream.seed(key)
         _current.key, _current.generator = keys[0], None
 
-    def drawing(self, use: str) -> Drawing:
+    def drawing(self, use: str) -> SampleDrawing:
         """Return what is known of who draws for `use`."""
         if use not in self._drawings:
-            self._drawings[use] = Drawing(self._seed, use, self._streams, all_set=self._all_set)
+            self._drawings[use] = SampleDrawing(self._seed, use, self._streams, all_set=self._all_set)
         return self._drawings[use]
 
-    def load(self, phases: list[Phase], *, put_back: bool) -> Any:
+    def load(self, phases: list[LoadingPhase], *, put_back: bool) -> Any:
         """Return what the last phase makes; all are done again if one drew from a generator that was not set.
 
         With `put_back` every generator is afterwards as it was before.
@@ -176,11 +180,11 @@ class SampleRandomness:
                 self._put_back(before, changed)
             _current.key = None
 
-    def _forget(self, phases: list[Phase]) -> None:
+    def _forget(self, phases: list[LoadingPhase]) -> None:
         for phase in phases:
             phase.drawing.forget()
 
-    def _attempt(self, phases: list[Phase], before: list[Any], changed: set[int]) -> Any:
+    def _attempt(self, phases: list[LoadingPhase], before: list[Any], changed: set[int]) -> Any:
         result = None
         for drawing, work in phases:
             unset = [

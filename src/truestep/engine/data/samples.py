@@ -16,13 +16,13 @@ from truestep.core.errors import DataError
 from truestep.engine.batches import batch_rows
 from truestep.engine.data.columns import DataColumns
 from truestep.engine.data.order import BatchRequest
-from truestep.engine.data.progress import note
-from truestep.engine.data.randomness import Drawing, Phase, SampleRandomness
+from truestep.engine.data.progress import note_sample
+from truestep.engine.data.randomness import LoadingPhase, SampleDrawing, SampleRandomness
 
 Collate = Callable[[list[Any]], Any]
 
 
-class Samples(torch.utils.data.Dataset[Any]):
+class SeededSamples(torch.utils.data.Dataset[Any]):
     """A map-style data set asked for whole batches: `samples[request]` is what the training loop gets."""
 
     def __init__(self, dataset: Any, seed: int, collate: Collate | None) -> None:
@@ -41,16 +41,16 @@ class Samples(torch.utils.data.Dataset[Any]):
     def _batch(self, request: BatchRequest) -> Any:
         phases = []
         if self.draws:
-            phases.append(Phase(self._drawing("sample"), lambda _: self._finished(self.load(request))))
+            phases.append(LoadingPhase(self._drawing("sample"), lambda _: self._finished(self.load(request))))
         if self._collate is not None:
-            phases.append(Phase(self._drawing("collate"), partial(self._collated, request)))
+            phases.append(LoadingPhase(self._drawing("collate"), partial(self._collated, request)))
         if not phases:
             return self._finished(self.load(request))
         # In a worker nobody else draws from them.
         return self.randomness.load(phases, put_back=get_worker_info() is None)
 
     def _finished(self, samples: list[Any]) -> Any:
-        return samples if self._collate is not None else stack(samples)
+        return samples if self._collate is not None else stack_samples(samples)
 
     def _collated(self, request: BatchRequest, samples: list[Any] | None) -> Any:
         assert self._collate is not None
@@ -65,7 +65,7 @@ class Samples(torch.utils.data.Dataset[Any]):
             self._randomness = SampleRandomness(self._seed, self.dataset, all_set=self._all_set)
         return self._randomness
 
-    def _drawing(self, use: str) -> Drawing:
+    def _drawing(self, use: str) -> SampleDrawing:
         return self.randomness.drawing(use)
 
     def set_all(self) -> None:
@@ -109,13 +109,13 @@ class Samples(torch.utils.data.Dataset[Any]):
         positions = count(request.position)
 
         def load(index: int) -> Any:
-            note(next(positions), index)
+            note_sample(next(positions), index)
             return self.dataset[index]
 
         return load
 
     def _load_together(self, request: BatchRequest, indices: list[int]) -> list[Any]:
-        note(request.position, indices[0])
+        note_sample(request.position, indices[0])
         drawing, load = self._drawing("sample"), self.dataset.__getitems__
         try:
             (samples,) = drawing.calls(request.epoch, request.position, [indices], load)
@@ -154,13 +154,13 @@ def _loads_batches(dataset: Any) -> bool:
     return False
 
 
-def stack(samples: list[Any]) -> Any:
+def stack_samples(samples: list[Any]) -> Any:
     """Return one batch of `samples`: their tensors stacked, structure by structure, data classes too."""
     first = samples[0]
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
         names = [field.name for field in dataclasses.fields(first) if field.init]
         return dataclasses.replace(
-            first, **{name: stack([getattr(s, name) for s in samples]) for name in names}
+            first, **{name: stack_samples([getattr(s, name) for s in samples]) for name in names}
         )
     try:
         return default_collate(samples)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from truestep.engine.data.generators import RandomStream, stream_of
+from truestep.engine.data.generators import SampleGenerator, sample_generator_of
 
 OBJECTS_SEEN = 20_000  # a data set may hold a million file names: the search has an end,
 LONG = 1000  # and looks into containers longer than this last
@@ -33,13 +33,13 @@ _LEAVES = (
 _CONTAINERS = (list, tuple, deque, Mapping)
 
 
-def find_generators(root: Any, name: str = "data") -> dict[str, RandomStream]:
+def find_sample_generators(root: Any, name: str = "data") -> dict[str, SampleGenerator]:
     """Return the generators that can be reached from `root`, by what one writes to reach each.
 
     Looks through attributes, slots, lists, dicts, partial functions, closures, and the module variables
     that the methods of an object mention.
     """
-    found: dict[str, RandomStream] = {}
+    found: dict[str, SampleGenerator] = {}
     seen = {id(random._inst), id(np.random.mtrand._rand), id(torch.default_generator)}
     seen.add(id(np.random.mtrand._rand._bit_generator))
     keep = []  # what is made on the way must live on, or its id would be given to another
@@ -53,7 +53,7 @@ def find_generators(root: Any, name: str = "data") -> dict[str, RandomStream]:
             continue
         seen.add(id(value))
         keep.append(value)
-        stream = stream_of(value)
+        stream = sample_generator_of(value)
         if stream is None and isinstance(value, _CONTAINERS) and len(value) > LONG:
             later.append((name, value))
         elif stream is None:
@@ -99,7 +99,7 @@ def _parts_of_function(name: str, function: types.FunctionType) -> Iterator[tupl
     for code in _codes(function.__code__):
         for variable in code.co_names:
             part = function.__globals__.get(variable)
-            if stream_of(part) is not None:
+            if sample_generator_of(part) is not None:
                 yield f"{function.__module__}.{variable}", part
 
 
@@ -126,7 +126,7 @@ def _parts_of_object(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             plain = getattr(method, "__func__", method)  # static and class methods
             if isinstance(plain, types.FunctionType):
                 yield f"{base.__qualname__}.{plain.__name__}", plain
-            elif stream_of(method) is not None:
+            elif sample_generator_of(method) is not None:
                 yield f"{base.__qualname__}.{_named(base, method)}", method
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from truestep.engine.batches import batch_rows, count_examples
-from truestep.engine.data.order import BatchOrder, BatchRequest, Block
+from truestep.engine.data.order import BatchBlock, BatchOrder, BatchRequest
 from truestep.engine.data.source import BatchSource
 from truestep.engine.processes.shares import RankShare
 
 
-def shared(order: BatchOrder, share: RankShare) -> BatchOrder:
+def shared_order(order: BatchOrder, share: RankShare) -> BatchOrder:
     """Return this process's part of an order; the whole where it is alone."""
     return order if share.size == 1 else SharedOrder(order, share)
 
@@ -24,7 +24,7 @@ class SharedOrder(BatchOrder):
         self._whole, self._share = whole, share
         self.num_batches, self.num_samples = whole.num_batches, whole.num_samples
 
-    def blocks(self, epoch: int, start: int) -> Iterator[Block]:
+    def blocks(self, epoch: int, start: int) -> Iterator[BatchBlock]:
         """Yield the batches of `epoch` from number `start` on, several at a time; some may be empty."""
         for block in self._whole.blocks(epoch, start):
             parts = [self._share.of(size) for size in block.sizes]
@@ -33,7 +33,7 @@ class SharedOrder(BatchOrder):
                 block.indices[first + part.start : first + part.stop]
                 for first, part in zip(firsts, parts, strict=True)
             ]
-            yield Block(block.position, np.concatenate(taken), [len(each) for each in taken])
+            yield BatchBlock(block.position, np.concatenate(taken), [len(each) for each in taken])
 
     def requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
         """Yield the batches one at a time; where none of a batch's rows is this process's, its first, marked."""

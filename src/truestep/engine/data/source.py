@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from truestep.core.errors import DataError
-from truestep.core.held import Sealed
+from truestep.core.held import SealedAttributes
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataKeywords
 
@@ -26,7 +26,7 @@ _ELSEWHERE = {
 }
 
 
-class BatchSource(Sealed, ABC):
+class BatchSource(SealedAttributes, ABC):
     """Batches that can be entered anywhere: a cursor is an epoch and a number of batches.
 
     `num_batches` and `num_samples` count one epoch and are None where nobody knows;

@@ -11,10 +11,10 @@ from truestep.core.errors import DataError
 from truestep.core.frames import warn_user
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
-from truestep.engine.data.ordering import describe
-from truestep.engine.data.samples import stack
+from truestep.engine.data.ordering import describe_data_options
+from truestep.engine.data.samples import stack_samples
 from truestep.engine.data.source import BatchSource
-from truestep.engine.data.streaming import SampleStream, StreamBatches, StreamedBatch, StreamStart, Turn
+from truestep.engine.data.streaming import SampleStream, StreamBatches, StreamedBatch, StreamStart, WorkerTurn
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool
 
@@ -82,7 +82,7 @@ class StreamSource(BatchSource):
             self._stream,
             self._seed,
             options.batch_size,
-            options.collate or stack,
+            options.collate or stack_samples,
             drop_last=options.drop_last,
         )
         reader.start = start
@@ -100,7 +100,7 @@ class StreamSource(BatchSource):
         return {
             "kind": "stream",
             "class": type(self._stream.data).__qualname__,
-            "order": describe(self._options),
+            "order": describe_data_options(self._options),
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -125,11 +125,11 @@ class StreamSource(BatchSource):
             self._pool.close()
 
 
-def _without_duplicates(pieces: Iterator[StreamedBatch | Turn]) -> Iterator[StreamedBatch]:
+def _without_duplicates(pieces: Iterator[StreamedBatch | WorkerTurn]) -> Iterator[StreamedBatch]:
     """Warn when two workers begin with the same sample: each of them then reads the whole stream."""
     begun: dict[str, int] = {}
     for piece in pieces:
-        if isinstance(piece, Turn):
+        if isinstance(piece, WorkerTurn):
             continue
         if piece.first is not None and begun.setdefault(piece.first, piece.worker) != piece.worker:
             warn_user(

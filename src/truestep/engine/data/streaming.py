@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import get_worker_info
 
 from truestep.core.errors import DataError
-from truestep.engine.data.probe import digest
-from truestep.engine.data.progress import note
+from truestep.engine.data.probe import digest_samples
+from truestep.engine.data.progress import note_sample
 from truestep.engine.data.randomness import SampleRandomness
 from truestep.engine.data.samples import Collate
 
@@ -26,7 +26,7 @@ class StreamedBatch(NamedTuple):
     first: str | None
 
 
-class Turn(NamedTuple):
+class WorkerTurn(NamedTuple):
     """What a worker sends instead of a batch that was used before the stream was resumed."""
 
 
@@ -86,7 +86,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
         self._seed = seed
         self.start = StreamStart(0)
 
-    def __iter__(self) -> Iterator[StreamedBatch | Turn]:
+    def __iter__(self) -> Iterator[StreamedBatch | WorkerTurn]:
         info = get_worker_info()
         reader = _Reader(
             self._stream, SampleRandomness(self._seed, self._stream.data), info.id if info else 0
@@ -96,7 +96,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
             if saved["ended"]:
                 return
             if reader.worker < self.start.turn:
-                yield Turn()
+                yield WorkerTurn()
             reader.resume(saved)
         yield from self._pieces(reader)
 
@@ -107,7 +107,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
                 short = self._batch_size is not None and len(samples) < self._batch_size
                 if not samples or (short and self._drop_last):
                     return
-                first = digest(samples[:1]) if reader.is_first() else None
+                first = digest_samples(samples[:1]) if reader.is_first() else None
                 batch = samples[0] if self._batch_size is None else self._collate(samples)
             yield StreamedBatch(reader.worker, batch, reader.state(ended=short), first)
             if short:
@@ -149,7 +149,7 @@ class _Reader:
 
     def _keyed(self, iterator: Iterator[Any], keys: list[list[int]]) -> Iterator[Any]:
         for offset, row in enumerate(keys):
-            note(self._position + offset, self._position + offset)
+            note_sample(self._position + offset, self._position + offset)
             self.randomness.set_to(row)
             try:
                 sample = next(iterator)
@@ -178,14 +178,14 @@ class _Reader:
 
     def state(self, *, ended: bool) -> dict[str, Any] | None:
         """Return where reading stands, or None for a stream that keeps no state."""
-        holder = stateful(self._iterable, self._iterator)
+        holder = stream_state_reader(self._iterable, self._iterator)
         if holder is None:
             return None
         # copied, since a worker sends it later, from another thread
         return {"position": self._position, "data": copy.deepcopy(holder()), "ended": ended}
 
 
-def stateful(iterable: Any, iterator: Any) -> Callable[[], Any] | None:
+def stream_state_reader(iterable: Any, iterator: Any) -> Callable[[], Any] | None:
     """Return what gives the state of a stream: its own `state_dict`, or else its iterator's."""
     for holder in (iterable, iterator):
         if hasattr(holder, "state_dict") and hasattr(holder, "load_state_dict"):

@@ -16,12 +16,12 @@ def batches_to_device(batches: Iterator[Any], device: torch.device) -> Iterator[
         return batches
     if device.type == "cuda":
         return _copied_ahead(batches, device)
-    return (move(batch, device) for batch in batches)
+    return (move_batch(batch, device) for batch in batches)
 
 
-def move(batch: Any, device: torch.device) -> Any:
+def move_batch(batch: Any, device: torch.device) -> Any:
     """Return `batch` on `device`; tensors and whatever has a method `to`, the rest as it is."""
-    return structure.map_leaves(
+    return structure.map_batch_leaves(
         lambda leaf: leaf.to(device, non_blocking=True) if hasattr(leaf, "to") else leaf, batch
     )
 
@@ -32,7 +32,7 @@ def _copied_ahead(batches: Iterator[Any], device: torch.device) -> Iterator[Any]
     waiting: list[Any] = []
     for batch in batches:
         with torch.cuda.stream(copying):
-            moved = move(batch, device)
+            moved = move_batch(batch, device)
         waiting.append(moved)
         # The next one is on its way when this one is handed out.
         if len(waiting) > 1:
@@ -44,7 +44,7 @@ def _copied_ahead(batches: Iterator[Any], device: torch.device) -> Iterator[Any]
 def _arrived(batch: Any, copying: torch.cuda.Stream, device: torch.device) -> Any:
     current = torch.cuda.current_stream(device)
     current.wait_stream(copying)
-    for _, leaf in structure.leaves(batch):
+    for _, leaf in structure.batch_leaves(batch):
         for part in leaf if isinstance(leaf, PackedSequence) else (leaf,):
             # Its memory may be reused only after this stream is done with it. A packed sequence keeps its lengths on the host.
             if isinstance(part, torch.Tensor) and not part.is_cpu:

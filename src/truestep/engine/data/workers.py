@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from truestep.core.errors import DataError
 from truestep.engine import structure
 from truestep.engine.choices import Choice
-from truestep.engine.data.deaths import defer, told
+from truestep.engine.data.deaths import defer_worker_deaths, told
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.progress import WorkerProgress, WorkerStart
@@ -26,15 +26,15 @@ CHEAP_EPOCH_SECONDS = 0.5
 MOST_WORKERS = 16
 
 
-class Pinned:
+class PinnedBatch:
     """A batch on its way from a worker, which torch's pinning thread is to copy into page-locked memory."""
 
     def __init__(self, batch: Any) -> None:
         self.batch = batch
 
-    def pin_memory(self) -> "Pinned":
+    def pin_memory(self) -> "PinnedBatch":
         """Return the batch with its tensors in page-locked memory."""
-        return Pinned(structure.map_leaves(_pinned, self.batch))
+        return PinnedBatch(structure.map_batch_leaves(_pinned, self.batch))
 
 
 def _pinned(leaf: Any) -> Any:
@@ -97,7 +97,7 @@ class WorkerPool:
             ) as error:  # it was killed while a batch of its was being fetched
                 self._explain(self._ended(), error)
                 raise
-            yield batch.batch if isinstance(batch, Pinned) else batch
+            yield batch.batch if isinstance(batch, PinnedBatch) else batch
 
     def _new_loader(self) -> DataLoader[Any]:
         dataset, num_workers, options, pin = self._arguments
@@ -107,7 +107,7 @@ class WorkerPool:
                 batch_size=None,
                 sampler=None if isinstance(dataset, IterableDataset) else self._feed,
                 num_workers=num_workers,
-                collate_fn=Pinned if pin else _as_it_is,
+                collate_fn=PinnedBatch if pin else _as_it_is,
                 pin_memory=pin,
                 worker_init_fn=WorkerStart(self._progress, options.worker_init),
                 multiprocessing_context=options.start_method,
@@ -123,7 +123,7 @@ class WorkerPool:
         try:
             with _quiet(), told:
                 self._iterator = iter(self._loader)
-            defer()
+            defer_worker_deaths()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             self.close()
             raise DataError(
@@ -188,7 +188,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def available_cpus() -> int:
+def cpus_for_workers() -> int:
     """Return how many processors this process may use: its affinity and its control group's quota."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
@@ -198,10 +198,10 @@ def available_cpus() -> int:
         return cpus
 
 
-def choose_workers(sample_seconds: float, num_samples: int, device: torch.device) -> Choice:
+def choose_num_workers(sample_seconds: float, num_samples: int, device: torch.device) -> Choice:
     """Return how many workers "auto" means: none for cheap samples, else a share of the processors."""
     # torchrun's variable: so many processes of this machine choose workers now
-    cpus = available_cpus() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    cpus = cpus_for_workers() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     cost = f"a sample takes {sample_seconds * 1e6:,.0f} µs, an epoch's {sample_seconds * num_samples:,.1f} s"
     if sample_seconds < CHEAP_SAMPLE_SECONDS or sample_seconds * num_samples < CHEAP_EPOCH_SECONDS:
         return Choice("workers", "0", f"{cost}: less than handing them over costs")

@@ -76,7 +76,7 @@ class Scaler:
         """Divide `gradients` by the scale (times `factor`) in place and note in `found_inf` whether one is not finite."""
         self.found_inf = torch.zeros_like(self.found_inf)
         inverse = (self.scale.reciprocal() * (1.0 if factor is None else factor)).float()
-        for same_kind in by_dtype(gradients):
+        for same_kind in gradients_by_dtype(gradients):
             # What torch.amp.GradScaler itself calls: one pass that multiplies and checks.
             torch._amp_foreach_non_finite_check_and_unscale_(same_kind, self.found_inf, inverse)
 
@@ -109,7 +109,7 @@ class Scaler:
         self.growth_tracker.fill_(int(state["_growth_tracker"]))
 
 
-def by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+def gradients_by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     """Return the tensors in lists of one type each."""
     groups: dict[torch.dtype, list[Tensor]] = {}
     for tensor in tensors:

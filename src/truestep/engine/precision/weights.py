@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.modules import NORMS
-from truestep.engine.batches import map_tensors
+from truestep.engine.batches import map_batch_tensors
 from truestep.engine.precision.base import Precision
 
 
@@ -62,7 +62,7 @@ def _output_to_float16(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Ten
 
 def cast_floats(value: Any, dtype: torch.dtype) -> Any:
     """Return `value` (any structure) with every floating-point tensor of it in `dtype`."""
-    return map_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, value)
+    return map_batch_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, value)
 
 
 def named_parameters_for_optimizer(module: nn.Module, mode: Precision) -> Iterator[tuple[str, nn.Parameter]]:

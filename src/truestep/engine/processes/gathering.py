@@ -13,12 +13,12 @@ from truestep.engine.processes.world import World
 _current: list[World] = []  # of the training that this process is in; it is asked for by no name
 
 
-def enter(world: World) -> None:
+def enter_world(world: World) -> None:
     """Gather over these processes from now on."""
     _current[:] = [world]
 
 
-def leave() -> None:
+def leave_world() -> None:
     """Gather over nobody."""
     _current.clear()
 
@@ -61,7 +61,7 @@ def _padded(tensor: Tensor, num_rows: int) -> Tensor:
     return padded
 
 
-def all_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
+def gather_all_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
     """Return the rows of all ranks, of which each has so many; without gradients."""
     # all_gather takes tensors of one shape from all ranks
     most = max(*counts, 1)
@@ -88,7 +88,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, world: World, counts: list[int]) -> Tensor:
         ctx.world, ctx.counts = world, counts
-        return all_rows(tensor, world, counts)
+        return gather_all_rows(tensor, world, counts)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from truestep.engine.processes.notes import Sign
+from truestep.engine.processes.notes import SignOfLife
 
 if TYPE_CHECKING:
     from truestep.engine.processes.world import World
@@ -18,10 +18,10 @@ STILL_SECONDS = 3.0  # without a sign of life, when the time is up already
 
 class _Seen(NamedTuple):
     at: float
-    signs: list[Sign]
+    signs: list[SignOfLife]
 
 
-class Lookout:
+class RankLookout:
     """One rank's waiting in one meeting; when the time-out is over, it finds out whose fault that is.
 
     A rank that has not come and is not busy is at fault at once. All others are looked at twice: one whose sign of life is the same
@@ -63,7 +63,7 @@ class Lookout:
             return self._nothing_arrives()
         return None
 
-    def _did_not_come(self, rank: int, sign: Sign) -> tuple[int, str]:
+    def _did_not_come(self, rank: int, sign: SignOfLife) -> tuple[int, str]:
         ahead = sign.meeting > self._meeting
         waits = f"waits for {sign.place}" if ahead else "is still at work elsewhere"
         return self._text(
@@ -72,7 +72,7 @@ class Lookout:
             "the same updates, evaluations and ends of passes; for work that takes longer write ts.Run(timeout_seconds=...)",
         )
 
-    def _shows_no_life(self, rank: int, sign: Sign) -> tuple[int, str]:
+    def _shows_no_life(self, rank: int, sign: SignOfLife) -> tuple[int, str]:
         did = f"was busy ({sign.busy})" if sign.busy is not None else f"had come to {self._what}"
         why = self._trouble(rank) or "hangs, or its machine is out of reach"
         return self._text(
@@ -98,7 +98,7 @@ class Lookout:
 
 
 @contextmanager
-def renewing(write: Callable[[int], None]) -> Iterator[None]:
+def renewing_sign_of_life(write: Callable[[int], None]) -> Iterator[None]:
     """Have a thread write a number that grows, every second, as long as this process lives."""
     done = threading.Event()
 

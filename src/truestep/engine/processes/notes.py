@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 4.0
 """How long the survivors of a broken connection ask each other who it was."""
 
 
-class Process(NamedTuple):
+class RankProcess(NamedTuple):
     """A process of the run: its host, number there, and when it began (numbers are given out again)."""
 
     host: str
@@ -26,7 +26,7 @@ class Process(NamedTuple):
     began: float
 
     @classmethod
-    def this(cls) -> "Process":
+    def this(cls) -> "RankProcess":
         """Return this process."""
         import psutil
 
@@ -52,7 +52,7 @@ class Process(NamedTuple):
             return None
 
 
-class Sign(NamedTuple):
+class SignOfLife(NamedTuple):
     """What a rank has last written of itself: where it waits, for how long, and what it does that may take its time."""
 
     meeting: int = -1
@@ -68,8 +68,8 @@ class RankNotes:
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
         self._store, self._rank, self._size = store, rank, size
-        self._write(f"process/{rank}", Process.this())
-        self.processes = [Process(*self._read(f"process/{each}")) for each in range(size)]
+        self._write(f"process/{rank}", RankProcess.this())
+        self.processes = [RankProcess(*self._read(f"process/{each}")) for each in range(size)]
 
     def _write(self, key: str, value: Any) -> None:
         # As JSON: whoever can reach the store can write to it, and a pickle would run what they wrote.
@@ -97,10 +97,10 @@ class RankNotes:
         """Write down that this rank waits in its meeting of this number, and for how long it has."""
         self._write(f"waiting/{self._rank}", [meeting, place, seconds])
 
-    def signs(self) -> list[Sign]:
+    def signs(self) -> list[SignOfLife]:
         """Return what each rank has last written of itself; of one that lives, another thing a little later."""
         return [
-            Sign(
+            SignOfLife(
                 *(self._read(f"waiting/{rank}") if self._has(f"waiting/{rank}") else (-1, None, 0.0)),
                 *(self._read(f"busy/{rank}") if self._has(f"busy/{rank}") else (None, 0)),
             )

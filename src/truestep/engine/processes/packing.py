@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 
-def pack_message(tree: Any) -> bytes:
+def pack_rank_message(tree: Any) -> bytes:
     """Return a tree of tensors and plain values as bytes."""
     buffer = io.BytesIO()
     torch.save(tree, buffer)
     return buffer.getvalue()
 
 
-def unpack_message(data: bytes) -> Any:
-    """Return the tree that `pack_message` was given, on the CPU."""
+def unpack_rank_message(data: bytes) -> Any:
+    """Return the tree that `pack_rank_message` was given, on the CPU."""
     # On the CPU: the sender's device may not be here, or be another rank's.
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)

@@ -7,42 +7,46 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.boxes import TensorBox, WantedPart
-from truestep.checkpoints.tree import Piece
-from truestep.core.trees import map_leaves
+from truestep.checkpoints.boxes import TensorBox, WantedTensorPart
+from truestep.checkpoints.tree import TensorPiece
+from truestep.core.trees import map_tree_leaves
 
 _NOTHING = torch.empty(0)
 
 
-def is_divided(tensor: Any) -> bool:
+def is_divided_tensor(tensor: Any) -> bool:
     """Whether a tensor is one of which each process has a part; torch's module for them is not imported for it."""
     return type(tensor) not in (Tensor, torch.nn.Parameter) and hasattr(tensor, "device_mesh")
 
 
 def local_part(tensor: Tensor) -> Tensor:
     """Return the part that is here, which shares the memory; of any other tensor all of it."""
-    return tensor._local_tensor if is_divided(tensor) else tensor  # type: ignore[attr-defined]
+    return tensor._local_tensor if is_divided_tensor(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def gather_divided(tree: Any, *, keep: bool) -> Any:
     """Return a tree with its divided tensors gathered, one after the other; all processes call it, one alone keeps them."""
 
     def gathered(leaf: Any) -> Any:
-        if not is_divided(leaf):
+        if not is_divided_tensor(leaf):
             return leaf
         found = leaf.detach().full_tensor()
         return found if keep else _NOTHING
 
-    return map_leaves(gathered, tree)
+    return map_tree_leaves(gathered, tree)
 
 
-def pieces(tree: Any, *, alone: bool) -> Any:
+def local_pieces(tree: Any, *, alone: bool) -> Any:
     """Return a tree with what this process has of its divided tensors; with `alone` all else is None."""
-    return map_leaves(lambda leaf: _piece(leaf) if is_divided(leaf) else None if alone else leaf, tree)
+    return map_tree_leaves(
+        lambda leaf: _piece(leaf) if is_divided_tensor(leaf) else None if alone else leaf, tree
+    )
 
 
-def _piece(tensor: Any) -> Piece:
-    return Piece(tensor=local_part(tensor).detach(), whole=tuple(tensor.shape), offset=_box(tensor).offset)
+def _piece(tensor: Any) -> TensorPiece:
+    return TensorPiece(
+        tensor=local_part(tensor).detach(), whole=tuple(tensor.shape), offset=_box(tensor).offset
+    )
 
 
 def _box(tensor: Any) -> TensorBox:
@@ -51,7 +55,7 @@ def _box(tensor: Any) -> TensorBox:
     return TensorBox(tuple(box.offsets), tuple(local_part(tensor).shape))
 
 
-def part_like(like: Any) -> WantedPart:
+def wanted_part_like(like: Any) -> WantedTensorPart:
     """Return the part of a tensor of the same shape that is this process's, where it is divided as `like` is."""
 
     def made(values: Tensor) -> Any:
@@ -61,15 +65,15 @@ def part_like(like: Any) -> WantedPart:
         place = like.device_mesh, like.placements
         return DTensor.from_local(there, *place, run_check=False, shape=like.shape, stride=like.stride())
 
-    return WantedPart(_box(like), made)
+    return WantedTensorPart(_box(like), made)
 
 
 def divided_as(value: Any, like: Any) -> Any:
     """Return this process's part of a whole tensor, divided as another of the same shape is; anything else as it is."""
     if (
-        not is_divided(like)
+        not is_divided_tensor(like)
         or not isinstance(value, Tensor)
-        or is_divided(value)
+        or is_divided_tensor(value)
         or value.shape != like.shape
     ):
         return value
@@ -85,6 +89,6 @@ def divided_by_name(values: Mapping[str, Any], likes: Mapping[str, Any]) -> dict
     return {name: divided_as(value, likes.get(name)) for name, value in values.items()}
 
 
-def any_divided(tensors: Any, look: Callable[[Any], bool] = is_divided) -> bool:
+def any_divided(tensors: Any, look: Callable[[Any], bool] = is_divided_tensor) -> bool:
     """Whether one of them is divided."""
     return any(map(look, tensors))

@@ -20,10 +20,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from truestep.core.errors import RankError
-from truestep.core.frames import own_line
+from truestep.core.frames import line_of_user_code
 from truestep.engine.processes.asking import ask_rank_store
-from truestep.engine.processes.lookout import Lookout, renewing
-from truestep.engine.processes.meeting import Meeting
+from truestep.engine.processes.lookout import RankLookout, renewing_sign_of_life
+from truestep.engine.processes.meeting import RankMeeting
 from truestep.engine.processes.notes import RankNotes
 from truestep.engine.processes.shares import RankShare
 
@@ -34,7 +34,7 @@ Work = Any
 T = TypeVar("T")
 
 
-class Membership(NamedTuple):
+class RankMembership(NamedTuple):
     """Which of the run's processes this is."""
 
     rank: int
@@ -42,7 +42,7 @@ class Membership(NamedTuple):
     local_rank: int
 
 
-class Links(NamedTuple):
+class RankLinks(NamedTuple):
     """What connects the processes: a group for small numbers on the host, one for tensors, and the store."""
 
     control: Group
@@ -54,7 +54,7 @@ class Links(NamedTuple):
 class World:
     """The processes of a run as one of them sees them; `timeout_seconds` is how long a rank may keep the others waiting."""
 
-    def __init__(self, place: Membership, links: Links, *, timeout_seconds: float) -> None:
+    def __init__(self, place: RankMembership, links: RankLinks, *, timeout_seconds: float) -> None:
         self.rank, self.size, self.local_rank = place
         self.links = links
         self.share = RankShare(self.rank, self.size)
@@ -71,20 +71,20 @@ class World:
         self._num_begun = 0
         self._is_mute = False  # the store does not answer
         self._is_closed = False
-        self._open: Meeting | None = None
+        self._open: RankMeeting | None = None
         atexit.register(self._leave)
 
     # ------------------------------------------------------------------ small numbers
 
-    def meeting(self, what: str, *numbers: float) -> Meeting:
+    def meeting(self, what: str, *numbers: float) -> RankMeeting:
         """Begin a meeting; every rank comes for the same `what`, with as many numbers."""
-        return Meeting(self, what, numbers)
+        return RankMeeting(self, what, numbers)
 
     def meet(self, what: str, *numbers: float) -> list[list[float]]:
         """Meet the other ranks and return everybody's numbers."""
         return self.meeting(what, *numbers).wait()
 
-    def later(self, what: str, *numbers: float) -> Meeting:
+    def later(self, what: str, *numbers: float) -> RankMeeting:
         """Begin a meeting that is waited for when its numbers are needed, and before anything else travels."""
         self._open = self.meeting(what, *numbers)
         return self._open
@@ -155,7 +155,7 @@ class World:
 
     def wait(self, work: Work, what: str) -> None:
         """Wait for a collective on the host; a rank that has failed, or does not come, ends the waiting."""
-        lookout: Lookout | None = None
+        lookout: RankLookout | None = None
         since = time.monotonic()
         while True:
             try:
@@ -167,7 +167,7 @@ class World:
                     return
             if (failure := self.ask(self.notes.failure)) is not None:
                 raise self._failed(*failure)
-            lookout = lookout or Lookout(self, what, self._num_begun, since)
+            lookout = lookout or RankLookout(self, what, self._num_begun, since)
             if (found := lookout.look()) is not None:
                 self.ask(lambda: self.notes.accuse(*found))
                 raise self._failed(*found)
@@ -184,7 +184,7 @@ class World:
         """What this rank does now may take its time: the others wait for it as long as it lives."""
         self.ask(lambda: self.notes.busy(what))
         try:
-            with renewing(lambda count: self.notes.busy(what, count)):
+            with renewing_sign_of_life(lambda count: self.notes.busy(what, count)):
                 yield
         finally:
             if self.error is None:
@@ -199,7 +199,7 @@ class World:
         if isinstance(error, RankError):
             self.error = error
             return
-        place = own_line(error.__traceback__)
+        place = line_of_user_code(error.__traceback__)
         first = f"{type(error).__name__}: {error}".splitlines()[0]
         text = self.notes.describe(self.rank, f"raised {first}" + (f" (at {place})" if place else ""))
         self.error = RankError(f"The ranks can't go on together: {text}.")
@@ -243,7 +243,7 @@ class World:
 
     def apart(self, what: str) -> RankError:
         """Return the error for ranks that came to one meeting for different things."""
-        place = f"{what}, {own_line() or 'at its end'} (step {self.step})"
+        place = f"{what}, {line_of_user_code() or 'at its end'} (step {self.step})"
         places = self.ask(lambda: self.notes.places(place))
         listed = "; ".join(f"rank {rank}: {place}" for rank, place in enumerate(places))
         updating = [place.startswith("an update") for place in places]

@@ -5,9 +5,9 @@ from truestep.core.schedule_units import (
     Counting,
     Plateau,
     ScheduleFactory,
-    ends_after,
     per_epoch,
     per_update,
+    schedule_ends_after,
 )
 from truestep.engine.schedules.shapes import (
     one_cycle,
@@ -16,18 +16,18 @@ from truestep.engine.schedules.shapes import (
     warmup_inverse_sqrt,
     warmup_linear,
 )
-from truestep.engine.schedules.stepping import Schedules, plateau
+from truestep.engine.schedules.stepping import LearnerSchedules, plateau
 
 __all__ = [
     "Counting",
+    "LearnerSchedules",
     "Plateau",
     "ScheduleFactory",
-    "Schedules",
-    "ends_after",
     "one_cycle",
     "per_epoch",
     "per_update",
     "plateau",
+    "schedule_ends_after",
     "warmup_constant",
     "warmup_cosine",
     "warmup_inverse_sqrt",

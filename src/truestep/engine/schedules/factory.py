@@ -26,10 +26,10 @@ _ARGUMENTS = {
 }
 
 
-def check_factory(factory: Any, learner: str) -> None:
+def check_schedule_factory(factory: Any, learner: str) -> None:
     """Raise an OptionError unless `factory` can be called with an optimizer alone."""
     if isinstance(factory, Counting):
-        check_factory(factory.factory, learner)
+        check_schedule_factory(factory.factory, learner)
         return
     if not callable(factory):
         raise OptionError(

@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 from truestep.core.calls import check_keywords
 from truestep.core.errors import OptionError, check_choice
 from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, schedule_unit
-from truestep.engine.schedules.factory import check_factory
+from truestep.engine.schedules.factory import check_schedule_factory
 
 
 def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: Any) -> Plateau:
@@ -23,7 +23,7 @@ def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: 
     return Plateau(ReduceLROnPlateau(optimizer, mode=mode, **options), metric)  # type: ignore[arg-type]
 
 
-class Schedules:
+class LearnerSchedules:
     """The schedules of one learner, one for each of its optimizers."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Schedules:
         self._plateaus: list[Plateau] = []
         if factory is None:
             return
-        check_factory(factory, learner)
+        check_schedule_factory(factory, learner)
         for optimizer in optimizers:
             self._add(factory, factory(optimizer), learner)
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How processes share a training, one file each; this table is the closed set of them."""
 
-from truestep.engine.strategies.base import Placing, Strategy, UpdateHooks
+from truestep.engine.strategies.base import BatchPlacing, RankStrategy, UpdateHooks
 from truestep.engine.strategies.ddp import Ddp
 from truestep.engine.strategies.fsdp import Fsdp
-from truestep.engine.strategies.single import Single
+from truestep.engine.strategies.single import SingleProcess
 
-STRATEGIES: dict[str, type[Strategy]] = {"single": Single, "ddp": Ddp, "fsdp": Fsdp}
+STRATEGIES: dict[str, type[RankStrategy]] = {"single": SingleProcess, "ddp": Ddp, "fsdp": Fsdp}
 
-__all__ = ["STRATEGIES", "Ddp", "Fsdp", "Placing", "Single", "Strategy", "UpdateHooks"]
+__all__ = ["STRATEGIES", "BatchPlacing", "Ddp", "Fsdp", "RankStrategy", "SingleProcess", "UpdateHooks"]

@@ -14,7 +14,7 @@ from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
 
 
-class Placing(NamedTuple):
+class BatchPlacing(NamedTuple):
     """Where a process's part of a batch lies in the whole one.
 
     Attributes:
@@ -32,7 +32,7 @@ class Placing(NamedTuple):
     lends: bool = False
 
 
-class Division(Protocol):
+class BatchDivision(Protocol):
     """How a batch is divided among the processes.
 
     Attributes:
@@ -45,7 +45,7 @@ class Division(Protocol):
     def begin(self) -> None:
         """An evaluation of the loss begins."""
 
-    def place(self, count: int | None, num_parts: int = 1) -> Placing:
+    def place(self, count: int | None, num_parts: int = 1) -> BatchPlacing:
         """Say where this process's part of the batch lies.
 
         Asked before the loss is called, with the number of examples (None: they can't be counted, and the answer's total is not
@@ -80,7 +80,7 @@ class UpdateHooks(Protocol):
         divides_weights: whether a process has a part of the weights, and a loss computes with copies of all of them.
     """
 
-    division: Division
+    division: BatchDivision
     divides_weights: bool
 
     def begin(self) -> None:
@@ -106,7 +106,7 @@ class UpdateHooks(Protocol):
         """Return the error to raise for one that a loss or its backward raised; None where it says enough."""
 
 
-class Strategy(Protocol):
+class RankStrategy(Protocol):
     """How the processes of one training share its updates.
 
     Attributes:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.engine.processes.world import World
-from truestep.engine.strategies.riders import num_slots, read, write
+from truestep.engine.strategies.riders import num_rider_slots, read_riders, write_riders
 from truestep.engine.weights import LearnerWeights
 
 # The sizes of torch's DistributedDataParallel.
@@ -21,7 +21,7 @@ Work = Any
 Kind = tuple[torch.dtype, torch.device]
 
 
-class Bucket:
+class GradientBucket:
     """Consecutive parameters of one type, and the memory that their gradients travel in, and what rides behind them."""
 
     def __init__(self, parameters: Sequence[tuple[int, Tensor]], kind: Kind) -> None:
@@ -68,7 +68,7 @@ class Bucket:
         return self._views
 
 
-class Buckets:
+class GradientBuckets:
     """The buckets of one set of learners, in the order in which gradients usually come: the last parameters first."""
 
     def __init__(self, learners: Sequence[LearnerWeights], world: World) -> None:
@@ -84,8 +84,8 @@ class Buckets:
         self._num_flags = 1 + self.num_parameters  # of the last bucket's riders
         self._has_half = any(weights.has_half for weights in learners)
         self._trains: list[bool] | None = None
-        self._buckets: list[Bucket] = []
-        self._bucket_of: dict[int, Bucket] = {}
+        self._buckets: list[GradientBucket] = []
+        self._bucket_of: dict[int, GradientBucket] = {}
         self._come = [False] * self.num_parameters
         self._used_by: list[float] = []  # how many ranks
         self._works: list[Work] = []
@@ -144,7 +144,7 @@ class Buckets:
         self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
 
     def _close(self, parameters: list[tuple[int, Tensor]], kind: Kind) -> None:
-        self._buckets.append(Bucket(parameters, kind))
+        self._buckets.append(GradientBucket(parameters, kind))
         parameters.clear()
 
     def _arrived(self, index: int, _: Tensor) -> None:
@@ -165,14 +165,14 @@ class Buckets:
 
     def _send_next(self, riders: Tensor | None = None) -> None:
         bucket = self._buckets[self._num_sent]
-        bucket.make(0 if riders is None else self._num_flags + num_slots(len(riders), self._world.size))
+        bucket.make(0 if riders is None else self._num_flags + num_rider_slots(len(riders), self._world.size))
         with torch.no_grad():
             flat = bucket.fill([self._gradient(index) for index in bucket.indices])
             if riders is not None:
                 bucket.riders.zero_()
                 flags, slots = self._flags_and_slots()
                 flags.copy_(torch.tensor([float(self.came_twice), *self._used]))
-                write(riders, slots, rank=self._world.rank, size=self._world.size)
+                write_riders(riders, slots, rank=self._world.rank, size=self._world.size)
             self._works.append(self._world.reduce(flat))
         bucket.has_gone = True
         self._num_sent += 1
@@ -198,7 +198,7 @@ class Buckets:
         """Return the sums of the numbers, and whether a gradient came twice on some rank; learn who has used what."""
         flags, slots = self._flags_and_slots()
         came_twice, *self._used_by = flags.tolist()
-        return read(slots, num_numbers, size=self._world.size), bool(came_twice)
+        return read_riders(slots, num_numbers, size=self._world.size), bool(came_twice)
 
     def _flags_and_slots(self) -> list[Tensor]:
         riders = self._buckets[-1].riders

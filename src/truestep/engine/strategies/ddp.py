@@ -12,12 +12,17 @@ from torch import Tensor, nn
 
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
-from truestep.engine.strategies.base import Division
-from truestep.engine.strategies.buckets import Buckets
+from truestep.engine.strategies.base import BatchDivision
+from truestep.engine.strategies.buckets import GradientBuckets
 from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.sparse import SparseGradients
-from truestep.engine.strategies.statistics import Norm, keep_statistics, share_statistics, take_statistics
-from truestep.engine.strategies.totals import Totals
+from truestep.engine.strategies.statistics import (
+    Norm,
+    any_takes_batch_statistics,
+    keep_own_statistics,
+    share_rank_statistics,
+)
+from truestep.engine.strategies.totals import RankTotals
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
 
@@ -34,7 +39,7 @@ class Ddp:
 
     def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
         """Have its batch normalisations use the examples of all processes."""
-        self._norms += share_statistics(module, self.world, is_updating)
+        self._norms += share_rank_statistics(module, self.world, is_updating)
 
     def hooks(self, learners: Sequence[LearnerWeights], names: str) -> "DdpHooks":
         """Return what is done in the updates of these learners; asked again for the same parameters, the same."""
@@ -43,7 +48,7 @@ class Ddp:
         hooks = self._hooks.get(key)
         if hooks is None:
             # of all learners: the loss of one may call another
-            hooks = DdpHooks(self.world, learners, names, lambda: take_statistics(self._norms))
+            hooks = DdpHooks(self.world, learners, names, lambda: any_takes_batch_statistics(self._norms))
             self._hooks[key] = hooks
         return hooks
 
@@ -52,7 +57,7 @@ class Ddp:
         for hooks in self._hooks.values():
             hooks.close()
         for layer in self._norms:
-            keep_statistics(layer)
+            keep_own_statistics(layer)
 
 
 class DdpHooks:
@@ -70,10 +75,10 @@ class DdpHooks:
         self._world, self._what = world, f"an update of {name}"
         modules = [weights.module for weights in learners]
         self._batch = SharedBatch(world, self._what, modules, takes_statistics)
-        self.division: Division = self._batch
-        self._buckets = Buckets(learners, world)
+        self.division: BatchDivision = self._batch
+        self._buckets = GradientBuckets(learners, world)
         self._sparse = SparseGradients(learners, world, self._what)
-        self._totals = Totals(world, learners, self._what)
+        self._totals = RankTotals(world, learners, self._what)
 
     def close(self) -> None:
         """Take the hooks off the parameters."""

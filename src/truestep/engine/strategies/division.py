@@ -9,10 +9,10 @@ from torch import nn
 
 from truestep.core.errors import BatchError, LossError
 from truestep.engine.batches import Split
-from truestep.engine.processes.meeting import Meeting
+from truestep.engine.processes.meeting import RankMeeting
 from truestep.engine.processes.world import World
-from truestep.engine.strategies.base import Placing
-from truestep.engine.strategies.fillers import one_of, shared_example
+from truestep.engine.strategies.base import BatchPlacing
+from truestep.engine.strategies.fillers import first_example, shared_example
 
 
 class SharedBatch:
@@ -25,7 +25,7 @@ class SharedBatch:
     ) -> None:
         self._world, self._what, self._modules = world, what, modules
         self._asks_for_calls = counts_calls
-        self._meeting: Meeting | None = None
+        self._meeting: RankMeeting | None = None
         self._counts: list[int] = []
         self._calls: list[int] = []  # of the loss, by each rank with its own examples
         self._counts_calls = False
@@ -40,7 +40,7 @@ class SharedBatch:
         """Whether the loss has exchanged tensors, which its backward does, too."""
         return self._world.num_gathered != self._num_gathered
 
-    def place(self, count: int | None, num_parts: int = 1) -> Placing:
+    def place(self, count: int | None, num_parts: int = 1) -> BatchPlacing:
         """Count the examples of all ranks; those of lower ranks come before this one's."""
         if count is None:
             raise BatchError(
@@ -50,9 +50,11 @@ class SharedBatch:
         self._counts_calls = self._asks_for_calls()
         self._meeting = self._world.later(self._what, count, num_parts, self._counts_calls)
         if not self._counts_calls:  # nothing has to be known before the loss is called
-            return Placing(self._first, count, self._total, num_parts)
+            return BatchPlacing(self._first, count, self._total, num_parts)
         self._learn()
-        return Placing(self._first, count, self._total, max(self._calls), lends=len(set(self._calls)) > 1)
+        return BatchPlacing(
+            self._first, count, self._total, max(self._calls), lends=len(set(self._calls)) > 1
+        )
 
     def _learn(self) -> None:
         """Take in what the others have, once they have said it."""
@@ -87,7 +89,7 @@ class SharedBatch:
         """Return one example, lent by another rank where this one has none."""
         if 0 in self._counts:
             return shared_example(batch, split, self._counts, self._world)
-        return one_of(batch, split)
+        return first_example(batch, split)
 
     @contextmanager
     def counting_nothing(self) -> Iterator[None]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from truestep.core.errors import BatchError
-from truestep.engine.batches import Batch, Split, count_examples, count_with, cut_batch, map_tensors
-from truestep.engine.processes.packing import pack_message, unpack_message
+from truestep.engine.batches import Batch, Split, count_examples, count_with, cut_batch, map_batch_tensors
+from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
 from truestep.engine.processes.world import World
 
 
-def one_of(batch: Batch, split: Split | None) -> Batch:
+def first_example(batch: Batch, split: Split | None) -> Batch:
     """Return the first example of a batch, as a batch."""
     total = count_with(split, batch) if split else count_examples(batch)
     return batch if total == 1 else next(cut_batch(batch, [1, total - 1], split))
@@ -23,10 +23,10 @@ def shared_example(batch: Batch, split: Split | None, counts: Sequence[int], wor
     Every process calls it. Tensors alone travel: what is around them is that of the empty batch.
     """
     source = next(rank for rank, count in enumerate(counts) if count)
-    own = one_of(batch, split) if counts[world.rank] else None
-    sent = pack_message(_tensors(own)) if world.rank == source else b""
+    own = first_example(batch, split) if counts[world.rank] else None
+    sent = pack_rank_message(_tensors(own)) if world.rank == source else b""
     found = world.share_bytes(sent, "an example for ranks without any")
-    return _with_tensors(batch, unpack_message(found[source])) if own is None else own
+    return _with_tensors(batch, unpack_rank_message(found[source])) if own is None else own
 
 
 def _tensors(batch: Batch) -> list[Tensor]:
@@ -36,7 +36,7 @@ def _tensors(batch: Batch) -> list[Tensor]:
         found.append(tensor)
         return tensor
 
-    map_tensors(note, batch)
+    map_batch_tensors(note, batch)
     return found
 
 
@@ -48,4 +48,4 @@ def _with_tensors(batch: Batch, tensors: list[Tensor]) -> Batch:
             "example's parts are not all tensors. Leave short batches out: run.data(..., drop_last=True)."
         )
     left = iter(tensors)
-    return map_tensors(lambda tensor: next(left).to(tensor.device), batch)
+    return map_batch_tensors(lambda tensor: next(left).to(tensor.device), batch)

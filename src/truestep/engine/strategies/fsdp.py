@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from truestep.core.errors import OptionError, RankError
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
-from truestep.engine.strategies.base import Division
+from truestep.engine.strategies.base import BatchDivision
 from truestep.engine.strategies.division import SharedBatch
-from truestep.engine.strategies.statistics import Norm, keep_statistics, share_statistics
+from truestep.engine.strategies.statistics import Norm, keep_own_statistics, share_rank_statistics
 from truestep.engine.strategies.stuck import end_if_stuck
-from truestep.engine.strategies.totals import Totals
-from truestep.engine.strategies.units import UnitCalls, blocks_of, roots_of
+from truestep.engine.strategies.totals import RankTotals
+from truestep.engine.strategies.units import FsdpUnitCalls, fsdp_blocks, fsdp_roots
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
 
@@ -35,7 +35,7 @@ class Fsdp:
     def __init__(self, world: World) -> None:
         self.world = world
         self._norms: list[Norm] = []
-        self._calls: dict[nn.Module, UnitCalls] = {}
+        self._calls: dict[nn.Module, FsdpUnitCalls] = {}
         self._mesh: Any = None
 
     def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
@@ -53,16 +53,16 @@ class Fsdp:
                 'Use "bf16-mixed" or "fp16-mixed".'
             )
         self.world.broadcast([*module.parameters(), *module.buffers()], "the weights of a model to divide")
-        self._norms += share_statistics(module, self.world, is_updating)
+        self._norms += share_rank_statistics(module, self.world, is_updating)
         policy = MixedPrecisionPolicy(
             param_dtype=precision.autocast,
             reduce_dtype=precision.autocast and torch.float32,
             cast_forward_inputs=False,  # autocast does
         )
-        calls = self._calls[module] = UnitCalls(module)
+        calls = self._calls[module] = FsdpUnitCalls(module)
         mesh = self._mesh = self._mesh or self._make_mesh(next(module.parameters()).device)
-        for root in roots_of(module):
-            for unit in [*blocks_of(root), root]:
+        for root in fsdp_roots(module):
+            for unit in [*fsdp_blocks(root), root]:
                 divided: Any = fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
                 # Sums, where torch divides by the number of processes: each backward is seeded with one over the whole batch.
                 divided.set_gradient_divide_factor(1.0)
@@ -85,7 +85,7 @@ class Fsdp:
     def close(self) -> None:
         """Give batch normalisations back; the weights stay divided."""
         for layer in self._norms:
-            keep_statistics(layer)
+            keep_own_statistics(layer)
 
 
 class FsdpHooks:
@@ -98,16 +98,16 @@ class FsdpHooks:
         world: World,
         learners: Sequence[LearnerWeights],
         names: str,
-        everybody: Mapping[nn.Module, UnitCalls],
+        everybody: Mapping[nn.Module, FsdpUnitCalls],
     ) -> None:
         self._world, self._what = world, f"an update of {names}"
         modules = [weights.module for weights in learners]
         self._everybody = everybody
         self._calls = [everybody[module] for module in modules]
-        self._roots: list[Any] = [root for module in modules for root in roots_of(module)]
+        self._roots: list[Any] = [root for module in modules for root in fsdp_roots(module)]
         self._batch = SharedBatch(world, self._what, modules, lambda: True)
-        self.division: Division = self._batch
-        self._totals = Totals(world, learners, self._what)
+        self.division: BatchDivision = self._batch
+        self._totals = RankTotals(world, learners, self._what)
         self._names = [weights.names for weights in learners]
         self._parameters = [parameter for weights in learners for parameter in weights.parameters]
 

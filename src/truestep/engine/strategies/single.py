@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from truestep.engine.batches import Split
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
-from truestep.engine.strategies.base import Division, Placing, UpdateHooks
+from truestep.engine.strategies.base import BatchDivision, BatchPlacing, UpdateHooks
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
 
@@ -21,15 +21,15 @@ class WholeBatch:
     shares_batches = False
 
     def __init__(self) -> None:
-        self._latest = Placing(0, None, 0, 1)
+        self._latest = BatchPlacing(0, None, 0, 1)
 
     def begin(self) -> None:
         """Do nothing."""
 
-    def place(self, count: int | None, num_parts: int = 1) -> Placing:
+    def place(self, count: int | None, num_parts: int = 1) -> BatchPlacing:
         """All examples are here; most batches are as large as the one before."""
         if self._latest.num_here != count or self._latest.num_calls != num_parts:
-            self._latest = Placing(0, count, count or 0, num_parts)
+            self._latest = BatchPlacing(0, count, count or 0, num_parts)
         return self._latest
 
     @property
@@ -52,14 +52,14 @@ class WholeBatch:
         """It has: all of the batch is here."""
 
 
-class Single:
+class SingleProcess:
     """A strategy and its own hooks."""
 
     divides_weights = False
 
     def __init__(self, world: World | None = None) -> None:
         """Take what every strategy takes, and use it for nothing."""
-        self.division: Division = WholeBatch()
+        self.division: BatchDivision = WholeBatch()
 
     def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
         """Do nothing."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from truestep.engine.processes.gathering import all_rows
+from truestep.engine.processes.gathering import gather_all_rows
 from truestep.engine.processes.world import World
 from truestep.engine.weights import LearnerWeights
 
@@ -36,7 +36,7 @@ class SparseGradients:
         if all(each[0] == _UNUSED for each in found):
             return
         counts = [max(int(each[0]), 0) for each in found]
-        rows, values = (all_rows(each, self._world, counts) for each in (rows, values))
+        rows, values = (gather_all_rows(each, self._world, counts) for each in (rows, values))
         total = torch.sparse_coo_tensor(
             rows[None], values, parameter.shape, check_invariants=False
         ).coalesce()

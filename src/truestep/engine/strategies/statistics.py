@@ -38,12 +38,12 @@ def _sum_of_all(tensor: Tensor, world: World) -> Tensor:
     return total
 
 
-def take_statistics(norms: Iterable[Norm]) -> bool:
+def any_takes_batch_statistics(norms: Iterable[Norm]) -> bool:
     """Whether one of the layers takes statistics of the batch now."""
     return any(map(_takes, norms))
 
 
-def share_statistics(module: nn.Module, world: World, is_updating: Callable[[], bool]) -> list[Norm]:
+def share_rank_statistics(module: nn.Module, world: World, is_updating: Callable[[], bool]) -> list[Norm]:
     """Have the module's batch normalisations use all processes' examples in updates; return these layers."""
     layers = [part for part in module.modules() if isinstance(part, Norm)]
     for layer in layers:
@@ -52,8 +52,8 @@ def share_statistics(module: nn.Module, world: World, is_updating: Callable[[], 
     return layers
 
 
-def keep_statistics(layer: Norm) -> None:
-    """Undo `share_statistics`."""
+def keep_own_statistics(layer: Norm) -> None:
+    """Undo `share_rank_statistics`."""
     layer.__dict__.pop("forward", None)
 
 

@@ -20,7 +20,7 @@ _DOUBLE = (torch.float64, torch.complex128)
 _HEAD = 5  # numbers before those of the metrics
 
 
-class Totals:
+class RankTotals:
     """The sums of one set of learners' updates; the same bits on every rank."""
 
     def __init__(self, world: World, learners: Sequence[LearnerWeights], what: str) -> None:

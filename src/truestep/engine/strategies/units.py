@@ -10,19 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import LossError
-from truestep.engine.batches import map_tensors
-from truestep.engine.processes.shards import is_divided
+from truestep.engine.batches import map_batch_tensors
+from truestep.engine.processes.shards import is_divided_tensor
 
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 _MOST = 2**20  # so that sums of squares are exact
 
 
-def roots_of(module: nn.Module) -> list[nn.Module]:
+def fsdp_roots(module: nn.Module) -> list[nn.Module]:
     """Return the modules that are called: itself, or the members of a dict or list, which nobody calls."""
     return list(module.children()) if isinstance(module, nn.ModuleDict | nn.ModuleList) else [module]
 
 
-def blocks_of(root: nn.Module) -> Iterator[nn.Module]:
+def fsdp_blocks(root: nn.Module) -> Iterator[nn.Module]:
     """Yield the outermost members of lists, dicts and sequences: the repeated layers of most models.
 
     Where parameters are shared by several of them there are none, since each belongs to one unit.
@@ -48,7 +48,7 @@ def _members(module: nn.Module) -> Iterator[nn.Module]:
             yield from _members(child)
 
 
-class UnitCalls:
+class FsdpUnitCalls:
     """The calls of a module's units: their order as a number, which weights got gradients, and who has begun a backward."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -82,7 +82,7 @@ class UnitCalls:
         """Note from now on which of its weights, the same tensors each time they are gathered, get a gradient."""
         if unit not in self._unhooked:  # those of units within it are not gathered now
             named = unit.named_parameters(self._paths[unit])
-            self._unhooked[unit] = [(name, each) for name, each in named if not is_divided(each)]
+            self._unhooked[unit] = [(name, each) for name, each in named if not is_divided_tensor(each)]
         for name, parameter in self._unhooked[unit]:
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(partial(self._use, name))  # type: ignore[no-untyped-call]
@@ -93,7 +93,7 @@ class UnitCalls:
 
     def _returned(self, output: Any) -> None:
         if torch.is_grad_enabled():
-            map_tensors(self._hook, output)
+            map_batch_tensors(self._hook, output)
 
     def _hook(self, tensor: Tensor) -> Tensor:
         if tensor.requires_grad:
@@ -111,4 +111,6 @@ class UnitCalls:
 
 def _without_views(output: Any) -> Any:
     """Return an output with copies of its views: one that is written to in place (`x += y`) would lose torch's hooks."""
-    return map_tensors(lambda each: each.clone() if each.requires_grad and each._is_view() else each, output)
+    return map_batch_tensors(
+        lambda each: each.clone() if each.requires_grad and each._is_view() else each, output
+    )

@@ -11,7 +11,7 @@ from truestep.explainer.crash import Crash
 from truestep.explainer.explain import explain_crash
 from truestep.explainer.explainer import Explainer
 from truestep.explainer.explanation import Explanation
-from truestep.explainer.logs.reading import Found, Log, read_log
+from truestep.explainer.logs.reading import ErrorInLog, ErrorLog, read_error_log
 
 # a line with none of these words tells of no error: most lines of most logs are passed over so
 TELLING = re.compile(
@@ -27,7 +27,7 @@ _MESSAGE_LINES = 20  # a text this short without any exception is taken for a me
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogError:
+class ExplainedLogError:
     """One error that a log tells of."""
 
     error: str  # type and first line of the message
@@ -38,15 +38,15 @@ class LogError:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogReport:
+class ErrorLogReport:
     """What a log tells: the error to mend first, then the others."""
 
     num_lines: int
-    errors: tuple[LogError, ...]
+    errors: tuple[ExplainedLogError, ...]
     cut_at: int | None = None  # the line of a traceback whose end, with the error, is missing
 
     @property
-    def main(self) -> LogError | None:
+    def main(self) -> ExplainedLogError | None:
         """Return the error to mend; None where the log tells of none."""
         return next(iter(self.errors), None)
 
@@ -59,7 +59,7 @@ class LogReport:
 class _Sighting:
     """An error, wherever and however often it stands in the log."""
 
-    found: Found
+    found: ErrorInLog
     error: type[Explainer] | None
     ranks: set[int] = field(default_factory=set)
     is_fatal: bool = False
@@ -73,14 +73,16 @@ class _Sighting:
         return self.follows, not self.is_fatal, self.error is None, self.found.number
 
 
-def explain_log(text: str) -> LogReport:
+def explain_log(text: str) -> ErrorLogReport:
     """Explain the errors of a log, or of one message."""
-    log = read_log(text)
+    log = read_error_log(text)
     sightings = sorted(_sightings(log), key=_Sighting.order)
-    return LogReport(num_lines=len(log.lines), errors=tuple(map(_explained, sightings)), cut_at=log.cut_at)
+    return ErrorLogReport(
+        num_lines=len(log.lines), errors=tuple(map(_explained, sightings)), cut_at=log.cut_at
+    )
 
 
-def _sightings(log: Log) -> list[_Sighting]:
+def _sightings(log: ErrorLog) -> list[_Sighting]:
     """Return each error once, with the ranks that had it."""
     known = {id(each): match[0] for each in log.found if (match := recognise_error(each.crash))}
     once: dict[tuple[str, str], _Sighting] = {}
@@ -103,12 +105,12 @@ def _sightings(log: Log) -> list[_Sighting]:
     return list(once.values())
 
 
-def _fatal(log: Log, known: dict[int, type[Explainer]]) -> list[Found]:
+def _fatal(log: ErrorLog, known: dict[int, type[Explainer]]) -> list[ErrorInLog]:
     """Return what each rank died of: its last error, with those that it came from.
 
     What only follows from an error of another process, as torchrun's own report does, is passed over.
     """
-    last: dict[int | None, Found] = {}
+    last: dict[int | None, ErrorInLog] = {}
     for each in log.found:
         error = known.get(id(each))
         if each.rank not in last or error is None or not error.is_consequence:
@@ -122,7 +124,7 @@ def _kind_of(crash: Crash) -> str:
     return crash.title.translate(_NO_DIGITS)
 
 
-def _lines_that_tell(log: Log) -> list[Found]:
+def _lines_that_tell(log: ErrorLog) -> list[ErrorInLog]:
     """Return the lines that name a known error without an exception; a lone message is one whatever it is."""
     telling = [error for error in explained_errors().values() if error.anywhere]
     ends = {each.number for each in log.found}  # these have a type, by which they are another error
@@ -134,7 +136,7 @@ def _lines_that_tell(log: Log) -> list[Found]:
         seen.add(kind)
         for error in telling:
             if error not in found and error.search(line.text):
-                found[error] = Found(Crash((), line.text.strip()), line.number, line.rank)
+                found[error] = ErrorInLog(Crash((), line.text.strip()), line.number, line.rank)
     if (
         not found
         and not log.found
@@ -142,14 +144,14 @@ def _lines_that_tell(log: Log) -> list[Found]:
         and 0 < sum(bool(line.text.strip()) for line in log.lines) <= _MESSAGE_LINES
     ):
         text = "\n".join(line.text for line in log.lines).strip()
-        return [Found(Crash((), text), 1, None)]
+        return [ErrorInLog(Crash((), text), 1, None)]
     return list(found.values())
 
 
-def _explained(sighting: _Sighting) -> LogError:
+def _explained(sighting: _Sighting) -> ExplainedLogError:
     crash = sighting.found.crash
     explanation = explain_crash(crash) if sighting.error is not None else None
-    return LogError(
+    return ExplainedLogError(
         error=crash.title,
         line=sighting.found.number,
         ranks=tuple(sorted(sighting.ranks)),

@@ -29,7 +29,7 @@ _LONGEST_LINE = 20_000
 
 
 @dataclass(frozen=True)
-class LogLine:
+class ErrorLogLine:
     """One line, without what stood around it."""
 
     number: int  # from 1
@@ -37,7 +37,7 @@ class LogLine:
     text: str
 
 
-def clean_lines(text: Iterable[str]) -> Iterator[LogLine]:
+def clean_log_lines(text: Iterable[str]) -> Iterator[ErrorLogLine]:
     """Yield a log's lines; of a progress bar, which overwrites its own, the last state."""
     for number, line in enumerate(text, 1):
         shown = _CONTROL.sub("", line.rstrip("\r\n")).rpartition("\r")[2]
@@ -48,4 +48,4 @@ def clean_lines(text: Iterable[str]) -> Iterator[LogLine]:
             elif not (match := _AROUND.match(shown)):
                 break
             shown = shown[match.end() :]
-        yield LogLine(number, rank, shown[:_LONGEST_LINE])
+        yield ErrorLogLine(number, rank, shown[:_LONGEST_LINE])

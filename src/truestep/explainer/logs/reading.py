@@ -6,8 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from truestep.explainer.crash import Crash, CrashFrame
-from truestep.explainer.logs.lines import LogLine, clean_lines
-from truestep.explainer.logs.rendered import PYTEST_ERROR, boxed_frames, is_box, pytest_error, unwrapped
+from truestep.explainer.logs.lines import ErrorLogLine, clean_log_lines
+from truestep.explainer.logs.rendered import (
+    PYTEST_ERROR,
+    boxed_frames,
+    is_boxed_traceback,
+    pytest_error,
+    unwrapped_message,
+)
 
 _START = re.compile(r"(?:Original )?Traceback \(most recent call last\):?\s*$")
 _LINK = re.compile(r"^(?:The above exception was the direct|During handling of the above)|Original Traceback")
@@ -33,7 +39,7 @@ _MAX_MESSAGE_LINES = 400
 
 
 @dataclass
-class Found:
+class ErrorInLog:
     """An error that a log tells of."""
 
     crash: Crash
@@ -43,11 +49,11 @@ class Found:
 
 
 @dataclass
-class Log:
+class ErrorLog:
     """The errors of a log, in the order of its lines."""
 
-    found: list[Found] = field(default_factory=list)
-    lines: list[LogLine] = field(default_factory=list)
+    found: list[ErrorInLog] = field(default_factory=list)
+    lines: list[ErrorLogLine] = field(default_factory=list)
 
     @property
     def cut_at(self) -> int | None:
@@ -55,7 +61,7 @@ class Log:
         starts = [
             line.number
             for line in self.lines
-            if _START.search(line.text) or _NOTEBOOK_START.match(line.text) or is_box(line.text)
+            if _START.search(line.text) or _NOTEBOOK_START.match(line.text) or is_boxed_traceback(line.text)
         ]
         last = starts[-1] if starts else 0
         return last if last > max((each.number for each in self.found), default=0) else None
@@ -65,7 +71,7 @@ class Log:
         return [each.crash for each in self.found]
 
 
-def decode_log(data: bytes) -> str:
+def decode_error_log(data: bytes) -> str:
     """Decode a log, whatever bytes stand in it."""
     encoding = (
         "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
@@ -73,21 +79,21 @@ def decode_log(data: bytes) -> str:
     return data.decode(encoding, "replace")
 
 
-def read_log(text: str | Iterable[str]) -> Log:
+def read_error_log(text: str | Iterable[str]) -> ErrorLog:
     """Find the errors of a log, rank by rank, as lines of several ranks stand in one another."""
-    lines = list(clean_lines(_rows(text) if isinstance(text, str) else text))
-    ranks: dict[int | None, list[LogLine]] = {}
+    lines = list(clean_log_lines(_rows(text) if isinstance(text, str) else text))
+    ranks: dict[int | None, list[ErrorLogLine]] = {}
     for line in lines:
         ranks.setdefault(line.rank, []).append(line)
     found = [each for rank in ranks.values() for each in _errors(rank)]
-    return Log(sorted(found, key=lambda each: each.number), lines)
+    return ErrorLog(sorted(found, key=lambda each: each.number), lines)
 
 
 def _rows(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _errors(lines: Sequence[LogLine]) -> Iterator[Found]:
+def _errors(lines: Sequence[ErrorLogLine]) -> Iterator[ErrorInLog]:
     """Yield the errors of one rank; those that Python links by a sentence are one chain."""
     place, chain, before = 0, 0, 0
     while place < len(lines):
@@ -98,7 +104,7 @@ def _errors(lines: Sequence[LogLine]) -> Iterator[Found]:
             found, place = _notebook_traceback(lines, place + 1, notebook[1])
         elif _START.search(text):
             found, place = _traceback(lines, place + 1)
-        elif is_box(text):
+        elif is_boxed_traceback(text):
             found, place = _boxed_traceback(lines, place)
         else:
             found, place = _without_traceback(lines, place)
@@ -109,7 +115,7 @@ def _errors(lines: Sequence[LogLine]) -> Iterator[Found]:
             yield found
 
 
-def _traceback(lines: Sequence[LogLine], place: int) -> tuple[Found | None, int]:
+def _traceback(lines: Sequence[ErrorLogLine], place: int) -> tuple[ErrorInLog | None, int]:
     """Read Python's own traceback: frames with their lines, then type and message."""
     frames: list[CrashFrame] = []
     indented = False
@@ -140,7 +146,7 @@ def _traceback(lines: Sequence[LogLine], place: int) -> tuple[Found | None, int]
     return None, place
 
 
-def _boxed_traceback(lines: Sequence[LogLine], place: int) -> tuple[Found | None, int]:
+def _boxed_traceback(lines: Sequence[ErrorLogLine], place: int) -> tuple[ErrorInLog | None, int]:
     """Read rich's traceback: frames in a box, type and message below it, broken at the box's width."""
     width = len(lines[place].text.strip())
     frames, place = boxed_frames(lines, place)
@@ -159,8 +165,8 @@ def _is_end(text: str, indented: bool) -> bool:
 
 
 def _ended(
-    lines: Sequence[LogLine], place: int, frames: list[CrashFrame], width: int = 0
-) -> tuple[Found, int]:
+    lines: Sequence[ErrorLogLine], place: int, frames: list[CrashFrame], width: int = 0
+) -> tuple[ErrorInLog, int]:
     """Read type and message, and what of the message follows on further lines."""
     match = _END.match(lines[place].text)
     assert match is not None
@@ -171,7 +177,7 @@ def _ended(
         after += 1
     if width:
         start = lines[place].text[: len(lines[place].text) - len(message[0])]
-        text = unwrapped([start + message[0], *message[1:]], width).removeprefix(start)
+        text = unwrapped_message([start + message[0], *message[1:]], width).removeprefix(start)
     else:
         text = "\n".join(message)
     return _found(lines, place, match["type"], text, frames), after
@@ -182,13 +188,15 @@ def _goes_on(text: str) -> bool:
         not text.strip()
         or _START.search(text)
         or _NOTEBOOK_START.match(text)
-        or is_box(text)
+        or is_boxed_traceback(text)
         or _NEW_ENTRY.match(text)
         or _BARE.match(text)
     )
 
 
-def _notebook_traceback(lines: Sequence[LogLine], place: int, kind: str) -> tuple[Found | None, int]:
+def _notebook_traceback(
+    lines: Sequence[ErrorLogLine], place: int, kind: str
+) -> tuple[ErrorInLog | None, int]:
     """Read IPython's traceback, which marks lines with arrows and ends with `Type: message`."""
     frames: list[CrashFrame] = []
     path, function = "", ""
@@ -208,7 +216,7 @@ def _notebook_traceback(lines: Sequence[LogLine], place: int, kind: str) -> tupl
     return None, place
 
 
-def _without_traceback(lines: Sequence[LogLine], place: int) -> tuple[Found | None, int]:
+def _without_traceback(lines: Sequence[ErrorLogLine], place: int) -> tuple[ErrorInLog | None, int]:
     """Read `Type: message` where no traceback led to it."""
     match = _BARE.search(lines[place].text)
     if match is None or _SUMMARY.match(lines[place].text):
@@ -228,7 +236,9 @@ def _without_traceback(lines: Sequence[LogLine], place: int) -> tuple[Found | No
     return _found(lines, place, match["type"] or match["alone"], "\n".join(message), []), after
 
 
-def _found(lines: Sequence[LogLine], place: int, kind: str, message: str, frames: list[CrashFrame]) -> Found:
+def _found(
+    lines: Sequence[ErrorLogLine], place: int, kind: str, message: str, frames: list[CrashFrame]
+) -> ErrorInLog:
     around = "\n".join(line.text for line in lines[max(0, place - 60) : place + 20])
     crash = Crash((kind,), message.strip().strip("`*│ "), tuple(frames), context=around)
-    return Found(crash, lines[place].number, lines[place].rank)
+    return ErrorInLog(crash, lines[place].number, lines[place].rank)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise, takewhile
 
 from truestep.explainer.crash import CrashFrame
-from truestep.explainer.logs.lines import LogLine
+from truestep.explainer.logs.lines import ErrorLogLine
 
 _TOP = re.compile(r"^\s*[╭┌+][─-]+ ?Traceback \(most recent call last\) ?[─-]+[╮┐+]\s*$")
 _IN_BOX = re.compile(r"^\s*[│|](?P<content>.*?)[│|]?\s*$")
@@ -30,12 +30,12 @@ _MAX_LINES = 2000  # of source that pytest prints before an error
 _AFTER = 3  # lines after an error within which pytest names its place
 
 
-def is_box(text: str) -> bool:
+def is_boxed_traceback(text: str) -> bool:
     """Whether a line is the top of rich's box around a traceback."""
     return "Traceback" in text and _TOP.match(text) is not None
 
 
-def boxed_frames(lines: Sequence[LogLine], place: int) -> tuple[list[CrashFrame], int]:
+def boxed_frames(lines: Sequence[ErrorLogLine], place: int) -> tuple[list[CrashFrame], int]:
     """Return the frames of a box that begins at a place, and the place after it."""
     frames: list[CrashFrame] = []
     begun = ""  # of a path that the box's width breaks
@@ -56,7 +56,7 @@ def boxed_frames(lines: Sequence[LogLine], place: int) -> tuple[list[CrashFrame]
     return frames, place + bottom
 
 
-def unwrapped(message: Sequence[str], width: int) -> str:
+def unwrapped_message(message: Sequence[str], width: int) -> str:
     """Return a message as it was before it was broken at a width."""
     whole = message[0].rstrip()
     for before, line in pairwise(message):
@@ -65,7 +65,7 @@ def unwrapped(message: Sequence[str], width: int) -> str:
     return whole
 
 
-def pytest_error(lines: Sequence[LogLine], place: int) -> tuple[list[str], list[CrashFrame], int]:
+def pytest_error(lines: Sequence[ErrorLogLine], place: int) -> tuple[list[str], list[CrashFrame], int]:
     """Return the further lines of a message that pytest marks with E, its frames, and the place after it."""
     after = place + 1
     message = []

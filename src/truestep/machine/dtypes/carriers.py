@@ -27,7 +27,7 @@ ONNX = {
 }
 
 
-def numpy_name(dtype: torch.dtype) -> str | None:
+def numpy_dtype_name(dtype: torch.dtype) -> str | None:
     """Return the NumPy dtype that torch makes of `dtype`, or None."""
     try:
         return str(torch.empty(0, dtype=dtype, device="cpu").numpy().dtype)
@@ -35,7 +35,7 @@ def numpy_name(dtype: torch.dtype) -> str | None:
         return None
 
 
-def safetensors_code(dtype: torch.dtype) -> str | None:
+def safetensors_dtype_code(dtype: torch.dtype) -> str | None:
     """Return the code under which a tensor goes into a safetensors file and comes back out of it, or None."""
     from safetensors.torch import load, save
 
@@ -49,7 +49,7 @@ def safetensors_code(dtype: torch.dtype) -> str | None:
     return header["x"]["dtype"]
 
 
-def onnx_names() -> tuple[dict[str, str], str]:
+def onnx_dtype_names() -> tuple[dict[str, str], str]:
     """Return ONNX's name for each torch dtype that it has, and where that is from: the installed onnx, or the table."""
     if find_spec("onnx") is None:
         return ONNX, "the table of onnx 1.23.2"
@@ -61,7 +61,7 @@ def onnx_names() -> tuple[dict[str, str], str]:
     return {name: theirs for name, theirs in ONNX.items() if theirs in there}, f"onnx {onnx.__version__}"
 
 
-def legacy_types() -> dict[torch.dtype, dict[str, str]]:
+def legacy_tensor_types() -> dict[torch.dtype, dict[str, str]]:
     """Return the old names of tensors by dtype and place: {"cpu": "torch.HalfTensor", "cuda": "torch.cuda.HalfTensor"}."""
     found: dict[torch.dtype, dict[str, str]] = {}
     for kind in torch._tensor_classes:

@@ -9,8 +9,14 @@ import torch
 from truestep.core.errors import OptionError
 from truestep.core.results import RenderableType, Result
 from truestep.machine.dtypes import carriers
-from truestep.machine.dtypes.computing import Device, Support, devices_here, dtype_support, quiet
-from truestep.machine.dtypes.numbers import Numbers, dtype_numbers
+from truestep.machine.dtypes.computing import (
+    ComputingDevice,
+    DtypeSupport,
+    computing_devices_here,
+    dtype_support,
+    without_device_warnings,
+)
+from truestep.machine.dtypes.numbers import DtypeNumbers, dtype_numbers
 
 _ORDER = ("bool", "whole", "float", "complex", "quantised", "bits", "unknown")
 LARGEST = 16384
@@ -36,13 +42,13 @@ class DtypeRow:
     name: str
     aliases: tuple[str, ...]
     bytes: int
-    numbers: Numbers
+    numbers: DtypeNumbers
     decimal_digits: float | None
     numpy: str | None
     safetensors: str | None
     onnx: str | None
     legacy: Mapping[str, str]
-    devices: tuple[Support, ...]
+    devices: tuple[DtypeSupport, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +57,14 @@ class DtypeReport(Result):
 
     torch_version: str
     onnx_source: str
-    devices: tuple[Device, ...]
+    devices: tuple[ComputingDevice, ...]
     matmul_size: int | None
     dtypes: tuple[DtypeRow, ...]
 
     def __rich__(self) -> RenderableType:
-        from truestep.machine.dtypes.screen import screen
+        from truestep.machine.dtypes.screen import dtype_screen
 
-        return screen(self)
+        return dtype_screen(self)
 
 
 def dtypes(*, time_matmul: bool = False, size: int = 512) -> DtypeReport:
@@ -76,10 +82,10 @@ def dtypes(*, time_matmul: bool = False, size: int = 512) -> DtypeReport:
     """
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST:
         raise OptionError(f"size={size!r}: give the rows of the matrices to multiply, from 1 to {LARGEST}.")
-    devices = devices_here()
-    onnx, onnx_source = carriers.onnx_names()
-    legacy = carriers.legacy_types()
-    with quiet():
+    devices = computing_devices_here()
+    onnx, onnx_source = carriers.onnx_dtype_names()
+    legacy = carriers.legacy_tensor_types()
+    with without_device_warnings():
         rows = [
             _row(
                 dtype,
@@ -117,7 +123,7 @@ def _row(
     *,
     onnx: Mapping[str, str],
     legacy: Mapping[str, str],
-    devices: tuple[Support, ...],
+    devices: tuple[DtypeSupport, ...],
 ) -> DtypeRow:
     name = str(dtype).removeprefix("torch.")
     numbers = dtype_numbers(dtype)
@@ -127,8 +133,8 @@ def _row(
         bytes=dtype.itemsize,
         numbers=numbers,
         decimal_digits=numbers.decimal_digits,
-        numpy=carriers.numpy_name(dtype),
-        safetensors=carriers.safetensors_code(dtype),
+        numpy=carriers.numpy_dtype_name(dtype),
+        safetensors=carriers.safetensors_dtype_code(dtype),
         onnx=onnx.get(name),
         legacy=legacy,
         devices=devices,

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from truestep.machine.dtypes.computing import Support
+from truestep.machine.dtypes.computing import DtypeSupport
 from truestep.machine.dtypes.report import DtypeReport, DtypeRow
 from truestep.machine.gpus.columns import UNKNOWN
-from truestep.machine.gpus.table import Heading, plain_table
+from truestep.machine.gpus.table import Heading, gpu_table
 
 Line = tuple[str, ...]
 
 
-def screen(report: DtypeReport) -> RenderableType:
+def dtype_screen(report: DtypeReport) -> RenderableType:
     """Return the report as tables: the numbers, where they compute, the old names, and times where they were taken."""
     asked = ", ".join(
         f"{device.name} ({device.count} x {device.model})" if device.model else device.name
@@ -56,7 +56,7 @@ def _table(
     told = [line for line in lines if any(cell != UNKNOWN for cell in line[1:])]
     if title:
         yield Text(f"\n{title}\n", style="bold")
-    yield plain_table(headings, told, flexible=-1)
+    yield gpu_table(headings, told, flexible=-1)
     others = [line[0] for line in lines if line not in told]
     if others:
         yield Text(f"\nnothing for {', '.join(others)}", style="dim")
@@ -98,7 +98,7 @@ def _place(row: DtypeRow) -> Line:
     )
 
 
-def _can(what: Support) -> str:
+def _can(what: DtypeSupport) -> str:
     return " ".join(sign for sign, can in (("+", what.add), ("@", what.matmul)) if can) or UNKNOWN
 
 

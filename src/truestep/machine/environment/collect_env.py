@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from truestep.machine.environment.files import is_file, listed
+from truestep.machine.environment.files import is_visible_file, visible_paths_in
 from truestep.machine.environment.libraries import cached_libraries
-from truestep.machine.environment.packages import all_packages
+from truestep.machine.environment.packages import installed_packages
 from truestep.machine.environment.report import Machine
 
 _MISSING = "Could not collect"
@@ -152,7 +152,7 @@ def _cudnn() -> str | None:
     if len(files) > 1:
         return "Probably one of the following:\n" + "\n".join(files)
     given = os.environ.get("CUDNN_LIBRARY")
-    fallback = str(Path(given).resolve()) if given and is_file(Path(given)) else None
+    fallback = str(Path(given).resolve()) if given and is_visible_file(Path(given)) else None
     return files[0] if files else fallback
 
 
@@ -169,7 +169,7 @@ def _pip_lines() -> Iterator[str]:
     # pip prints the name that the package gives itself, which the folder's name only resembles
     lines = [
         f"{_own_name(Path(package.metadata)) or package.name}=={package.version}"
-        for package in all_packages()
+        for package in installed_packages()
         if package.metadata is not None
     ]
     chosen = [line for line in dict.fromkeys(lines) if any(pattern in line for pattern in _PIP)]
@@ -185,7 +185,7 @@ def _own_name(folder: Path) -> str | None:
 
 
 def _conda_lines() -> Iterator[str]:
-    records = listed(Path(sys.prefix, "conda-meta"), "*.json")
+    records = visible_paths_in(Path(sys.prefix, "conda-meta"), "*.json")
     if not records:
         yield f"[conda] {_MISSING}"
         return

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.machine.environment.files import exists, is_folder
+from truestep.machine.environment.files import is_visible_folder, is_visible_path
 
 # v1 writes "no limit" as the largest multiple of a page below 2^63
 _NO_LIMIT = 2**62
@@ -76,7 +76,7 @@ def _upwards(point: Path, own: str, mounted_root: str) -> list[Path]:
     # inside a container `own` may be the host's path, which does not exist below the mount
     inside = own.removeprefix(mounted_root.rstrip("/")) if own.startswith(mounted_root) else "/"
     folder = point / inside.lstrip("/")
-    if ".." in inside or not is_folder(folder):
+    if ".." in inside or not is_visible_folder(folder):
         # a group that can't be found from here: what the mount itself says is the nearest
         return [point]
     return [folder, *(parent for parent in folder.parents if parent == point or point in parent.parents)]
@@ -124,9 +124,9 @@ def _kind(root: Path, environment: Mapping[str, str]) -> str | None:
         return "kubernetes"
     if "APPTAINER_CONTAINER" in environment or "SINGULARITY_CONTAINER" in environment:
         return "apptainer"
-    if exists(root / ".dockerenv"):
+    if is_visible_path(root / ".dockerenv"):
         return "docker"
-    if exists(root / "run/.containerenv"):
+    if is_visible_path(root / "run/.containerenv"):
         return "podman"
     return environment.get("container")
 

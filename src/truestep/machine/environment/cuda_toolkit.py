@@ -9,7 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.machine.environment.files import exists, is_file, is_folder, listed
+from truestep.machine.environment.files import (
+    is_visible_file,
+    is_visible_folder,
+    is_visible_path,
+    visible_paths_in,
+)
 
 DEFAULT_HOME = Path("/usr/local/cuda")
 _SCRIPT_BYTES = 64 * 1024
@@ -63,7 +68,7 @@ def read_toolkit(environment: Mapping[str, str] = os.environ, default: Path = DE
         "CUDA_HOME": environment.get("CUDA_HOME"),
         "CUDA_PATH": environment.get("CUDA_PATH"),
         "which nvcc": str(Path(on_path).parent.parent) if on_path else None,
-        str(default): str(default) if exists(default) else None,
+        str(default): str(default) if is_visible_path(default) else None,
     }
     winner = next((source for source, path in candidates.items() if path), None)
     homes = tuple(
@@ -78,25 +83,25 @@ def _candidate(source: str, path: str | None, *, wins: bool, nvcc: str | None) -
         return CudaHome(source=source, path=None, wins=wins)
     home = Path(path)
     parts = {
-        "has_bin": is_file(home / "bin/nvcc"),
-        "has_include": any(is_file(home / "include" / name) for name in ("cuda_runtime.h", "cuda.h")),
-        "has_lib64": is_folder(home / "lib64"),
+        "has_bin": is_visible_file(home / "bin/nvcc"),
+        "has_include": any(is_visible_file(home / "include" / name) for name in ("cuda_runtime.h", "cuda.h")),
+        "has_lib64": is_visible_folder(home / "lib64"),
     }
     return CudaHome(source=source, path=path, wins=wins, wrong=_wrong(home, parts, nvcc), **parts)
 
 
 def _wrong(home: Path, parts: Mapping[str, bool], nvcc: str | None) -> str | None:
-    toolkit = toolkit_of(Path(nvcc)) if nvcc else None
+    toolkit = toolkit_of_nvcc(Path(nvcc)) if nvcc else None
     if nvcc and not parts["has_include"] and os.path.realpath(home) != str(toolkit):
         behind = f"its toolkit is {toolkit}" if toolkit else "its toolkit can't be told from it"
         return f"{nvcc} is a wrapper that stands outside of its toolkit; {behind}"
-    if not is_folder(home):
+    if not is_visible_folder(home):
         return "there is no such folder"
     missing = [name.removeprefix("has_") for name, there in parts.items() if not there]
     return f"it has no {', no '.join(missing)}" if missing else None
 
 
-def toolkit_of(nvcc: Path) -> Path | None:
+def toolkit_of_nvcc(nvcc: Path) -> Path | None:
     """Return the toolkit behind `nvcc`, through links and through the first path that a script names."""
     real = Path(os.path.realpath(nvcc))
     try:
@@ -107,7 +112,7 @@ def toolkit_of(nvcc: Path) -> Path | None:
     if text.startswith(b"#!"):
         for named in re.findall(rb"(/[^\s\"';]+/bin/nvcc)\b", text):
             target = Path(os.path.realpath(os.fsdecode(named)))
-            if target != real and is_file(target):
+            if target != real and is_visible_file(target):
                 return target.parent.parent
         return None
     return real.parent.parent
@@ -118,17 +123,17 @@ def _nvccs(
 ) -> tuple[Nvcc, ...]:
     folders = [Path(folder) for folder in environment.get("PATH", "").split(os.pathsep) if folder]
     folders += [Path(path, "bin") for path in candidates.values() if path]
-    folders += [versioned / "bin" for versioned in listed(default.parent, f"{default.name}-*")]
+    folders += [versioned / "bin" for versioned in visible_paths_in(default.parent, f"{default.name}-*")]
     found: dict[str, Path] = {}
     for folder in folders:
         nvcc = folder / "nvcc"
-        if is_file(nvcc) and os.access(nvcc, os.X_OK):
+        if is_visible_file(nvcc) and os.access(nvcc, os.X_OK):
             found.setdefault(os.path.realpath(nvcc), nvcc)
     return tuple(_describe(nvcc) for nvcc in found.values())
 
 
 def _describe(nvcc: Path) -> Nvcc:
-    toolkit = toolkit_of(nvcc)
+    toolkit = toolkit_of_nvcc(nvcc)
     outside = toolkit is None or os.path.realpath(nvcc.parent) != str(toolkit / "bin")
     return Nvcc(
         path=str(nvcc),

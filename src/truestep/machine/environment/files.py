@@ -4,7 +4,7 @@
 from pathlib import Path
 
 
-def is_file(path: Path) -> bool:
+def is_visible_file(path: Path) -> bool:
     """Return whether a file is there that this user may see."""
     try:
         return path.is_file()
@@ -12,7 +12,7 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def is_folder(path: Path) -> bool:
+def is_visible_folder(path: Path) -> bool:
     """Return whether a folder is there that this user may see."""
     try:
         return path.is_dir()
@@ -20,7 +20,7 @@ def is_folder(path: Path) -> bool:
         return False
 
 
-def exists(path: Path) -> bool:
+def is_visible_path(path: Path) -> bool:
     """Return whether anything is there that this user may see."""
     try:
         return path.exists()
@@ -28,7 +28,7 @@ def exists(path: Path) -> bool:
         return False
 
 
-def listed(folder: Path, pattern: str) -> list[Path]:
+def visible_paths_in(folder: Path, pattern: str) -> list[Path]:
     """Return what matches in a folder, sorted; nothing where this user may not look."""
     try:
         return sorted(folder.glob(pattern))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.machine.environment.files import exists, listed
+from truestep.machine.environment.files import is_visible_path, visible_paths_in
 from truestep.machine.environment.packages import Package
 
 LOADER_CACHE = Path("/etc/ld.so.cache")
@@ -28,7 +28,7 @@ class SharedLibrary:
     found_by: str  # "wheel PACKAGE", "LD_LIBRARY_PATH", "CUDA_HOME" or "loader cache"
 
 
-def find_libraries(
+def find_shared_libraries(
     name: str,
     packages: Iterable[Package],
     *,
@@ -46,7 +46,7 @@ def find_libraries(
     places += [(f"{cuda_home}/lib64", "CUDA_HOME")] if cuda_home else []
     found: dict[str, SharedLibrary] = {}
     for folder, found_by in places:
-        for path in listed(Path(folder), f"lib{name}.so*") if folder else ():
+        for path in visible_paths_in(Path(folder), f"lib{name}.so*") if folder else ():
             found.setdefault(os.path.realpath(path), _library(name, path, found_by))
     for path in cached_libraries(f"lib{name}.so", cache):
         found.setdefault(os.path.realpath(path), _library(name, path, "loader cache"))
@@ -86,7 +86,7 @@ def cached_libraries(prefix: str, cache: Path = LOADER_CACHE) -> list[Path]:
     except (OSError, ValueError, struct.error):
         return []
     paths = [Path(value) for key, value in keys if key.startswith(prefix)]
-    return [path for path in dict.fromkeys(paths) if exists(path)]
+    return [path for path in dict.fromkeys(paths) if is_visible_path(path)]
 
 
 def _string(data: bytes, position: int) -> str:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from truestep.machine.environment.files import listed
+from truestep.machine.environment.files import visible_paths_in
 
 _METADATA = re.compile(r"(?P<name>.+?)-(?P<version>\d[^-]*)(?:-py[\d.]+)?\.(?:dist-info|egg-info)")
 _RELEVANT = re.compile(
@@ -37,12 +37,12 @@ class Package:
     editable: bool = False
 
 
-def normalized(name: str) -> str:
+def normalized_package_name(name: str) -> str:
     """Return a package's name as the index compares names: lower case, one dash for -, _ and dots."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def all_packages(path: Sequence[str] | None = None) -> list[Package]:
+def installed_packages(path: Sequence[str] | None = None) -> list[Package]:
     """Return every package on the import path and, in a conda environment, conda's own."""
     folders = [Path(place or ".") for place in dict.fromkeys(sys.path if path is None else path)]
     found = [package for folder in folders for package in _in_folder(folder)]
@@ -51,7 +51,7 @@ def all_packages(path: Sequence[str] | None = None) -> list[Package]:
     return found + [package for package in conda if (package.name, package.version) not in known]
 
 
-def relevant(packages: Sequence[Package]) -> tuple[Package, ...]:
+def relevant_packages(packages: Sequence[Package]) -> tuple[Package, ...]:
     """Return the packages that matter to training, by name."""
     chosen = [package for package in packages if _RELEVANT.fullmatch(package.name)]
     return tuple(sorted((_described(package) for package in chosen), key=lambda package: package.name))
@@ -62,7 +62,7 @@ def _in_folder(folder: Path) -> Iterator[Package]:
         for entry in folder.iterdir():
             match = _METADATA.fullmatch(entry.name)
             if match:
-                name = normalized(match["name"])
+                name = normalized_package_name(match["name"])
                 yield Package(name=name, version=match["version"], location=str(folder), metadata=str(entry))
 
 
@@ -79,13 +79,15 @@ def _described(package: Package) -> Package:
 
 
 def _conda_packages(prefix: Path) -> Iterator[Package]:
-    for record in listed(prefix / "conda-meta", "*.json"):
+    for record in visible_paths_in(prefix / "conda-meta", "*.json"):
         name, _, rest = record.stem.rpartition("-")[0].rpartition("-")
         if name:
-            yield Package(name=normalized(name), version=rest, location=str(prefix), installer="conda")
+            yield Package(
+                name=normalized_package_name(name), version=rest, location=str(prefix), installer="conda"
+            )
 
 
-def requirements(package: Package) -> dict[str, str]:
+def package_requirements(package: Package) -> dict[str, str]:
     """Return what the package always needs, as normalised name → the rest of the line."""
     found: dict[str, str] = {}
     with suppress(OSError):
@@ -94,5 +96,5 @@ def requirements(package: Package) -> dict[str, str]:
                 break  # the description begins: anything may stand there
             match = re.match(r"Requires-Dist: ([\w.-]+)(?:\[[^]]*\])?\s*([^;]*)(;.*)?", line)
             if match and not match[3]:
-                found[normalized(match[1])] = match[2].strip(" ()")
+                found[normalized_package_name(match[1])] = match[2].strip(" ()")
     return found

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 
-def load_core(folder: str) -> Any:
+def load_torch_core(folder: str) -> Any:
     """Return `torch._C` without running torch's Python code."""
     import ctypes
     from importlib import import_module
@@ -31,7 +31,7 @@ def load_core(folder: str) -> Any:
     return import_module("torch._C")
 
 
-def facts(core: Any, *, ask_cuda: bool) -> dict[str, Any]:
+def torch_build_facts(core: Any, *, ask_cuda: bool) -> dict[str, Any]:
     """Return what a loaded core tells; `ask_cuda` starts the CUDA driver in this process."""
     settings = _called(core, "_show_config") or ""
     switches = dict(re.findall(r"\b(USE_\w+)=(\w+)", settings))
@@ -97,22 +97,22 @@ def _cuda(core: Any) -> dict[str, Any]:
     return {"cuda_available": available, "cuda_error": error or said}
 
 
-def main() -> None:
+def print_torch_build_facts() -> None:
     """Print what torch tells, as one JSON line."""
     way, folder, path = sys.argv[1:4]
     sys.path[:] = json.loads(path)
     try:
         if way == "core":
-            core = load_core(folder)
+            core = load_torch_core(folder)
         else:
             import torch
 
             core = torch._C
-        answer = {"error": None, **facts(core, ask_cuda=True)}
+        answer = {"error": None, **torch_build_facts(core, ask_cuda=True)}
     except BaseException as error:  # noqa: BLE001  anything that stops the import is the answer
         answer = {"error": f"{type(error).__name__}: {error}"}
     print(json.dumps(answer))  # noqa: T201
 
 
 if __name__ == "__main__":
-    main()
+    print_torch_build_facts()

@@ -12,7 +12,7 @@ from truestep.core.results import RenderableType, Result
 from truestep.machine.environment import container as containers
 from truestep.machine.environment import cuda_toolkit, libraries, packages, variables
 from truestep.machine.environment import system as systems
-from truestep.machine.environment.files import exists
+from truestep.machine.environment.files import is_visible_path
 from truestep.machine.environment.torch_build import TorchBuild, TorchProbe
 from truestep.machine.gpus.pci import PciCard, read_cards
 from truestep.machine.gpus.read import read_gpus
@@ -37,11 +37,11 @@ class Machine:
     nccl: tuple[libraries.SharedLibrary, ...]
     python: systems.PythonInfo
     packages: tuple[packages.Package, ...]
-    system: systems.System
+    system: systems.OperatingSystem
     processor: systems.Processor
-    memory: systems.Memory
+    memory: systems.MainMemory
     disks: tuple[systems.DiskSpace, ...]
-    limits: systems.Limits
+    limits: systems.ProcessLimits
     container: containers.Container
     variables: Mapping[str, str]
     unreadable: Mapping[str, str]  # sections that could not be read, with the error
@@ -70,9 +70,9 @@ class Environment(Result):
         return tuple(verdict for verdict in self.verdicts if verdict.status == "fail")
 
     def __rich__(self) -> RenderableType:
-        from truestep.machine.environment.screen import screen
+        from truestep.machine.environment.screen import environment_screen
 
-        return screen(self)
+        return environment_screen(self)
 
 
 def environment(*, real_import: bool = False) -> Environment:
@@ -82,10 +82,10 @@ def environment(*, real_import: bool = False) -> Environment:
     torch is a report and not a crash. `real_import` runs the whole `import torch` there (about 1 s).
     Where torch is imported already, that one is asked, and CUDA is not started.
     """
-    from truestep.machine.environment.verdicts import judge
+    from truestep.machine.environment.verdicts import judge_machine
 
     machine = read_machine(real_import=real_import)
-    return Environment(machine=machine, verdicts=judge(machine))
+    return Environment(machine=machine, verdicts=judge_machine(machine))
 
 
 class _Sections:
@@ -108,10 +108,10 @@ def read_machine(*, real_import: bool = False) -> Machine:
     sections = _Sections()
     read = sections.read
     toolkit = read("CUDA toolkit", cuda_toolkit.read_toolkit, cuda_toolkit.CudaToolkit(homes=(), nvccs=()))
-    installed: list[packages.Package] = read("packages", partial(packages.all_packages), [])
+    installed: list[packages.Package] = read("packages", partial(packages.installed_packages), [])
     container = read("container", containers.read_container, containers.Container(kind=None))
     home = toolkit.home()
-    find = partial(libraries.find_libraries, packages=installed, cuda_home=home.path if home else None)
+    find = partial(libraries.find_shared_libraries, packages=installed, cuda_home=home.path if home else None)
     return Machine(
         taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
         gpus=read_gpus(processes=False),  # other people's command lines don't belong into a bug report
@@ -120,16 +120,16 @@ def read_machine(*, real_import: bool = False) -> Machine:
         cudnn=read("cuDNN", partial(find, "cudnn"), ()),
         nccl=read("NCCL", partial(find, "nccl"), ()),
         python=systems.read_python(),
-        packages=read("packages", lambda: packages.relevant(installed), ()),
+        packages=read("packages", lambda: packages.relevant_packages(installed), ()),
         system=systems.read_system(),
         processor=systems.read_processor(containers.usable_cpus(container)),
-        memory=systems.read_memory(),
+        memory=systems.read_main_memory(),
         disks=read("disks", systems.read_disks, ()),
-        limits=read("limits", systems.read_limits, systems.Limits()),
+        limits=read("limits", systems.read_limits, systems.ProcessLimits()),
         container=container,
-        variables=variables.read_variables(),
+        variables=variables.read_environment_variables(),
         torch_lacks=read("packages", lambda: _lacking(installed), ()),
-        torch_shadowed_by=next((name for name in _SHADOWS if exists(Path(name))), None),
+        torch_shadowed_by=next((name for name in _SHADOWS if is_visible_path(Path(name))), None),
         torch=probe.finish(),
         unreadable=sections.unreadable,
     )
@@ -137,5 +137,5 @@ def read_machine(*, real_import: bool = False) -> Machine:
 
 def _lacking(installed: Sequence[packages.Package]) -> tuple[str, ...]:
     torch = next((package for package in installed if package.name == "torch"), None)
-    needed = packages.requirements(torch) if torch else {}
+    needed = packages.package_requirements(torch) if torch else {}
     return tuple(sorted(set(needed) - {package.name for package in installed}))

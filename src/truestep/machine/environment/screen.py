@@ -8,9 +8,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from truestep.core.quantities import bytes_text
 from truestep.machine.environment.cuda_toolkit import CudaHome
 from truestep.machine.environment.report import Environment, EnvironmentVerdict, Machine
-from truestep.machine.quantities import format_bytes
 
 # a verdict's mark, the same where a terminal knows only ASCII, and its style
 _MARKS = {  # the worst first, as they are shown
@@ -22,7 +22,7 @@ _MARKS = {  # the worst first, as they are shown
 Rows = Iterator[tuple[str, str]]
 
 
-def screen(environment: Environment) -> RenderableType:
+def environment_screen(environment: Environment) -> RenderableType:
     """Return the whole report."""
     machine = environment.machine
     sections = {
@@ -123,7 +123,7 @@ def _gpus(machine: Machine) -> Rows:
         yield "driver", f"{gpus.driver_version}, supports CUDA up to {gpus.cuda_version or 'unknown'}"
     for card in gpus.gpus:
         facts = [card.name or "unknown", f"capability {card.compute_capability or 'unknown'}"]
-        yield f"card {card.index}", card.error or ", ".join([*facts, format_bytes(card.memory_total_bytes)])
+        yield f"card {card.index}", card.error or ", ".join([*facts, bytes_text(card.memory_total_bytes)])
     if gpus.error:
         yield "NVIDIA", gpus.error
     for pci in machine.cards_on_bus:
@@ -183,13 +183,13 @@ def _machine(machine: Machine) -> Rows:
         f"{cpu.model or 'unknown'} ({cpu.architecture}), {cpu.cores or '?'} cores, {cpu.threads} threads",
     )
     yield "usable CPUs", f"{cpu.usable}; {' '.join(cpu.instruction_sets)}"
-    yield "memory", f"{format_bytes(memory.total_bytes)}, {format_bytes(memory.available_bytes)} available"
+    yield "memory", f"{bytes_text(memory.total_bytes)}, {bytes_text(memory.available_bytes)} available"
     yield (
         "/dev/shm",
-        f"{format_bytes(memory.shared_total_bytes)}, {format_bytes(memory.shared_free_bytes)} free",
+        f"{bytes_text(memory.shared_total_bytes)}, {bytes_text(memory.shared_free_bytes)} free",
     )
     for disk in machine.disks:
-        free = f"{format_bytes(disk.free_bytes)} free of {format_bytes(disk.total_bytes)}"
+        free = f"{bytes_text(disk.free_bytes)} free of {bytes_text(disk.total_bytes)}"
         yield disk.purpose, f"{disk.path}: {free} ({disk.file_system or 'unknown'})"
     yield "container", _container(container.kind, container.cpu_limit, container.memory_limit_bytes)
     open_files = machine.limits.open_files
@@ -198,5 +198,5 @@ def _machine(machine: Machine) -> Rows:
 
 def _container(kind: str | None, cpus: float | None, memory: int | None) -> str:
     limits = [f"{cpus:g} CPUs"] if cpus else []
-    limits += [f"memory {format_bytes(memory)}"] if memory else []
+    limits += [f"memory {bytes_text(memory)}"] if memory else []
     return f"{kind or 'none seen'}; limits: {', '.join(limits) or 'none'}"

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.machine.environment.files import is_folder
+from truestep.machine.environment.files import is_visible_folder
 
 _INSTRUCTION_SETS = ("sse4_2", "avx", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd", "sve")
 _COMPILERS = {
@@ -60,7 +60,7 @@ class DiskSpace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class MainMemory:
     """Main memory, and the shared part of it through which data workers pass their batches."""
 
     total_bytes: int
@@ -71,7 +71,7 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ProcessLimits:
     """What this process may hold (ulimit); None is no limit."""
 
     open_files: int | None = None
@@ -80,7 +80,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class System:
+class OperatingSystem:
     """The operating system and its build tools."""
 
     name: str
@@ -97,14 +97,14 @@ def read_python() -> PythonInfo:
         implementation=platform.python_implementation(),
         executable=sys.executable,
         prefix=sys.prefix,
-        virtual=sys.prefix != sys.base_prefix or is_folder(Path(sys.prefix, "conda-meta")),
+        virtual=sys.prefix != sys.base_prefix or is_visible_folder(Path(sys.prefix, "conda-meta")),
         active_environment=os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX"),
     )
 
 
-def read_system() -> System:
+def read_system() -> OperatingSystem:
     """Return the operating system's facts; compilers are asked for their versions."""
-    return System(
+    return OperatingSystem(
         name=_system_name(),
         kernel=platform.release(),
         libc="-".join(platform.libc_ver()) if platform.libc_ver()[0] else None,
@@ -154,7 +154,7 @@ def read_processor(usable: int, cpuinfo: Path = Path("/proc/cpuinfo")) -> Proces
     )
 
 
-def read_memory(shared: Path = Path("/dev/shm")) -> Memory:
+def read_main_memory(shared: Path = Path("/dev/shm")) -> MainMemory:
     """Return main and shared memory."""
     import psutil
 
@@ -163,7 +163,7 @@ def read_memory(shared: Path = Path("/dev/shm")) -> Memory:
     with suppress(OSError):
         usage = shutil.disk_usage(shared)
         shared_total, shared_free = usage.total, usage.free
-    return Memory(
+    return MainMemory(
         total_bytes=memory.total,
         available_bytes=memory.available,
         swap_bytes=psutil.swap_memory().total,
@@ -219,18 +219,18 @@ def _file_system(path: str, kinds: Mapping[str, str]) -> str | None:
     return kinds[max(holding, key=len)] if holding else None
 
 
-def read_limits() -> Limits:
+def read_limits() -> ProcessLimits:
     """Return the soft limits of this process."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows
-        return Limits()
+        return ProcessLimits()
 
     def soft(which: int) -> int | None:
         limit = resource.getrlimit(which)[0]
         return None if limit == resource.RLIM_INFINITY else limit
 
-    return Limits(
+    return ProcessLimits(
         open_files=soft(resource.RLIMIT_NOFILE),
         processes=soft(resource.RLIMIT_NPROC),
         locked_memory_bytes=soft(resource.RLIMIT_MEMLOCK),

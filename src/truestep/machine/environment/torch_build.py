@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.machine.environment import probe
-from truestep.machine.environment.files import is_folder
+from truestep.machine.environment.files import is_visible_folder
 
 PROBE_TIMEOUT_SECONDS = 60
 
@@ -100,7 +100,7 @@ def _of_this_process(torch: Any) -> dict[str, Any]:
     """Return the facts of a torch that is imported here, without starting CUDA."""
     core = getattr(torch, "_C", None)
     cuda = getattr(torch, "cuda", None)
-    told = probe.facts(core, ask_cuda=bool(cuda and cuda.is_initialized()))
+    told = probe.torch_build_facts(core, ask_cuda=bool(cuda and cuda.is_initialized()))
     return {**told, "architectures": tuple(told["architectures"])}
 
 
@@ -113,7 +113,7 @@ def find_torch(path: Sequence[str]) -> Path | None:
         return Path(spec.origin).parent
     places = list(spec.submodule_search_locations or ())
     # a folder without __init__.py: what is left of an uninstalled torch, or any folder of that name
-    return Path(places[0]) if places and is_folder(Path(places[0], "lib")) else None
+    return Path(places[0]) if places and is_visible_folder(Path(places[0], "lib")) else None
 
 
 def _written_version(folder: Path) -> dict[str, Any]:

@@ -91,7 +91,9 @@ def capability_built(machine: Machine) -> Judgement:
     cards = [card for card in machine.gpus.gpus if card.compute_capability]
     if not torch or not torch.architectures or not cards:
         return "skip", "no CUDA build of torch with a card"
-    missing = [card for card in cards if not runs_on(card.compute_capability or "", torch.architectures)]
+    missing = [
+        card for card in cards if not architecture_runs_on(card.compute_capability or "", torch.architectures)
+    ]
     if missing:
         card, built = missing[0], " ".join(torch.architectures)
         return (
@@ -105,7 +107,7 @@ def capability_built(machine: Machine) -> Judgement:
     )
 
 
-def runs_on(capability: str, architectures: tuple[str, ...]) -> bool:
+def architecture_runs_on(capability: str, architectures: tuple[str, ...]) -> bool:
     """Return whether a build runs on a card: its own major version, or PTX of an older one."""
     card = _numbers(capability)
     for architecture in architectures:
@@ -226,7 +228,7 @@ def companions_fit(machine: Machine) -> Judgement:
 def _built_for(machine: Machine, name: str, version: str, torch: str) -> str | None:
     """Return the torch that a companion was built for, where it is another one."""
     package = next(package for package in machine.packages if package.name == name)
-    pinned = re.match(r"==\s*([\w.+]+)", packages.requirements(package).get("torch", ""))
+    pinned = re.match(r"==\s*([\w.+]+)", packages.package_requirements(package).get("torch", ""))
     major_minor = _numbers(version)[:2]
     if pinned:
         wanted = pinned[1]
@@ -356,7 +358,7 @@ CHECKS: tuple[Callable[[Machine], Judgement], ...] = (
 )
 
 
-def judge(machine: Machine) -> tuple[EnvironmentVerdict, ...]:
+def judge_machine(machine: Machine) -> tuple[EnvironmentVerdict, ...]:
     """Return every verdict, in the order in which a reader should mend things."""
     verdicts = []
     for check in CHECKS:

@@ -9,7 +9,7 @@ from truestep.core.errors import OptionError, nearest_names
 from truestep.machine.gpus.records import Gpu, GpuReport
 
 
-def chosen(report: GpuReport, wanted: Sequence[str]) -> list[Gpu]:
+def chosen_cards(report: GpuReport, wanted: Sequence[str]) -> list[Gpu]:
     """Return the cards named by number or by the beginning of their UUID; all where none is named."""
     names = [str(card.index) for card in report.gpus] + [card.uuid for card in report.gpus if card.uuid]
     found = []
@@ -31,7 +31,7 @@ def reset_command(card: Gpu) -> list[str]:
     return ["nvidia-smi", "--gpu-reset", "-i", card.uuid or str(card.index)]
 
 
-def refusal(card: Gpu) -> str | None:
+def command_refusal(card: Gpu) -> str | None:
     """Return why a command must not be run on a card now, or None."""
     if os.geteuid() != 0:
         return "it needs root: run the command with sudo"

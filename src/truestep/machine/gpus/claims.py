@@ -25,7 +25,7 @@ SELECTING_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
 
-class Claims:
+class CardClaims:
     """The claims of this machine, in one folder."""
 
     def __init__(self, folder: Path | None = None) -> None:

@@ -7,8 +7,8 @@ The table and the legend are both made of this, so that neither can say what the
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from truestep.core.quantities import bytes_text
 from truestep.machine.gpus.records import Gpu
-from truestep.machine.quantities import format_bytes
 
 UNKNOWN = "-"
 WARM_DEGREES, HOT_DEGREES = 25, 10  # below the temperature at which the card slows down
@@ -17,7 +17,7 @@ STYLES = ("green", "yellow", "bold red")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class CardColumn:
     """A column of the table and its line of the legend."""
 
     title: str
@@ -38,7 +38,7 @@ def _switch(value: bool | None) -> str:
     return {True: "on", False: "off", None: UNKNOWN}[value]
 
 
-def level(value: float | None, moderate: float, heavy: float) -> str:
+def card_load_level(value: float | None, moderate: float, heavy: float) -> str:
     """Return the style of a value: calm, moderate or heavy."""
     return "" if value is None else STYLES[(value >= moderate) + (value >= heavy)]
 
@@ -48,19 +48,19 @@ def memory_percent(used: int | None, total: int | None) -> float | None:
     return 100 * used / total if used is not None and total else None
 
 
-def amount(used: int | None, total: int | None) -> str:
+def card_memory_text(used: int | None, total: int | None) -> str:
     """Return memory in use of all, with the unit once: "20.0 / 140.0 GiB"."""
     if used is None or total is None:
         return UNKNOWN
-    unit = format_bytes(total).rpartition(" ")[2]
-    return f"{format_bytes(used).removesuffix(f' {unit}')} / {format_bytes(total)}"
+    unit = bytes_text(total).rpartition(" ")[2]
+    return f"{bytes_text(used).removesuffix(f' {unit}')} / {bytes_text(total)}"
 
 
 def _heat(card: Gpu) -> str:
     if card.temperature_celsius is None:
         return ""
     slowdown = card.temperature_slowdown_celsius or SLOWDOWN_CELSIUS
-    return level(card.temperature_celsius, slowdown - WARM_DEGREES, slowdown - HOT_DEGREES)
+    return card_load_level(card.temperature_celsius, slowdown - WARM_DEGREES, slowdown - HOT_DEGREES)
 
 
 def _power(card: Gpu) -> str:
@@ -89,7 +89,7 @@ def short_bus(bus_id: str | None) -> str:
     return bus_id.lower().removeprefix("0000") if bus_id else UNKNOWN
 
 
-INDEX = Column(
+INDEX = CardColumn(
     title="#",
     field="index",
     unit="",
@@ -98,7 +98,7 @@ INDEX = Column(
     "CUDA_DEVICE_ORDER=PCI_BUS_ID: name cards by UUID where it matters.",
     text=lambda card: str(card.index),
 )
-NAME = Column(
+NAME = CardColumn(
     title="Name",
     field="name",
     unit="",
@@ -107,17 +107,19 @@ NAME = Column(
     right=False,
     text=lambda card: (card.name or UNKNOWN).removeprefix("NVIDIA "),
 )
-MEMORY = Column(
+MEMORY = CardColumn(
     title="Memory",
     field="memory_used_bytes, memory_total_bytes",
     unit="GiB",
     range="0 to the card's memory",
     meaning="Memory that is allotted, of all there is. It stays allotted while nothing computes: torch "
     "keeps what it once took. It says whether your model fits, not whether the card works.",
-    text=lambda card: amount(card.memory_used_bytes, card.memory_total_bytes),
-    style=lambda card: level(memory_percent(card.memory_used_bytes, card.memory_total_bytes), 10, 80),
+    text=lambda card: card_memory_text(card.memory_used_bytes, card.memory_total_bytes),
+    style=lambda card: card_load_level(
+        memory_percent(card.memory_used_bytes, card.memory_total_bytes), 10, 80
+    ),
 )
-UTILIZATION = Column(
+UTILIZATION = CardColumn(
     title="Util",
     field="utilization_percent",
     unit="%",
@@ -125,9 +127,9 @@ UTILIZATION = Column(
     meaning="The part of the last sampling period (1/6 s to 1 s) in which at least one kernel ran. 100 % can "
     "be one small kernel after another on a mostly idle card; 0 % beside full memory is a job that waits.",
     text=lambda card: _number(card.utilization_percent, "%"),
-    style=lambda card: level(card.utilization_percent, 10, 75),
+    style=lambda card: card_load_level(card.utilization_percent, 10, 75),
 )
-TEMPERATURE = Column(
+TEMPERATURE = CardColumn(
     title="Temp",
     field="temperature_celsius",
     unit="°C",
@@ -136,7 +138,7 @@ TEMPERATURE = Column(
     text=lambda card: _number(card.temperature_celsius, "°C"),
     style=_heat,
 )
-FAN = Column(
+FAN = CardColumn(
     title="Fan",
     field="fan_percent",
     unit="%",
@@ -144,7 +146,7 @@ FAN = Column(
     meaning="The fan's intended speed. Cards cooled by the server's own fans have none.",
     text=lambda card: _number(card.fan_percent, "%"),
 )
-POWER = Column(
+POWER = CardColumn(
     title="Power",
     field="power_watts, power_limit_watts",
     unit="W",
@@ -152,7 +154,7 @@ POWER = Column(
     meaning="Drawn now, of the limit in force. At the limit the card lowers its clock.",
     text=_power,
 )
-STATE = Column(
+STATE = CardColumn(
     title="State",
     field="performance_state",
     unit="",
@@ -160,7 +162,7 @@ STATE = Column(
     meaning="The clock level that the card chose for its load.",
     text=lambda card: UNKNOWN if card.performance_state is None else f"P{card.performance_state}",
 )
-UUID = Column(
+UUID = CardColumn(
     title="UUID",
     field="uuid",
     unit="",
@@ -170,7 +172,7 @@ UUID = Column(
     "CUDA_VISIBLE_DEVICES takes it.",
     text=lambda card: card.uuid or UNKNOWN,
 )
-BUS = Column(
+BUS = CardColumn(
     title="Bus",
     field="bus_id",
     unit="",
@@ -179,7 +181,7 @@ BUS = Column(
     meaning="The slot, as lspci shows it.",
     text=lambda card: short_bus(card.bus_id),
 )
-PERSISTENCE = Column(
+PERSISTENCE = CardColumn(
     title="Pers",
     field="persistence",
     unit="",
@@ -188,7 +190,7 @@ PERSISTENCE = Column(
     meaning="On: the driver stays loaded while nobody uses the card, which saves seconds at each start.",
     text=lambda card: _switch(card.persistence),
 )
-DISPLAY = Column(
+DISPLAY = CardColumn(
     title="Disp",
     field="display_active",
     unit="",
@@ -197,7 +199,7 @@ DISPLAY = Column(
     meaning="On: a desktop is drawn on this card, and takes memory and time.",
     text=lambda card: _switch(card.display_active),
 )
-ECC = Column(
+ECC = CardColumn(
     title="ECC",
     field="ecc_enabled, ecc_uncorrected_errors",
     unit="errors",
@@ -207,7 +209,7 @@ ECC = Column(
     text=_errors,
     style=lambda card: "bold red" if card.ecc_uncorrected_errors else "",
 )
-MODE = Column(
+MODE = CardColumn(
     title="Mode",
     field="compute_mode",
     unit="",
@@ -217,7 +219,7 @@ MODE = Column(
     text=_mode,
     style=lambda card: "bold yellow" if card.compute_mode == "prohibited" else "",
 )
-MIG = Column(
+MIG = CardColumn(
     title="MIG",
     field="mig_enabled, mig_instances",
     unit="",

@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
-from truestep.machine.gpus.columns import IDENTITY, LOAD, Column
-from truestep.machine.gpus.table import plain_table
+from truestep.machine.gpus.columns import IDENTITY, LOAD, CardColumn
+from truestep.machine.gpus.table import gpu_table
 
 WHY_BOTH = (
     "Memory and utilisation are different things: memory is room that is taken, utilisation is time in "
@@ -18,22 +18,22 @@ WHY_BOTH = (
 )
 
 
-class Legend:
+class GpuLegend:
     """Draws the legend."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         columns = (*LOAD, *IDENTITY)
         rows = [(column.title, column.unit, column.range, column.meaning) for column in columns]
         headings = [("Column", False), ("Unit", False), ("Range", False), ("Meaning", False)]
-        yield plain_table(headings, rows, flexible=3)
+        yield gpu_table(headings, rows, flexible=3)
         yield ""
         yield Text(WHY_BOTH)
 
 
-def legend_document() -> dict[str, Any]:
+def gpu_legend_document() -> dict[str, Any]:
     """Return the legend as a document."""
 
-    def line(column: Column) -> dict[str, str | None]:
+    def line(column: CardColumn) -> dict[str, str | None]:
         return {
             "title": column.title,
             "fields": column.field,

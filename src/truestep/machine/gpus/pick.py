@@ -6,24 +6,24 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from truestep.machine.gpus.claims import Claims
+from truestep.core.quantities import seconds_text
+from truestep.machine.gpus.claims import CardClaims
 from truestep.machine.gpus.nvml import keep_nvml_started
 from truestep.machine.gpus.read import read_gpus
 from truestep.machine.gpus.records import GpuReport
 from truestep.machine.gpus.select import (
-    Candidate,
+    CardCandidate,
     CardChoice,
-    Conditions,
-    candidates,
+    CardConditions,
+    card_candidates,
     choose_cards,
     judge_cards,
 )
 from truestep.machine.gpus.visible import visible_uuids
-from truestep.machine.quantities import format_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class CardPatience:
     """How long to wait, how long a card must have met the conditions, and how often to look."""
 
     wait_seconds: float = 0.0
@@ -31,13 +31,13 @@ class Patience:
     every_seconds: float = 2.0
 
 
-class Picker:
+class CardPicker:
     """Looks at the cards again and again until enough of them meet the conditions."""
 
     def __init__(
         self,
-        wanted: Conditions,
-        claims: Claims,
+        wanted: CardConditions,
+        claims: CardClaims,
         *,
         read: Callable[[], GpuReport] = read_gpus,
         environment: Mapping[str, str] = os.environ,
@@ -46,7 +46,7 @@ class Picker:
         self.environment = environment
         self.steady_since: dict[str, float] = {}
 
-    def pick(self, take: Callable[[str], object], patience: Patience) -> CardChoice:
+    def pick(self, take: Callable[[str], object], patience: CardPatience) -> CardChoice:
         """Return the choice, after `take` was called with each chosen UUID under the machine's lock.
 
         Where the conditions are not met in time, nothing is taken and the choice says why.
@@ -68,7 +68,7 @@ class Picker:
             if not report.gpus:
                 return CardChoice(wanted=self.wanted, error=report.error or "there is no card")
             visible = self.environment.get("CUDA_VISIBLE_DEVICES")
-            cards = candidates(report.gpus, visible_uuids(visible, report.gpus))
+            cards = card_candidates(report.gpus, visible_uuids(visible, report.gpus))
             if not cards:
                 return CardChoice(wanted=self.wanted, error=_nothing_visible(visible))
             choice = choose_cards(self._settled(cards, steady_seconds), self.wanted, self._claimed(cards))
@@ -76,11 +76,11 @@ class Picker:
                 take(uuid)
             return replace(choice, warnings=_order_warning(report, visible))
 
-    def _claimed(self, cards: tuple[Candidate, ...]) -> dict[str, str]:
+    def _claimed(self, cards: tuple[CardCandidate, ...]) -> dict[str, str]:
         holders = {card.uuid: self.claims.holder(card.uuid) for card in cards}
         return {uuid: holder for uuid, holder in holders.items() if holder}
 
-    def _settled(self, cards: tuple[Candidate, ...], steady_seconds: float) -> tuple[Candidate, ...]:
+    def _settled(self, cards: tuple[CardCandidate, ...], steady_seconds: float) -> tuple[CardCandidate, ...]:
         """Block the cards that have not met the conditions for long enough."""
         if not steady_seconds:
             return cards
@@ -91,7 +91,7 @@ class Picker:
         for card in cards:
             so_far = now - self.steady_since.get(card.uuid, now)
             early = card.uuid in meets and so_far < steady_seconds
-            why = f"has met the conditions for {so_far:.1f} s, {format_seconds(steady_seconds)} wanted"
+            why = f"has met the conditions for {so_far:.1f} s, {seconds_text(steady_seconds)} wanted"
             settled.append(replace(card, blocked=why) if early else card)
         return tuple(settled)
 

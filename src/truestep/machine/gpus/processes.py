@@ -21,7 +21,7 @@ _NO_INSTANCE = 0xFFFFFFFF  # NVML's word for a process that is in no MIG instanc
 _LONG_STRUCTURES = ((535, 43), (535, 98))
 
 
-def in_own_namespace(proc: Path = Path("/proc")) -> bool:
+def in_own_pid_namespace(proc: Path = Path("/proc")) -> bool:
     """Return whether process numbers here are the host's own; True where there is no /proc."""
     try:
         return str((proc / "self/ns/pid").readlink()) == _FIRST_NAMESPACE
@@ -58,7 +58,9 @@ def read_processes(nvml: Nvml, handle: Any, *, own_namespace: bool) -> NvmlAnswe
     for kind, answer in answers.items():
         for raw in answer.value or ():
             found[raw.pid] = _merged(found.get(raw.pid), raw, kind)
-    return NvmlAnswer(tuple(identify(process, own_namespace=own_namespace) for process in found.values()))
+    return NvmlAnswer(
+        tuple(identify_process(process, own_namespace=own_namespace) for process in found.values())
+    )
 
 
 def _merged(known: GpuProcess | None, raw: Any, kind: str) -> GpuProcess:
@@ -73,7 +75,7 @@ def _merged(known: GpuProcess | None, raw: Any, kind: str) -> GpuProcess:
     )
 
 
-def identify(process: GpuProcess, *, own_namespace: bool, proc: Path = Path("/proc")) -> GpuProcess:
+def identify_process(process: GpuProcess, *, own_namespace: bool, proc: Path = Path("/proc")) -> GpuProcess:
     """Return `process` with user, command and start, as far as this user may know them."""
     from dataclasses import replace
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from truestep.machine.gpus.nvml import LOST, Nvml, NvmlAnswer, NvmlMissing, nvml_session
-from truestep.machine.gpus.processes import in_own_namespace, read_processes
+from truestep.machine.gpus.processes import in_own_pid_namespace, read_processes
 from truestep.machine.gpus.records import Gpu, GpuReport, MigInstance
 
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")  # by NVML's numbers
@@ -26,7 +26,7 @@ def _compute_mode(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Question:
+class NvmlQuestion:
     """A function of NVML that fills one field of a card."""
 
     function: str
@@ -35,33 +35,33 @@ class Question:
 
 
 QUESTIONS = {
-    "name": Question("nvmlDeviceGetName"),
-    "uuid": Question("nvmlDeviceGetUUID"),
-    "bus_id": Question("nvmlDeviceGetPciInfo", convert=lambda info: _as_text(info.busId)),
-    "compute_capability": Question(
+    "name": NvmlQuestion("nvmlDeviceGetName"),
+    "uuid": NvmlQuestion("nvmlDeviceGetUUID"),
+    "bus_id": NvmlQuestion("nvmlDeviceGetPciInfo", convert=lambda info: _as_text(info.busId)),
+    "compute_capability": NvmlQuestion(
         "nvmlDeviceGetCudaComputeCapability", convert=lambda pair: "{}.{}".format(*pair)
     ),
-    "fan_percent": Question("nvmlDeviceGetFanSpeed"),
-    "temperature_slowdown_celsius": Question("nvmlDeviceGetTemperatureThreshold", (1,)),
-    "performance_state": Question(
+    "fan_percent": NvmlQuestion("nvmlDeviceGetFanSpeed"),
+    "temperature_slowdown_celsius": NvmlQuestion("nvmlDeviceGetTemperatureThreshold", (1,)),
+    "performance_state": NvmlQuestion(
         "nvmlDeviceGetPerformanceState", convert=lambda state: None if state == _UNKNOWN_STATE else state
     ),
-    "persistence": Question("nvmlDeviceGetPersistenceMode", convert=bool),
-    "power_watts": Question("nvmlDeviceGetPowerUsage", convert=lambda milliwatts: milliwatts / 1000),
-    "power_limit_watts": Question(
+    "persistence": NvmlQuestion("nvmlDeviceGetPersistenceMode", convert=bool),
+    "power_watts": NvmlQuestion("nvmlDeviceGetPowerUsage", convert=lambda milliwatts: milliwatts / 1000),
+    "power_limit_watts": NvmlQuestion(
         "nvmlDeviceGetEnforcedPowerLimit", convert=lambda milliwatts: milliwatts / 1000
     ),
-    "display_active": Question("nvmlDeviceGetDisplayActive", convert=bool),
-    "utilization_percent": Question("nvmlDeviceGetUtilizationRates", convert=lambda rates: rates.gpu),
-    "memory_utilization_percent": Question(
+    "display_active": NvmlQuestion("nvmlDeviceGetDisplayActive", convert=bool),
+    "utilization_percent": NvmlQuestion("nvmlDeviceGetUtilizationRates", convert=lambda rates: rates.gpu),
+    "memory_utilization_percent": NvmlQuestion(
         "nvmlDeviceGetUtilizationRates", convert=lambda rates: rates.memory
     ),
-    "ecc_enabled": Question("nvmlDeviceGetEccMode", convert=lambda modes: bool(modes[0])),
-    "ecc_uncorrected_errors": Question(
+    "ecc_enabled": NvmlQuestion("nvmlDeviceGetEccMode", convert=lambda modes: bool(modes[0])),
+    "ecc_uncorrected_errors": NvmlQuestion(
         "nvmlDeviceGetTotalEccErrors", (1, 0)
     ),  # uncorrected, since the last reset
-    "compute_mode": Question("nvmlDeviceGetComputeMode", convert=_compute_mode),
-    "mig_enabled": Question("nvmlDeviceGetMigMode", convert=lambda modes: bool(modes[0])),
+    "compute_mode": NvmlQuestion("nvmlDeviceGetComputeMode", convert=_compute_mode),
+    "mig_enabled": NvmlQuestion("nvmlDeviceGetMigMode", convert=lambda modes: bool(modes[0])),
 }
 
 
@@ -93,14 +93,14 @@ class _Card:
         )
 
     def _memory(self) -> None:
-        for field, answer in read_memory(self.nvml, self.handle).items():
+        for field, answer in read_card_memory(self.nvml, self.handle).items():
             self.note(f"memory_{field}_bytes", answer)
 
     def error(self) -> str | None:
         return next((reason for reason in self.unavailable.values() if reason in LOST), None)
 
 
-def read_memory(nvml: Nvml, handle: Any) -> dict[str, NvmlAnswer]:
+def read_card_memory(nvml: Nvml, handle: Any) -> dict[str, NvmlAnswer]:
     """Return total, reserved, used and free; drivers before 510 count the reserved part as used."""
     answer = nvml.ask_first(
         ("nvmlDeviceGetMemoryInfo", handle, _MEMORY_V2), ("nvmlDeviceGetMemoryInfo", handle)
@@ -126,7 +126,7 @@ def _mig_instances(nvml: Nvml, handle: Any) -> tuple[MigInstance, ...]:
 
 
 def _mig_instance(nvml: Nvml, handle: Any) -> MigInstance:
-    memory = read_memory(nvml, handle)
+    memory = read_card_memory(nvml, handle)
     return MigInstance(
         uuid=nvml.ask("nvmlDeviceGetUUID", handle).value,
         name=nvml.ask("nvmlDeviceGetName", handle).value,
@@ -173,7 +173,7 @@ def read_gpus(*, processes: bool = True) -> GpuReport:
 
 def _read(nvml: Nvml, about: dict[str, Any], processes: bool) -> GpuReport:
     count = nvml.ask("nvmlDeviceGetCount")
-    own_namespace = in_own_namespace()
+    own_namespace = in_own_pid_namespace()
     cards = tuple(
         read_gpu(nvml, index, own_namespace=own_namespace, processes=processes)
         for index in range(count.value or 0)

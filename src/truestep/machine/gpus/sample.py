@@ -12,7 +12,7 @@ from truestep.machine.gpus.read import read_gpus
 from truestep.machine.gpus.records import GpuReport
 
 
-def watch(every_seconds: float) -> Iterator[GpuReport]:
+def watch_cards(every_seconds: float) -> Iterator[GpuReport]:
     """Yield a reading at once and then one each period; a slow reading delays none of the later ones."""
     start = time.monotonic()
     with keep_nvml_started():
@@ -24,7 +24,7 @@ def watch(every_seconds: float) -> Iterator[GpuReport]:
             time.sleep(max(0.0, start + number * every_seconds - time.monotonic()))
 
 
-def append(report: GpuReport, path: Path) -> None:
+def append_card_reading(report: GpuReport, path: Path) -> None:
     """Append a reading to a JSONL file, as one write, so that several samplers can share the file."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(report.to_dict(), separators=(",", ":")) + "\n")

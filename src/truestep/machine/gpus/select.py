@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from truestep.core.errors import OptionError, nearest_names
+from truestep.core.quantities import bytes_text
 from truestep.core.results import RenderableType, Result
 from truestep.machine.gpus.records import Gpu, MigInstance
-from truestep.machine.quantities import format_bytes
 
 FAR = 1000.0  # the distance of what no waiting brings nearer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class CardCandidate:
     """A card, or a MIG instance of one, that could be chosen."""
 
     uuid: str
@@ -34,7 +34,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conditions:
+class CardConditions:
     """What the chosen cards must offer, and which are preferred."""
 
     count: int = 1
@@ -57,12 +57,12 @@ def _known(value: float | None) -> tuple[bool, float]:
     return value is None, 0 if value is None else value
 
 
-def _from_edge(card: Candidate) -> int:
+def _from_edge(card: CardCandidate) -> int:
     return min(card.slot, card.num_slots - 1 - card.slot)
 
 
 # Each order of preference: what is compared first; ties go to more free memory, then to the bus order.
-ORDERS: Mapping[str, Callable[[Candidate], Any]] = {
+ORDERS: Mapping[str, Callable[[CardCandidate], Any]] = {
     "freest": lambda card: _known(None if card.free_bytes is None else -card.free_bytes),
     "coolest": lambda card: _known(card.temperature_celsius),
     "least-used": lambda card: (_known(card.utilization_percent), _known(card.num_processes)),
@@ -71,13 +71,15 @@ ORDERS: Mapping[str, Callable[[Candidate], Any]] = {
 }
 
 
-def preferred(cards: Sequence[Candidate], by: str) -> list[Candidate]:
+def preferred_cards(cards: Sequence[CardCandidate], by: str) -> list[CardCandidate]:
     """Return the cards in order of preference."""
     # down to the UUID, so that two readings of the same state choose the same cards
     return sorted(cards, key=lambda card: (ORDERS[by](card), ORDERS["freest"](card), card.slot, card.uuid))
 
 
-def candidates(cards: Sequence[Gpu], visible: Collection[str] | None = None) -> tuple[Candidate, ...]:
+def card_candidates(
+    cards: Sequence[Gpu], visible: Collection[str] | None = None
+) -> tuple[CardCandidate, ...]:
     """Return what can be chosen among: cards, and the instances of cards that are split by MIG."""
     ordered = sorted(cards, key=lambda card: (card.bus_id or "", card.index))
     found = []
@@ -90,8 +92,8 @@ def candidates(cards: Sequence[Gpu], visible: Collection[str] | None = None) -> 
     return tuple(one for one in found if visible is None or one.uuid in visible)
 
 
-def _card(card: Gpu, place: Mapping[str, Any]) -> Candidate:
-    return Candidate(
+def _card(card: Gpu, place: Mapping[str, Any]) -> CardCandidate:
+    return CardCandidate(
         uuid=card.uuid or "",
         name=card.name or "unknown card",
         free_bytes=card.memory_free_bytes,
@@ -103,9 +105,9 @@ def _card(card: Gpu, place: Mapping[str, Any]) -> Candidate:
     )
 
 
-def _instance(card: Gpu, instance: MigInstance, place: Mapping[str, Any]) -> Candidate:
+def _instance(card: Gpu, instance: MigInstance, place: Mapping[str, Any]) -> CardCandidate:
     own = [one for one in card.processes or () if one.gpu_instance_id == instance.gpu_instance_id]
-    return Candidate(
+    return CardCandidate(
         uuid=instance.uuid or "",
         name=instance.name or "unknown instance",
         mig=True,
@@ -128,10 +130,10 @@ def _blocked(card: Gpu) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
+class CardRefusal:
     """A card that was not chosen: every reason, and how far it is from the conditions."""
 
-    candidate: Candidate
+    candidate: CardCandidate
     reasons: tuple[str, ...]
     distance: float
 
@@ -140,9 +142,9 @@ class Refusal:
 class CardChoice(Result):
     """The chosen cards in order of preference, and why the others are not among them."""
 
-    wanted: Conditions
-    picked: tuple[Candidate, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    wanted: CardConditions
+    picked: tuple[CardCandidate, ...] = ()
+    refused: tuple[CardRefusal, ...] = ()
     error: str | None = None  # why there is no card at all to choose from
     warnings: tuple[str, ...] = field(default=())
 
@@ -173,13 +175,15 @@ class CardChoice(Result):
         return "\n".join(self.uuids) if self.met else self.explain()
 
 
-def choose_cards(cards: Sequence[Candidate], wanted: Conditions, claimed: Mapping[str, str]) -> CardChoice:
+def choose_cards(
+    cards: Sequence[CardCandidate], wanted: CardConditions, claimed: Mapping[str, str]
+) -> CardChoice:
     """Return the preferred cards that meet every condition; none at all when they are too few.
 
     `claimed` names, per UUID, who holds a card.
     """
     refusals = judge_cards(cards, wanted, claimed)
-    able = preferred([refusal.candidate for refusal in refusals if not refusal.reasons], wanted.by)
+    able = preferred_cards([refusal.candidate for refusal in refusals if not refusal.reasons], wanted.by)
     if len(able) < wanted.count:
         return CardChoice(wanted=wanted, refused=tuple(refusals))
     picked = able[: wanted.count]
@@ -187,23 +191,25 @@ def choose_cards(cards: Sequence[Candidate], wanted: Conditions, claimed: Mappin
     return CardChoice(wanted=wanted, picked=tuple(picked), refused=rest)
 
 
-def judge_cards(cards: Sequence[Candidate], wanted: Conditions, claimed: Mapping[str, str]) -> list[Refusal]:
+def judge_cards(
+    cards: Sequence[CardCandidate], wanted: CardConditions, claimed: Mapping[str, str]
+) -> list[CardRefusal]:
     """Return, for each card, what speaks against it; nothing where it meets the conditions."""
     return [_judge(card, wanted, claimed.get(card.uuid)) for card in cards]
 
 
-def _judge(card: Candidate, wanted: Conditions, holder: str | None) -> Refusal:
+def _judge(card: CardCandidate, wanted: CardConditions, holder: str | None) -> CardRefusal:
     misses = list(_misses(card, wanted))
     if holder:
         misses.append((f"claimed by {holder}", 1.0))
-    return Refusal(
+    return CardRefusal(
         candidate=card,
         reasons=tuple(reason for reason, _ in misses),
         distance=sum(distance for _, distance in misses),
     )
 
 
-def _misses(card: Candidate, wanted: Conditions) -> Iterator[tuple[str, float]]:
+def _misses(card: CardCandidate, wanted: CardConditions) -> Iterator[tuple[str, float]]:
     """Yield each condition that the card does not meet, with a relative distance; unknown is not met."""
     if wanted.only and not any(_names(entry, card) for entry in wanted.only):
         yield "not among the cards that were named", FAR
@@ -211,7 +217,7 @@ def _misses(card: Candidate, wanted: Conditions) -> Iterator[tuple[str, float]]:
         yield card.blocked, FAR
     if card.mig and wanted.count > 1:
         yield "a MIG instance, of which CUDA gives a process only one", FAR
-    yield from _least("free", card.free_bytes, wanted.free_memory_bytes, format_bytes)
+    yield from _least("free", card.free_bytes, wanted.free_memory_bytes, bytes_text)
     yield from _most("busy", card.utilization_percent, wanted.max_utilization_percent, "{:.0f} %".format)
     yield from _most("warm", card.temperature_celsius, wanted.max_temperature_celsius, "{:.0f} °C".format)
     if wanted.without_processes and card.num_processes != 0:
@@ -223,7 +229,7 @@ def _misses(card: Candidate, wanted: Conditions) -> Iterator[tuple[str, float]]:
         )
 
 
-def _names(entry: str, card: Candidate) -> bool:
+def _names(entry: str, card: CardCandidate) -> bool:
     return int(entry) == card.index if entry.isdigit() else bool(entry) and card.uuid.startswith(entry)
 
 

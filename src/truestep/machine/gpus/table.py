@@ -8,9 +8,9 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from truestep.machine.gpus.columns import IDENTITY, INDEX, LOAD, UNKNOWN, Column, amount
+from truestep.core.quantities import bytes_text
+from truestep.machine.gpus.columns import IDENTITY, INDEX, LOAD, UNKNOWN, CardColumn, card_memory_text
 from truestep.machine.gpus.records import Gpu, GpuProcess, GpuReport
-from truestep.machine.quantities import format_bytes
 
 WIDE_COLUMNS = 160
 
@@ -48,7 +48,7 @@ Cell = str | Text
 Heading = tuple[str, bool]  # a title, and whether the column stands to the right
 
 
-def plain_table(
+def gpu_table(
     headings: Sequence[Heading], rows: Sequence[Sequence[Cell]], *, flexible: int, gap: int = 2
 ) -> Table:
     """Return a table in this room's look; where the screen is narrow, only the column `flexible` shrinks."""
@@ -69,10 +69,10 @@ def plain_table(
     return table
 
 
-def _cards(cards: Sequence[Gpu], columns: Sequence[Column], gap: int) -> Table:
+def _cards(cards: Sequence[Gpu], columns: Sequence[CardColumn], gap: int) -> Table:
     rows = [[Text(column.text(card), style=column.style(card)) for column in columns] for card in cards]
     flexible = next((place for place, column in enumerate(columns) if column.field == "name"), -1)
-    return plain_table([(column.title, column.right) for column in columns], rows, flexible=flexible, gap=gap)
+    return gpu_table([(column.title, column.right) for column in columns], rows, flexible=flexible, gap=gap)
 
 
 def _errors(cards: Sequence[Gpu]) -> Iterator[RenderableType]:
@@ -84,13 +84,13 @@ def _errors(cards: Sequence[Gpu]) -> Iterator[RenderableType]:
 def _instances(cards: Sequence[Gpu]) -> Iterator[RenderableType]:
     rows = [(card, instance) for card in cards for instance in card.mig_instances]
     if rows:
-        yield plain_table(
+        yield gpu_table(
             [("#", True), ("MIG instance", False), ("Memory", True), ("UUID", False)],
             [
                 (
                     str(card.index),
                     (instance.name or UNKNOWN).rpartition("MIG ")[2],
-                    amount(instance.memory_used_bytes, instance.memory_total_bytes),
+                    card_memory_text(instance.memory_used_bytes, instance.memory_total_bytes),
                     instance.uuid or UNKNOWN,
                 )
                 for card, instance in rows
@@ -107,7 +107,7 @@ def _processes(report: GpuReport) -> Iterator[RenderableType]:
         yield Text("the cards' processes can't be seen" if hidden else "no process uses a card", style="dim")
         return
     headings = [("#", True), ("PID", True), ("User", False), ("Memory", True), ("Started (UTC)", False)]
-    yield plain_table([*headings, ("Command", False)], rows, flexible=5)
+    yield gpu_table([*headings, ("Command", False)], rows, flexible=5)
     if report.pids_of_host:
         yield Text(
             "\nThe process numbers are the host's: this is a container. With --pid=host it would see names.",
@@ -120,12 +120,12 @@ def _process(card: Gpu, process: GpuProcess) -> tuple[Cell, ...]:
         str(card.index),
         str(process.pid),
         Text(process.user or UNKNOWN),
-        format_bytes(process.memory_used_bytes),
+        bytes_text(process.memory_used_bytes),
         (process.started_at or UNKNOWN)[:16].replace("T", " "),
-        one_line(process.command),
+        one_line_command(process.command),
     )
 
 
-def one_line(command: str | None) -> Text:
+def one_line_command(command: str | None) -> Text:
     """Return a command that is cut where the screen ends."""
     return Text(command or UNKNOWN, no_wrap=True, overflow="ellipsis")

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from truestep.core.errors import GpuError
-from truestep.machine.gpus.claims import Claims
-from truestep.machine.gpus.pick import Patience, Picker
-from truestep.machine.gpus.select import CardChoice, Conditions
-from truestep.machine.quantities import parse_bytes, parse_seconds
+from truestep.core.quantities import parse_bytes, parse_seconds
+from truestep.machine.gpus.claims import CardClaims
+from truestep.machine.gpus.pick import CardPatience, CardPicker
+from truestep.machine.gpus.select import CardChoice, CardConditions
 
 _NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
@@ -60,28 +60,30 @@ def use_gpus(
             f"{asked}, so CUDA_VISIBLE_DEVICES would be ignored and the process would run on other cards "
             "than the picked ones. Call ts.use_gpus() first, before the first use of torch.cuda."
         )
-    wanted = Conditions(
+    wanted = CardConditions(
         count=count,
         free_memory_bytes=parse_bytes(free_memory),
         by=by,
         max_utilization_percent=max_utilization_percent,
         only=tuple(map(str, only)),
     )
-    patience = Patience(wait_seconds=parse_seconds(wait))
+    patience = CardPatience(wait_seconds=parse_seconds(wait))
     # Before anything is picked: the cards of the last call may be the ones that are wanted again.
     _Given.take_back()
-    claims = Claims()
-    choice = Picker(wanted, claims).pick(lambda uuid: _Given.descriptors.append(claims.hold(uuid)), patience)
+    claims = CardClaims()
+    choice = CardPicker(wanted, claims).pick(
+        lambda uuid: _Given.descriptors.append(claims.hold(uuid)), patience
+    )
     if not choice.met:
         raise GpuError(
             f"No cards were picked: {choice.explain()}. Ask for less, or wait longer (wait='30m')."
         )
     _Given.before = {name: os.environ.get(name) for name in _VARIABLES}
-    os.environ.update(variables(choice))
+    os.environ.update(cuda_variables(choice))
     return choice
 
 
-def variables(choice: CardChoice) -> dict[str, str]:
+def cuda_variables(choice: CardChoice) -> dict[str, str]:
     """Return the variables that let CUDA see the chosen cards, in order of preference."""
     return dict(zip(_VARIABLES, (",".join(choice.uuids), "PCI_BUS_ID"), strict=True))
 

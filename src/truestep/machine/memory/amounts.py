@@ -18,7 +18,7 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Amounts:
+class MemoryAmounts:
     """Memory at one moment; `devices` is empty while this process uses none."""
 
     process_bytes: int  # resident in main memory
@@ -26,11 +26,11 @@ class Amounts:
     devices: tuple[DeviceMemory, ...] = ()
 
 
-def measure_memory() -> Amounts:
+def measure_memory() -> MemoryAmounts:
     """Return the amounts at this moment; neither imports torch nor starts CUDA."""
     import psutil
 
-    return Amounts(
+    return MemoryAmounts(
         process_bytes=psutil.Process().memory_info().rss, process_peak_bytes=_peak(), devices=_devices()
     )
 

@@ -11,10 +11,15 @@ from typing import Any
 
 from truestep.core.results import RenderableType, Result
 from truestep.machine.gpus.read import read_gpus
-from truestep.machine.memory.amounts import Amounts, measure_memory, used_accelerator
-from truestep.machine.memory.holders import MAX_PATHS, Holders
-from truestep.machine.memory.processes import Ending, HoldingProcess, end_process, holding_processes
-from truestep.machine.memory.tensors import LiveTensor, Storages, describe
+from truestep.machine.memory.amounts import MemoryAmounts, measure_memory, used_accelerator
+from truestep.machine.memory.holders import MAX_PATHS, ObjectHolders
+from truestep.machine.memory.processes import (
+    HoldingProcess,
+    ProcessEnding,
+    end_process,
+    holding_processes,
+)
+from truestep.machine.memory.tensors import LiveStorages, LiveTensor, describe_storage
 
 _MAX_TENSORS_ASKED = 3
 _LAST_ERROR = ("last_exc", "last_value", "last_traceback", "last_type")
@@ -24,15 +29,15 @@ _LAST_ERROR = ("last_exc", "last_value", "last_traceback", "last_type")
 class MemoryReport(Result):
     """Memory before and after freeing, and what holds what is left."""
 
-    before: Amounts
-    after: Amounts
+    before: MemoryAmounts
+    after: MemoryAmounts
     collected_objects: int
     tensors: tuple[LiveTensor, ...]  # the largest storages that Python sees
     num_storages: int  # all that Python sees
     unseen_bytes: int | None  # on devices, allocated and not in Python's sight: kept by autograd graphs
     last_error_kept: bool  # the traceback of the last error keeps its functions' variables
     processes: tuple[HoldingProcess, ...]
-    endings: tuple[Ending, ...] = ()
+    endings: tuple[ProcessEnding, ...] = ()
 
     def __rich__(self) -> RenderableType:
         from truestep.machine.memory.screen import memory_screen
@@ -58,14 +63,14 @@ def free_memory(
         for name in _LAST_ERROR:
             if hasattr(sys, name):
                 delattr(sys, name)
-    collected = release_memory()
+    collected = release_cached_memory()
     after = measure_memory()
-    storages = Storages()
+    storages = LiveStorages()
     return MemoryReport(
         before=before,
         after=after,
         collected_objects=collected,
-        tensors=largest_tensors(storages, storages.largest()[:largest]),
+        tensors=largest_live_tensors(storages, storages.largest()[:largest]),
         num_storages=len(storages.storages),
         unseen_bytes=_unseen(after, storages),
         last_error_kept=any(getattr(sys, name, None) is not None for name in _LAST_ERROR),
@@ -74,14 +79,14 @@ def free_memory(
     )
 
 
-def _end(pids: Sequence[int]) -> tuple[Ending, ...]:
+def _end(pids: Sequence[int]) -> tuple[ProcessEnding, ...]:
     if not pids:
         return ()
     holding = holding_processes(read_gpus())
     return tuple(end_process(pid, holding) for pid in pids)
 
 
-def release_memory() -> int:
+def release_cached_memory() -> int:
     """Give back all that nothing refers to, in `free_memory`'s order; returns the objects collected."""
     collected = gc.collect()
     torch = sys.modules.get("torch")
@@ -109,17 +114,17 @@ def _release_device(torch: Any, accelerator: Any) -> None:
         empty_host()
 
 
-def largest_tensors(storages: Storages, keys: list[int]) -> tuple[LiveTensor, ...]:
+def largest_live_tensors(storages: LiveStorages, keys: list[int]) -> tuple[LiveTensor, ...]:
     """Return the records of some storages, each with what holds it."""
     own = [storages.tensors, storages.storages, storages.owners, *storages.tensors.values()]
-    holders = Holders(ignored=own)
+    holders = ObjectHolders(ignored=own)
     return tuple(
-        describe(storages.tensors[key], storages.storages[key], _paths(holders, storages, key))
+        describe_storage(storages.tensors[key], storages.storages[key], _paths(holders, storages, key))
         for key in keys
     )
 
 
-def _paths(holders: Holders, storages: Storages, key: int) -> tuple[str, ...]:
+def _paths(holders: ObjectHolders, storages: LiveStorages, key: int) -> tuple[str, ...]:
     paths: dict[str, None] = {}
     for tensor in storages.tensors[key][:_MAX_TENSORS_ASKED]:
         owner = storages.owners.get(id(tensor))
@@ -129,7 +134,7 @@ def _paths(holders: Holders, storages: Storages, key: int) -> tuple[str, ...]:
     return tuple(paths)[:MAX_PATHS]
 
 
-def _unseen(amounts: Amounts, storages: Storages) -> int | None:
+def _unseen(amounts: MemoryAmounts, storages: LiveStorages) -> int | None:
     if not amounts.devices:
         return None
     return sum(

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from truestep.core.results import RenderableType, Result
-from truestep.machine.memory.amounts import Amounts, measure_memory
-from truestep.machine.memory.free import largest_tensors, release_memory
-from truestep.machine.memory.tensors import LiveTensor, Storages
+from truestep.machine.memory.amounts import MemoryAmounts, measure_memory
+from truestep.machine.memory.free import largest_live_tensors, release_cached_memory
+from truestep.machine.memory.tensors import LiveStorages, LiveTensor
 
 
 @dataclass(kw_only=True)
@@ -19,8 +19,8 @@ class LeftoverMemory(Result):
     Complete once the block has ended; before that `after` is None.
     """
 
-    before: Amounts
-    after: Amounts | None = None
+    before: MemoryAmounts
+    after: MemoryAmounts | None = None
     tensors: tuple[LiveTensor, ...] = ()
     num_storages: int = 0
     storage_bytes: int = field(default=0)
@@ -38,9 +38,9 @@ def leftover_memory(*, largest: int = 10) -> Iterator[LeftoverMemory]:
     Garbage and caches are released before and after, so that only what is still held counts. A view of an
     older tensor is nothing new; an older tensor written to in place is not either.
     """
-    release_memory()
+    release_cached_memory()
     leftover = LeftoverMemory(before=measure_memory())
-    old = _marks(Storages())
+    old = _marks(LiveStorages())
     try:
         yield leftover
     finally:
@@ -49,16 +49,16 @@ def leftover_memory(*, largest: int = 10) -> Iterator[LeftoverMemory]:
 
 def _finish(leftover: LeftoverMemory, old: Collection[int], largest: int) -> None:
     # a function of its own: after an error its locals would live in the traceback, and hold every tensor
-    release_memory()
+    release_cached_memory()
     leftover.after = measure_memory()
-    storages = Storages()
+    storages = LiveStorages()
     new = [key for key in storages.largest() if key not in old]
     leftover.num_storages = len(new)
     leftover.storage_bytes = sum(storages.storages[key].nbytes() for key in new)
-    leftover.tensors = largest_tensors(storages, new[:largest])
+    leftover.tensors = largest_live_tensors(storages, new[:largest])
 
 
-def _marks(storages: Storages) -> dict[int, Any]:
+def _marks(storages: LiveStorages) -> dict[int, Any]:
     """Return a weak reference per storage: it keeps the number from being used again, but not the memory."""
     if not storages.storages:
         return {}

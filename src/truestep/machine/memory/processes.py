@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from truestep.machine.gpus.processes import has_card_open, identify, in_own_namespace
+from truestep.machine.gpus.processes import has_card_open, identify_process, in_own_pid_namespace
 from truestep.machine.gpus.records import GpuProcess, GpuReport
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class HoldingProcess:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class ProcessEnding:
     """What became of a process that was to end."""
 
     pid: int
@@ -44,7 +44,7 @@ def holding_processes(report: GpuReport, proc: Path = Path("/proc")) -> tuple[Ho
             found[process.pid] = _joined(found.get(process.pid), process, card.index)
     for pid in _with_card_open(proc):
         if pid not in found:
-            process = identify(GpuProcess(pid=pid, kind="open"), own_namespace=True)
+            process = identify_process(GpuProcess(pid=pid, kind="open"), own_namespace=True)
             found[pid] = HoldingProcess(process=process, cards=(), own=pid == os.getpid())
     return tuple(sorted(found.values(), key=lambda one: -(one.process.memory_used_bytes or 0)))
 
@@ -70,29 +70,29 @@ def _with_card_open(proc: Path) -> Iterable[int]:
 
 def end_process(
     pid: int, holding: Collection[HoldingProcess], *, force: bool = False, timeout_seconds: float = 10.0
-) -> Ending:
+) -> ProcessEnding:
     """End one process that holds a card, if it is this user's; `force` does not ask it to clean up first."""
     import psutil
 
     why = _why_not(pid, holding)
     if why:
-        return Ending(pid=pid, ended=False, says=why)
+        return ProcessEnding(pid=pid, ended=False, says=why)
     try:
         process = psutil.Process(pid)
         if process.uids().real != os.getuid():
-            return Ending(
+            return ProcessEnding(
                 pid=pid, ended=False, says=f"it belongs to {process.username()}; only they may end it"
             )
         # psutil makes sure that the number still means this process
         process.kill() if force else process.terminate()
         if not _gone(process, timeout_seconds):
             says = f"still there after {timeout_seconds:g} s{'' if force else '; --force kills it'}"
-            return Ending(pid=pid, ended=False, says=says)
+            return ProcessEnding(pid=pid, ended=False, says=says)
     except psutil.NoSuchProcess:
         pass
     except psutil.AccessDenied:
-        return Ending(pid=pid, ended=False, says="this user may not end it")
-    return Ending(pid=pid, ended=True, says="ended")
+        return ProcessEnding(pid=pid, ended=False, says="this user may not end it")
+    return ProcessEnding(pid=pid, ended=True, says="ended")
 
 
 def _gone(process: "psutil.Process", timeout_seconds: float) -> bool:
@@ -114,6 +114,6 @@ def _why_not(pid: int, holding: Collection[HoldingProcess]) -> str | None:
         return f"it holds no card; those that do are: {known}" if known else "no process holds a card"
     if one.own or pid == os.getppid():
         return "it is this program, or what started it"
-    if not in_own_namespace() and not has_card_open(pid):
+    if not in_own_pid_namespace() and not has_card_open(pid):
         return "the number is the host's, and means another process inside this container"
     return None

@@ -7,14 +7,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from truestep.core.quantities import bytes_text
 from truestep.machine.gpus.columns import UNKNOWN
-from truestep.machine.gpus.table import Cell, one_line, plain_table
-from truestep.machine.memory.amounts import Amounts
+from truestep.machine.gpus.table import Cell, gpu_table, one_line_command
+from truestep.machine.memory.amounts import MemoryAmounts
 from truestep.machine.memory.free import MemoryReport
 from truestep.machine.memory.leftover import LeftoverMemory
 from truestep.machine.memory.processes import HoldingProcess
 from truestep.machine.memory.tensors import LiveTensor
-from truestep.machine.quantities import format_bytes
 
 
 def memory_screen(report: MemoryReport) -> RenderableType:
@@ -22,7 +22,7 @@ def memory_screen(report: MemoryReport) -> RenderableType:
     parts: list[RenderableType] = [_amounts(report.before, report.after)]
     parts += _tensors(report.tensors, report.num_storages, "live tensors")
     if report.unseen_bytes:
-        size = format_bytes(report.unseen_bytes)
+        size = bytes_text(report.unseen_bytes)
         parts.append(
             Text(f"{size} more on devices that Python does not see: kept by graphs of autograd, or in C++")
         )
@@ -47,17 +47,17 @@ def leftover_screen(leftover: LeftoverMemory) -> RenderableType:
     return Group(*parts)
 
 
-def _amounts(before: Amounts, after: Amounts) -> Table:
+def _amounts(before: MemoryAmounts, after: MemoryAmounts) -> Table:
     rows = []
     for name, old, new in _pairs(before, after):
         change = None if old is None or new is None else new - old
         sign = "+" if change and change > 0 else ""
-        rows.append((name, format_bytes(old), format_bytes(new), f"{sign}{format_bytes(change)}"))
+        rows.append((name, bytes_text(old), bytes_text(new), f"{sign}{bytes_text(change)}"))
     headings = [("Memory", False), ("Before", True), ("After", True), ("Change", True)]
-    return plain_table(headings, rows, flexible=0)
+    return gpu_table(headings, rows, flexible=0)
 
 
-def _pairs(before: Amounts, after: Amounts) -> Iterator[tuple[str, int | None, int | None]]:
+def _pairs(before: MemoryAmounts, after: MemoryAmounts) -> Iterator[tuple[str, int | None, int | None]]:
     yield "this process", before.process_bytes, after.process_bytes
     old = {device.device: device for device in before.devices}
     for device in after.devices:
@@ -71,7 +71,7 @@ def _tensors(tensors: Sequence[LiveTensor], num_storages: int, title: str) -> li
     if not tensors:
         return []
     headings = [("Size", True), ("Tensor", False), ("Held by", False)]
-    table = plain_table(headings, [_tensor(tensor) for tensor in tensors], flexible=2)
+    table = gpu_table(headings, [_tensor(tensor) for tensor in tensors], flexible=2)
     heading = Text(f"\n{title}: the {len(tensors)} largest of {num_storages}\n", style="bold")
     return [heading, table]
 
@@ -80,14 +80,14 @@ def _tensor(tensor: LiveTensor) -> tuple[Cell, ...]:
     shape = "×".join(map(str, tensor.shape)) or "scalar"
     graph = "\nkeeps its graph" if tensor.keeps_graph else ""
     held = "\n".join(tensor.held_by) or "nothing in Python: a graph of autograd, or C++"
-    return format_bytes(tensor.storage_bytes), f"{shape} {tensor.dtype} {tensor.device}{graph}", Text(held)
+    return bytes_text(tensor.storage_bytes), f"{shape} {tensor.dtype} {tensor.device}{graph}", Text(held)
 
 
 def processes_table(processes: Iterable[HoldingProcess]) -> Table:
     """Return the processes that hold cards as a table."""
     rows = [_process(one) for one in processes]
     headings = [("PID", True), ("User", False), ("Memory", True), ("Cards", False), ("Command", False)]
-    return plain_table(headings, rows, flexible=4)
+    return gpu_table(headings, rows, flexible=4)
 
 
 def _process(one: HoldingProcess) -> tuple[Cell, ...]:
@@ -96,7 +96,7 @@ def _process(one: HoldingProcess) -> tuple[Cell, ...]:
     return (
         str(process.pid),
         Text(process.user or UNKNOWN),
-        format_bytes(process.memory_used_bytes),
+        bytes_text(process.memory_used_bytes),
         ",".join(map(str, one.cards)) or "open",
-        one_line(command),
+        one_line_command(command),
     )

@@ -24,7 +24,7 @@ class LiveTensor:
     held_by: tuple[str, ...]
 
 
-class Storages:
+class LiveStorages:
     """Every storage in reach of Python's garbage collector, largest first, with its tensors."""
 
     def __init__(self, among: Sequence[Any] | None = None) -> None:
@@ -32,7 +32,7 @@ class Storages:
         self.tensors: dict[int, list[Any]] = {}
         self.storages: dict[int, Any] = {}
         self.owners: dict[int, Any] = {}  # id of a gradient's tensor → the tensor whose .grad it is
-        found = visible_tensors() if among is None else list(among)
+        found = live_tensors() if among is None else list(among)
         for tensor in found:
             self._add(tensor)
         for gradient in self._gradients_beside(found):
@@ -66,7 +66,7 @@ class Storages:
         return sum(storage.nbytes() for storage in self.storages.values() if str(storage.device) == device)
 
 
-def visible_tensors() -> list[Any]:
+def live_tensors() -> list[Any]:
     """Return every tensor in reach of Python's garbage collector."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "Tensor"):
@@ -83,7 +83,7 @@ def _gradient(tensor: Any) -> Any:
         return None
 
 
-def describe(tensors: list[Any], storage: Any, held_by: tuple[str, ...]) -> LiveTensor:
+def describe_storage(tensors: list[Any], storage: Any, held_by: tuple[str, ...]) -> LiveTensor:
     """Return the record of one storage."""
     main = max(tensors, key=lambda tensor: tensor.numel())
     return LiveTensor(

@@ -16,19 +16,19 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from truestep.core.errors import ModelError, OptionError
+from truestep.core.extras import needs_extra
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
 from truestep.model.calling import (
     Arguments,
-    arguments_of,
+    forward_arguments,
+    forward_tensors,
     map_arguments,
     run_forward,
-    tensors_in,
     undisturbed_model,
 )
-from truestep.model.export.session import open_session
-from truestep.model.extras import needs_extra
+from truestep.model.export.session import open_onnx_session
 
 TOLERANCE = 1e-3  # of the largest output: float32 sums in another order, with room
 
@@ -116,11 +116,11 @@ def export_onnx(
     if path.suffix != ".onnx" or not path.parent.is_dir():
         raise OptionError(f"{path} can't be written: the name ends in .onnx and its folder exists.")
     module = as_module(model, "ts.export_onnx")
-    arguments = arguments_of(module, batch)
+    arguments = forward_arguments(module, batch)
     with undisturbed_model(module), _in_eval(module):
         run_forward(module, arguments)
         _export(module, arguments, path, dynamic_batch=dynamic_batch)
-        session = open_session(path, providers, threads)
+        session = open_onnx_session(path, providers, threads)
         comparisons = [_compare(module, arguments, session)]
         if dynamic_batch:
             comparisons.append(_compare(module, map_arguments(arguments, _doubled), session))
@@ -201,8 +201,8 @@ def _reason(error: BaseException) -> str:
 
 
 def _compare(module: nn.Module, arguments: Arguments, session: Any) -> Comparison:
-    expected = [each.detach().cpu() for each in tensors_in(run_forward(module, arguments))]
-    given = tensors_in(arguments)
+    expected = [each.detach().cpu() for each in forward_tensors(run_forward(module, arguments))]
+    given = forward_tensors(arguments)
     feed = {
         wanted.name: tensor.detach().cpu().numpy()
         for wanted, tensor in zip(session.get_inputs(), given, strict=True)

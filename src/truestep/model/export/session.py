@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.model.extras import needs_extra
+from truestep.core.extras import needs_extra
 
 REMEDIES = {
     "CUDAExecutionProvider": "Install onnxruntime-gpu in place of onnxruntime (pip uninstall onnxruntime; pip install "
@@ -15,7 +15,7 @@ REMEDIES = {
 }
 
 
-def open_session(path: Path, providers: Sequence[str] | None, threads: int | None) -> Any:
+def open_onnx_session(path: Path, providers: Sequence[str] | None, threads: int | None) -> Any:
     """Return a session on exactly these providers, in this order; the CPU takes what they have no kernel for.
 
     Raises:

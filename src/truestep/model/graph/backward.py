@@ -8,21 +8,21 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.wording import byte_size
-from truestep.model.calling import tensors_in
-from truestep.model.graph.tree import Graph, ModuleCall, Node
+from truestep.model.calling import forward_tensors
+from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
 
 SAVED = "_saved_"
 
 
-class Backward:
+class AutogradCollector:
     """Collects autograd's functions while the forward runs: those that are new when a module returns are the module's."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.graph = Graph(ModuleCall("", model))
+        self.graph = TracedGraph(ModuleCall("", model))
         self._groups = [self.graph.root]
-        self._nodes: dict[Any, Node] = {}
+        self._nodes: dict[Any, GraphNode] = {}
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
-        self._parameters = {storage_id(tensor) for tensor in [*model.parameters(), *model.buffers()]}
+        self._parameters = {saved_storage_id(tensor) for tensor in [*model.parameters(), *model.buffers()]}
 
     def enter(self, name: str, module: nn.Module) -> None:
         """A module is called."""
@@ -56,13 +56,13 @@ class Backward:
                 self._groups[-1].children.append(node)
                 self.graph.edges |= {(self._nodes[each], node) for each in before}
 
-    def _node(self, function: Any) -> Node:
+    def _node(self, function: Any) -> GraphNode:
         variable = getattr(function, "variable", None)
         if isinstance(variable, Tensor):
             name = self._names.get(id(variable), "input")
-            return Node(name, "parameter", tuple(variable.shape))
+            return GraphNode(name, "parameter", tuple(variable.shape))
         shapes = [tuple(each.shape) for each in getattr(function, "_input_metadata", ())]
-        return Node(
+        return GraphNode(
             function.name().rpartition("::")[2], "gradient", shapes[0] if len(shapes) == 1 else shapes
         )
 
@@ -73,9 +73,9 @@ class Backward:
             tensors, values = _saved_by(function)
             lines = []
             for name, tensor in tensors:
-                is_new = storage_id(tensor) not in counted
+                is_new = saved_storage_id(tensor) not in counted
                 if is_new:
-                    counted.add(storage_id(tensor))
+                    counted.add(saved_storage_id(tensor))
                     node.saved_bytes += tensor.untyped_storage().nbytes()
                 if saved:
                     lines.append(_line(name, tensor, is_new=is_new))
@@ -94,7 +94,7 @@ def _line(name: str, tensor: Tensor, *, is_new: bool) -> str:
 def _saved_by(function: Any) -> tuple[list[tuple[str, Tensor]], list[tuple[str, Any]]]:
     tensors, values = [], []
     for name, value in _attributes(function):
-        found = tensors_in(value)
+        found = forward_tensors(value)
         tensors += [(name, tensor) for tensor in found]
         if not found and value is not None:
             values.append((name, value))
@@ -114,7 +114,7 @@ def _attributes(function: Any) -> Iterator[tuple[str, Any]]:
             yield name.removeprefix(SAVED), value
 
 
-def storage_id(tensor: Tensor) -> int:
+def saved_storage_id(tensor: Tensor) -> int:
     """Return what views of one storage have in common, for as long as it lives."""
     try:
         return int(tensor.untyped_storage()._cdata)
@@ -122,6 +122,6 @@ def storage_id(tensor: Tensor) -> int:
         return id(tensor)
 
 
-def trains(model: nn.Module) -> bool:
+def has_trainable_parameters(model: nn.Module) -> bool:
     """Whether a backward through the model would have anything to do."""
     return torch.is_grad_enabled() and any(parameter.requires_grad for parameter in model.parameters())

@@ -2,8 +2,17 @@
 """A picture as SVG, in the colours of charts, light and dark."""
 
 from truestep.core.charts import chart_style
-from truestep.core.charts.markup import Html, tag
-from truestep.model.graph.layout import LINE, PADDING_X, PADDING_Y, STACKED, Layout, Rectangle, lay_out, shown
+from truestep.core.charts.markup import Html, html_tag
+from truestep.model.graph.layout import (
+    LINE,
+    PADDING_X,
+    PADDING_Y,
+    STACKED,
+    PictureLayout,
+    PictureRectangle,
+    lay_out_picture,
+    text_in_box,
+)
 from truestep.model.graph.picture import Border, Box, Picture
 
 MARGIN = 8.0
@@ -25,10 +34,10 @@ STYLE = """
 
 def svg_of(picture: Picture) -> Html:
     """Return an SVG element that a page with charts' and this file's style shows; needs the extra `[graph]`."""
-    return draw(picture, lay_out(picture))
+    return draw_picture(picture, lay_out_picture(picture))
 
 
-def draw(picture: Picture, layout: Layout) -> Html:
+def draw_picture(picture: Picture, layout: PictureLayout) -> Html:
     """Return the picture drawn where the layout says."""
     width, height = round(layout.width + 2 * MARGIN), round(layout.height + 2 * MARGIN)
     framed = [(frame, layout.frames[frame.id]) for frame in picture.frames if frame.id in layout.frames]
@@ -37,51 +46,59 @@ def draw(picture: Picture, layout: Layout) -> Html:
         parts += _arrow(points, is_weight=arrow.is_weight)
     parts += [_frame_title(frame, place) for frame, place in framed]  # above the arrows
     parts += [_box(box, layout.boxes[box.id]) for box in picture.boxes]
-    moved = tag("g", *parts, transform=f"translate({MARGIN:g} {MARGIN:g})")
-    title = tag("title", f"{len(picture.boxes)} boxes at depth {picture.depth}")
+    moved = html_tag("g", *parts, transform=f"translate({MARGIN:g} {MARGIN:g})")
+    title = html_tag("title", f"{len(picture.boxes)} boxes at depth {picture.depth}")
     sizes: dict[str, str | float] = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
-    return tag("svg", title, moved, class_="graph", role="img", **sizes)
+    return html_tag("svg", title, moved, class_="graph", role="img", **sizes)
 
 
-def svg_document(picture: Picture) -> str:
+def picture_svg_document(picture: Picture) -> str:
     """Return a file of its own."""
     svg = svg_of(picture)
-    style = tag("style", Html(chart_style() + STYLE + "svg { background: var(--card); }"))
+    style = html_tag("style", Html(chart_style() + STYLE + "svg { background: var(--card); }"))
     start = svg.index(">") + 1
     head = svg[:start].replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
     return f"{head}{style}{svg[start:]}"
 
 
-def _frame(frame: Border, place: Rectangle) -> Html:
+def _frame(frame: Border, place: PictureRectangle) -> Html:
     kind = "frame many" if frame.times > 1 else "frame"
     return _rectangle(place, radius=9, class_=kind)
 
 
-def _frame_title(frame: Border, place: Rectangle) -> Html:
+def _frame_title(frame: Border, place: PictureRectangle) -> Html:
     x, y = _round(place.left + 10), _round(place.top + 17)
-    return tag("text", shown(frame.title), x=x, y=y, class_="name title")
+    return html_tag("text", text_in_box(frame.title), x=x, y=y, class_="name title")
 
 
-def _box(box: Box, place: Rectangle) -> Html:
+def _box(box: Box, place: PictureRectangle) -> Html:
     parts = []
     stacked = STACKED if box.times > 1 else 0.0
-    front = Rectangle(
+    front = PictureRectangle(
         left=place.left, top=place.top + stacked, width=place.width - stacked, height=place.height - stacked
     )
     if stacked:
-        behind = Rectangle(left=front.left + stacked, top=place.top, width=front.width, height=front.height)
+        behind = PictureRectangle(
+            left=front.left + stacked, top=place.top, width=front.width, height=front.height
+        )
         parts.append(_rectangle(behind, radius=6))
     parts.append(_rectangle(front, radius=15 if box.kind in ("input", "output") else 6))
     for number, line in enumerate(box.lines):
         x, y = front.left + PADDING_X, front.top + PADDING_Y + LINE * number + 12.5
-        text = tag("text", shown(line), x=_round(x), y=_round(y), class_="name" if number == 0 else None)
+        text = html_tag(
+            "text", text_in_box(line), x=_round(x), y=_round(y), class_="name" if number == 0 else None
+        )
         parts.append(text)
-    whole = tag("title", "\n".join(box.lines)) if any(shown(line) != line for line in box.lines) else None
-    return tag("g", whole, *parts, class_=box.kind)
+    whole = (
+        html_tag("title", "\n".join(box.lines))
+        if any(text_in_box(line) != line for line in box.lines)
+        else None
+    )
+    return html_tag("g", whole, *parts, class_=box.kind)
 
 
-def _rectangle(place: Rectangle, *, radius: float, class_: str | None = None) -> Html:
-    return tag(
+def _rectangle(place: PictureRectangle, *, radius: float, class_: str | None = None) -> Html:
+    return html_tag(
         "rect",
         x=_round(place.left),
         y=_round(place.top),
@@ -97,7 +114,7 @@ def _arrow(points: tuple[tuple[float, float], ...], *, is_weight: bool) -> list[
     *curve, tip = rest
     x, y = start
     bends = " ".join(f"{_round(x)},{_round(y)}" for x, y in curve)
-    path = tag("path", d=f"M{_round(x)},{_round(y)}C{bends}", class_="weight" if is_weight else None)
+    path = html_tag("path", d=f"M{_round(x)},{_round(y)}C{bends}", class_="weight" if is_weight else None)
     if is_weight:
         return [path]
     back = (curve[-1][0] - tip[0], curve[-1][1] - tip[1])
@@ -106,7 +123,7 @@ def _arrow(points: tuple[tuple[float, float], ...], *, is_weight: bool) -> list[
     left = (tip[0] + along * back[0] - across * back[1], tip[1] + along * back[1] + across * back[0])
     right = (tip[0] + along * back[0] + across * back[1], tip[1] + along * back[1] - across * back[0])
     corners = "L".join(f"{_round(x)},{_round(y)}" for x, y in (tip, left, right))
-    return [path, tag("path", d=f"M{corners}Z", class_="head")]
+    return [path, html_tag("path", d=f"M{corners}Z", class_="head")]
 
 
 def _round(value: float) -> float:

@@ -13,15 +13,15 @@ from truestep.core.errors import MissingPackageError, ModelError, OptionError, c
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
-from truestep.model.calling import Arguments, arguments_of, map_arguments, undisturbed_model
+from truestep.model.calling import Arguments, forward_arguments, map_arguments, undisturbed_model
 from truestep.model.graph import text
 from truestep.model.graph.picture import Picture, pictures
-from truestep.model.graph.rolling import Rolling
-from truestep.model.graph.tracing import Traced, trace_model
+from truestep.model.graph.rolling import GraphRolling
+from truestep.model.graph.tracing import TracedModel, trace_model
 from truestep.model.summaries.copies import (
-    copy_with,
-    has_lazy,
+    copy_model_with,
     materialized_model,
+    needs_materializing,
     to_meta,
     to_meta_but_lengths,
 )
@@ -64,9 +64,9 @@ class ModelGraph(Result):
 
     def svg(self, depth: int | None = None, kind: Kind = "modules") -> str:
         """Return a picture as an SVG document; needs the extra `[graph]`."""
-        from truestep.model.graph.drawing import svg_document
+        from truestep.model.graph.drawing import picture_svg_document
 
-        return svg_document(self.picture(depth, kind))
+        return picture_svg_document(self.picture(depth, kind))
 
     def save(self, path: str | Path, depth: int | None = None, kind: Kind = "modules") -> Path:
         """Write a file: .html (a page) and .json with all depths; .svg, .mmd (Mermaid) and .dot of one; see `picture`.
@@ -85,9 +85,9 @@ class ModelGraph(Result):
 
             return json.dumps(self.to_dict(), indent=2)
         if form == "page":
-            from truestep.model.graph.page import page
+            from truestep.model.graph.page import graph_page
 
-            return page(self)
+            return graph_page(self)
         writer: Callable[[int | None, Kind], str] = getattr(self, form)
         return writer(depth, kind)
 
@@ -96,7 +96,7 @@ class ModelGraph(Result):
         from rich.console import Group
         from rich.text import Text
 
-        from truestep.model.graph.screen import tree_of
+        from truestep.model.graph.screen import picture_tree
 
         picture = self.picture(depth, kind)
         depths = len(self.modules if kind == "modules" else self.autograd)
@@ -104,7 +104,7 @@ class ModelGraph(Result):
         kept = (
             f"; the forward keeps {byte_size(self.saved_bytes)} for the backward" if self.saved_bytes else ""
         )
-        return Group(tree_of(self.model, picture), Text("\n".join(["", words + kept, *self.notes])))
+        return Group(picture_tree(self.model, picture), Text("\n".join(["", words + kept, *self.notes])))
 
     def __rich__(self) -> RenderableType:
         return self.shown()
@@ -132,16 +132,16 @@ def graph(model: object, batch: Any, *, saved: bool = False, attributes: bool = 
         ModelError: the forward fails; the message names the module, what it got and the cause.
     """
     module = as_module(model, "ts.graph")
-    arguments = arguments_of(module, batch)
+    arguments = forward_arguments(module, batch)
     notes = []
-    if has_lazy(module):
+    if needs_materializing(module):
         module = materialized_model(module, arguments)
         notes.append("Lazy layers were sized by this batch in a copy.")
     with undisturbed_model(module):
         traced, problem = _traced(module, arguments)
     saved_bytes = traced.backward.describe(saved=saved, attributes=attributes)
-    Rolling(traced.modules).roll()
-    Rolling(traced.autograd).roll()
+    GraphRolling(traced.modules).roll()
+    GraphRolling(traced.autograd).roll()
     has_backward = bool(traced.autograd.edges)
     if not has_backward:
         notes.append("No output depends on a trainable parameter, so there is no autograd graph.")
@@ -154,10 +154,10 @@ def graph(model: object, batch: Any, *, saved: bool = False, attributes: bool = 
     )
 
 
-def _traced(module: nn.Module, arguments: Arguments) -> tuple[Traced, list[str]]:
+def _traced(module: nn.Module, arguments: Arguments) -> tuple[TracedModel, list[str]]:
     for change in (to_meta, to_meta_but_lengths):
         try:
-            return trace_model(copy_with(module, to_meta), map_arguments(arguments, change)), []
+            return trace_model(copy_model_with(module, to_meta), map_arguments(arguments, change)), []
         except Exception as error:  # noqa: BLE001 - whatever a model does without values
             cause = error.__cause__ or error
     reason = f"{type(cause).__name__}: {cause}".splitlines()[0]

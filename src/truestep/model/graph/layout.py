@@ -7,7 +7,7 @@ Graphviz is given sizes and no words, so that it neither needs fonts nor speaks 
 from dataclasses import dataclass
 from typing import Any
 
-from truestep.model.extras import needs_extra
+from truestep.core.extras import needs_extra
 from truestep.model.graph.picture import Border, Box, Picture
 
 POINTS = 72.0  # Graphviz measures boxes in inches
@@ -19,7 +19,7 @@ MAX_LETTERS = 44
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rectangle:
+class PictureRectangle:
     """A rectangle in pixels, from the drawing's upper left corner."""
 
     left: float
@@ -29,24 +29,24 @@ class Rectangle:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class PictureLayout:
     """Where the boxes and frames of a picture are, and along which points its arrows go."""
 
     width: float
     height: float
-    boxes: dict[str, Rectangle]
-    frames: dict[str, Rectangle]
+    boxes: dict[str, PictureRectangle]
+    frames: dict[str, PictureRectangle]
     arrows: tuple[
         tuple[tuple[float, float], ...], ...
     ]  # cubic Bézier splines; the last point is the arrow's tip
 
 
-def shown(text: str) -> str:
+def text_in_box(text: str) -> str:
     """Return a line as it fits into a box."""
     return text if len(text) <= MAX_LETTERS else text[: MAX_LETTERS - 1] + "…"
 
 
-def lay_out(picture: Picture) -> Layout:
+def lay_out_picture(picture: Picture) -> PictureLayout:
     """Ask Graphviz's `dot`; raises a MissingPackageError where pygraphviz is not installed."""
     with needs_extra("graph", "pygraphviz"):
         import pygraphviz
@@ -66,7 +66,7 @@ def lay_out(picture: Picture) -> Layout:
         )
     finally:
         graph.close()
-    return Layout(width=right - left, height=top - bottom, boxes=boxes, frames=frames, arrows=arrows)
+    return PictureLayout(width=right - left, height=top - bottom, boxes=boxes, frames=frames, arrows=arrows)
 
 
 def _without_labels(picture: Picture) -> str:
@@ -86,7 +86,7 @@ def _members(picture: Picture, frame: str | None) -> list[str]:
     lines = []
     for box in picture.boxes:
         if box.frame == frame:
-            width, height = size_of(box)
+            width, height = box_size(box)
             lines.append(f"{box.id} [width={width / POINTS:.4f} height={height / POINTS:.4f}];")
     for inner in picture.frames:
         if inner.frame == frame:
@@ -97,15 +97,15 @@ def _members(picture: Picture, frame: str | None) -> list[str]:
 
 def _room(frame: Border) -> str:
     """Return an empty table of the size of a frame's title."""
-    width = round(BOLD * len(shown(frame.title)))
+    width = round(BOLD * len(text_in_box(frame.title)))
     cell = f'<TD FIXEDSIZE="TRUE" WIDTH="{width}" HEIGHT="{TITLE_HEIGHT:.0f}"></TD>'
     return f'<TABLE BORDER="0" CELLBORDER="0" CELLPADDING="0" CELLSPACING="0"><TR>{cell}</TR></TABLE>'
 
 
-def size_of(box: Box) -> tuple[float, float]:
+def box_size(box: Box) -> tuple[float, float]:
     """Return width and height that the words of a box take."""
     stacked = STACKED if box.times > 1 else 0.0
-    name, *others = (len(shown(line)) for line in box.lines)
+    name, *others = (len(text_in_box(line)) for line in box.lines)
     longest = max(BOLD * name, LETTER * max(others, default=0))
     return longest + 2 * PADDING_X + stacked, LINE * len(box.lines) + 2 * PADDING_Y + stacked
 
@@ -121,15 +121,15 @@ def _numbers(text: str) -> list[float]:
     return [float(number) for number in text.replace(",", " ").split()]
 
 
-def _rectangle(text: str, left: float, top: float) -> Rectangle:
+def _rectangle(text: str, left: float, top: float) -> PictureRectangle:
     x, y, right, upper = _numbers(text)
-    return Rectangle(left=x - left, top=top - upper, width=right - x, height=upper - y)
+    return PictureRectangle(left=x - left, top=top - upper, width=right - x, height=upper - y)
 
 
-def _around(attributes: "dict[str, str]", left: float, top: float) -> Rectangle:
+def _around(attributes: "dict[str, str]", left: float, top: float) -> PictureRectangle:
     x, y = _numbers(attributes["pos"])
     width, height = POINTS * float(attributes["width"]), POINTS * float(attributes["height"])
-    return Rectangle(left=x - left - width / 2, top=top - y - height / 2, width=width, height=height)
+    return PictureRectangle(left=x - left - width / 2, top=top - y - height / 2, width=width, height=height)
 
 
 def _spline(text: str, left: float, top: float) -> tuple[tuple[float, float], ...]:

@@ -4,8 +4,8 @@
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from truestep.core.charts.document import document, header
-from truestep.core.charts.markup import Html, tag
+from truestep.core.charts.document import html_document, html_header
+from truestep.core.charts.markup import Html, html_tag
 from truestep.core.wording import byte_size
 from truestep.model.graph.drawing import STYLE, svg_of
 from truestep.model.graph.picture import Picture
@@ -17,7 +17,7 @@ MAX_DRAWN = 400  # boxes; Graphviz takes minutes for thousands, and nobody reads
 KINDS = {"modules": "Modules and operations", "autograd": "Autograd"}
 
 
-def page(graph: "ModelGraph") -> str:
+def graph_page(graph: "ModelGraph") -> str:
     """Return the page; needs the extra `[graph]`."""
     sections = [
         _section(kind, title, pictures, graph.picture(kind=kind))  # type: ignore[arg-type]
@@ -25,9 +25,9 @@ def page(graph: "ModelGraph") -> str:
         if (pictures := getattr(graph, kind))
     ]
     kept = f"the forward keeps {byte_size(graph.saved_bytes)} for the backward" if graph.saved_bytes else ""
-    notes = [tag("p", note, class_="note") for note in (*graph.notes, HOW_TO_READ)]
-    body = tag("main", header("Truestep graph", graph.model, kept), *sections, *notes)
-    return document(
+    notes = [html_tag("p", note, class_="note") for note in (*graph.notes, HOW_TO_READ)]
+    body = html_tag("main", html_header("Truestep graph", graph.model, kept), *sections, *notes)
+    return html_document(
         f"{graph.model} · Truestep graph", body, style=STYLE + _asset("page.css"), script=_asset("page.js")
     )
 
@@ -45,7 +45,7 @@ def _asset(name: str) -> str:
 def _section(kind: str, title: str, pictures: tuple[Picture, ...], first: Picture) -> Html:
     drawn = [picture for picture in pictures if len(picture.boxes) <= MAX_DRAWN] or [first]
     views = [
-        tag(
+        html_tag(
             "div",
             svg_of(picture),
             class_="view",
@@ -56,15 +56,15 @@ def _section(kind: str, title: str, pictures: tuple[Picture, ...], first: Pictur
     ]
     left_out = len(pictures) - len(drawn)
     note = f"Not drawn: {left_out} deeper pictures, of more than {MAX_DRAWN} boxes." if left_out else None
-    card = tag(
-        "div", _bar(drawn, first), *views, tag("p", note, class_="note") if note else None, class_="card"
+    card = html_tag(
+        "div", _bar(drawn, first), *views, html_tag("p", note, class_="note") if note else None, class_="card"
     )
-    return tag("section", tag("h2", title), card, class_="graphs", id=kind)
+    return html_tag("section", html_tag("h2", title), card, class_="graphs", id=kind)
 
 
 def _bar(drawn: list[Picture], first: Picture) -> Html:
     depths = [
-        tag(
+        html_tag(
             "button",
             f"depth {picture.depth}: {len(picture.boxes)}",
             type="button",
@@ -74,11 +74,11 @@ def _bar(drawn: list[Picture], first: Picture) -> Html:
         for picture in drawn
     ]
     zoom = [
-        tag("button", word, type="button", data_zoom=factor, aria_label=label)
+        html_tag("button", word, type="button", data_zoom=factor, aria_label=label)
         for word, factor, label in (
             ("−", 0.8, "smaller"),
             ("+", 1.25, "larger"),
             ("whole", 0, "the whole graph"),
         )
     ]
-    return tag("div", tag("span", *depths), tag("span", *zoom), class_="bar")
+    return html_tag("div", html_tag("span", *depths), html_tag("span", *zoom), class_="bar")

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from truestep.core.wording import byte_size, short_number
-from truestep.model.graph.tree import Graph, ModuleCall, Node, groups_in, nodes_in
+from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph, groups_in, nodes_in
 
 MAX_SHAPES = 3
 
@@ -57,10 +57,10 @@ class Picture:
 class _Canvas:
     boxes: list[Box] = field(default_factory=list)
     frames: list[Border] = field(default_factory=list)
-    shown_in: dict[Node, str] = field(default_factory=dict)
+    shown_in: dict[GraphNode, str] = field(default_factory=dict)
 
 
-def pictures(graph: Graph) -> tuple[Picture, ...]:
+def pictures(graph: TracedGraph) -> tuple[Picture, ...]:
     """Return the graph at every depth, from the model's own parts to all there is."""
     depth = max(1, *(level for _, level in _levels(graph.root, 0)))
     return tuple(picture(graph, each) for each in range(1, depth + 1))
@@ -74,7 +74,7 @@ def _levels(group: ModuleCall, level: int) -> Iterator[tuple[ModuleCall, int]]:
             yield from _levels(child, inside)
 
 
-def picture(graph: Graph, depth: int) -> Picture:
+def picture(graph: TracedGraph, depth: int) -> Picture:
     """Return the graph with modules taken apart down to a depth."""
     drawn = _Canvas()
     _draw(graph.root.children, drawn, depth - 1, frame=None, above="")
@@ -94,7 +94,7 @@ def picture(graph: Graph, depth: int) -> Picture:
 
 
 def _draw(
-    members: "list[Node | ModuleCall]", drawn: _Canvas, levels: int, *, frame: str | None, above: str
+    members: "list[GraphNode | ModuleCall]", drawn: _Canvas, levels: int, *, frame: str | None, above: str
 ) -> None:
     for member in members:
         number = len(drawn.boxes) + len(drawn.frames)
@@ -116,8 +116,8 @@ def _opens(group: ModuleCall) -> bool:
     return bool(group.children) and not group.is_closed
 
 
-def _box(member: Node | ModuleCall, name: str, frame: str | None, above: str) -> Box:
-    if isinstance(member, Node):
+def _box(member: GraphNode | ModuleCall, name: str, frame: str | None, above: str) -> Box:
+    if isinstance(member, GraphNode):
         title = _within(member.name, above) if member.kind == "parameter" else member.name
         lines = (title, *_shape_lines(member.shapes), *member.details)
         return Box(id=name, kind=member.kind, lines=lines, frame=frame, times=1)
@@ -164,7 +164,7 @@ def _shape_lines(shapes: Any) -> tuple[str, ...]:
     return (*lines[:MAX_SHAPES], *more)
 
 
-def _weights(root: ModuleCall, shown_in: dict[Node, str]) -> Iterator[Arrow]:
+def _weights(root: ModuleCall, shown_in: dict[GraphNode, str]) -> Iterator[Arrow]:
     """Yield an arrow between boxes whose modules hold one tensor under two names."""
     owners: dict[Tensor, str] = {}
     found = set()

@@ -11,24 +11,24 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from truestep.model.graph.tree import Edges, Graph, ModuleCall, Node, groups_in, nodes_in
+from truestep.model.graph.tree import Edges, GraphNode, ModuleCall, TracedGraph, groups_in, nodes_in
 
 MAX_PERIOD = 8  # members of a group that may repeat as a unit
 LEAST_SAVED = 2  # nodes; less is not worth a frame with a number
 
-Member = Node | ModuleCall
+Member = GraphNode | ModuleCall
 Unit = Sequence[Member]
 
 
-class Rolling:
+class GraphRolling:
     """Rolls up one graph in place."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: TracedGraph) -> None:
         self._graph = graph
-        self._stands_for: dict[Node, Node] = {}
+        self._stands_for: dict[GraphNode, GraphNode] = {}
         self._dropped: Edges = set()  # from one repetition to the next
-        self._sources: dict[Node, set[Node]] = defaultdict(set)
-        self._consumers: dict[Node, set[Node]] = defaultdict(set)
+        self._sources: dict[GraphNode, set[GraphNode]] = defaultdict(set)
+        self._consumers: dict[GraphNode, set[GraphNode]] = defaultdict(set)
         for source, consumer in graph.edges:
             self._sources[consumer].add(source)
             self._consumers[source].add(consumer)
@@ -46,7 +46,7 @@ class Rolling:
         }
         self._graph.edges = {edge for edge in edges if edge[0] is not edge[1]}
 
-    def _shown(self, node: Node) -> Node:
+    def _shown(self, node: GraphNode) -> GraphNode:
         while node in self._stands_for:
             node = self._stands_for[node]
         return node
@@ -99,7 +99,7 @@ class Rolling:
             nodes.pop()
         return len(nodes)
 
-    def _repeat(self, units: list[list[Node]]) -> bool:
+    def _repeat(self, units: list[list[GraphNode]]) -> bool:
         """Whether each unit does with its neighbours, node by node, what the others do with theirs."""
         place = {
             node: (number, index) for number, unit in enumerate(units) for index, node in enumerate(unit)
@@ -159,7 +159,7 @@ class Rolling:
         if member not in self._structures:
             described: object = (
                 (member.name if member.kind != "parameter" else member.name.rpartition(".")[2])
-                if isinstance(member, Node)
+                if isinstance(member, GraphNode)
                 else "",
                 repr(member.shapes),
                 self._inside(member) if isinstance(member, ModuleCall) else None,

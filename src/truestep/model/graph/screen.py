@@ -7,7 +7,7 @@ from rich.tree import Tree
 from truestep.model.graph.picture import Border, Box, Picture
 
 
-def tree_of(model: str, picture: Picture) -> Tree:
+def picture_tree(model: str, picture: Picture) -> Tree:
     """Return the picture as a tree."""
     root = Tree(Text(model, "bold"), guide_style="dim")
     members: list[Box | Border] = [*picture.boxes, *picture.frames]

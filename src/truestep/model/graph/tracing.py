@@ -10,27 +10,34 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from truestep.model.calling import Arguments, ModulePath, hookable, run_forward, shapes_of, tensors_in
-from truestep.model.graph.backward import Backward, storage_id
-from truestep.model.graph.tree import Graph, ModuleCall, Node
+from truestep.model.calling import (
+    Arguments,
+    ModulePath,
+    forward_shapes,
+    forward_tensors,
+    hookable_modules,
+    run_forward,
+)
+from truestep.model.graph.backward import AutogradCollector, saved_storage_id
+from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
 
 
 @dataclass
-class Traced:
+class TracedModel:
     """What one forward did: its modules and operations, and the autograd graph that it left."""
 
-    modules: Graph
-    autograd: Graph
-    backward: Backward
+    modules: TracedGraph
+    autograd: TracedGraph
+    backward: AutogradCollector
 
 
-def trace_model(model: nn.Module, arguments: Arguments) -> Traced:
+def trace_model(model: nn.Module, arguments: Arguments) -> TracedModel:
     """Run the model with gradients on; a failing forward is a ModelError."""
     tracer = _ForwardTracer(model, arguments)
     with torch.enable_grad(), tracer.hooked(), tracer:
         output = run_forward(model, arguments)
     tracer.finish(output)
-    return Traced(tracer.graph, tracer.backward.graph, tracer.backward)
+    return TracedModel(tracer.graph, tracer.backward.graph, tracer.backward)
 
 
 class _ForwardTracer(TorchFunctionMode):
@@ -43,49 +50,49 @@ class _ForwardTracer(TorchFunctionMode):
     def __init__(self, model: nn.Module, arguments: Arguments) -> None:
         super().__init__()
         root = ModuleCall("", model)
-        self.graph = Graph(root)
-        self.backward = Backward(model)
+        self.graph = TracedGraph(root)
+        self.backward = AutogradCollector(model)
         self._model = model
         self._path = ModulePath(model)
         self._groups = [root]
-        self._producers: dict[int, Node] = {}
+        self._producers: dict[int, GraphNode] = {}
         self._kept: list[Any] = []  # an id tells tensors apart only as long as they live
-        for number, tensor in enumerate(tensors_in(arguments), 1):
+        for number, tensor in enumerate(forward_tensors(arguments), 1):
             self._produce(
-                Node(_input_name(arguments, tensor, number), "input", tuple(tensor.shape)), [tensor]
+                GraphNode(_input_name(arguments, tensor, number), "input", tuple(tensor.shape)), [tensor]
             )
 
     # ------------------------------------------------------------------ operations
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        inputs = [(tensor, _version(tensor)) for tensor in tensors_in((args, kwargs or {}))]
+        inputs = [(tensor, _version(tensor)) for tensor in forward_tensors((args, kwargs or {}))]
         result = func(*args, **(kwargs or {}))
-        outputs = tensors_in(result)
+        outputs = forward_tensors(result)
         changed = [tensor for tensor, version in inputs if _version(tensor) != version]
         if outputs or changed:
             self._note(func.__name__.strip("_"), [tensor for tensor, _ in inputs], outputs, changed)
         return result
 
     def _note(self, name: str, inputs: list[Tensor], outputs: list[Tensor], changed: list[Tensor]) -> None:
-        storages = {storage_id(tensor): tensor for tensor in reversed(inputs)}
-        made = [tensor for tensor in outputs if storage_id(tensor) not in storages]
+        storages = {saved_storage_id(tensor): tensor for tensor in reversed(inputs)}
+        made = [tensor for tensor in outputs if saved_storage_id(tensor) not in storages]
         if made or changed:
-            node = Node(name, "operation", shapes_of(outputs or changed))
+            node = GraphNode(name, "operation", forward_shapes(outputs or changed))
             self._consume(node, inputs)
             self._produce(node, [*outputs, *changed])
             return
         for tensor in outputs:
-            seen = self._producers.get(id(storages[storage_id(tensor)]))
+            seen = self._producers.get(id(storages[saved_storage_id(tensor)]))
             if seen is not None:
                 self._producers[id(tensor)] = seen
                 self._kept.append(tensor)
 
-    def _consume(self, node: Node, inputs: list[Tensor]) -> None:
+    def _consume(self, node: GraphNode, inputs: list[Tensor]) -> None:
         for tensor in inputs:
             if (source := self._producers.get(id(tensor))) is not None:
                 self.graph.edges.add((source, node))
 
-    def _produce(self, node: Node, tensors: list[Tensor]) -> None:
+    def _produce(self, node: GraphNode, tensors: list[Tensor]) -> None:
         self._groups[-1].children.append(node)
         for tensor in tensors:
             self._producers[id(tensor)] = node
@@ -97,13 +104,14 @@ class _ForwardTracer(TorchFunctionMode):
     def hooked(self) -> Iterator[None]:
         """Follow the modules' calls; the model's own call is the root."""
         with ExitStack() as stack:
-            for module in hookable(self._model):
+            for module in hookable_modules(self._model):
                 stack.callback(module.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
                 stack.callback(module.register_forward_hook(self._leave, with_kwargs=True).remove)
             yield
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        self.backward.note(tensors_in((args, kwargs)))  # what the caller did since it called the last module
+        # What the caller did since it called the last module.
+        self.backward.note(forward_tensors((args, kwargs)))
         name = self._path.enter(module, (args, kwargs))
         if len(self._path.entered) == 1:
             return
@@ -113,15 +121,15 @@ class _ForwardTracer(TorchFunctionMode):
         self.backward.enter(name, module)
 
     def _leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        outputs = tensors_in(output)
+        outputs = forward_tensors(output)
         self.backward.note(outputs)
         self._path.leave()
         group = self._groups[-1]
-        group.shapes = shapes_of(output)
+        group.shapes = forward_shapes(output)
         if not group.children and module is not self._model:
-            self._opaque(group, tensors_in((args, kwargs)), outputs)
+            self._opaque(group, forward_tensors((args, kwargs)), outputs)
         group.is_closed = type(module).__module__.startswith("torch.nn") and all(
-            isinstance(child, Node) for child in group.children
+            isinstance(child, GraphNode) for child in group.children
         )
         self.backward.leave(group.shapes)
         if self._path.entered:
@@ -132,25 +140,25 @@ class _ForwardTracer(TorchFunctionMode):
         given = {id(tensor) for tensor in inputs}
         made = [tensor for tensor in outputs if id(tensor) not in given]
         if made:
-            node = Node(type(group.module).__name__, "operation", shapes_of(outputs))
+            node = GraphNode(type(group.module).__name__, "operation", forward_shapes(outputs))
             self._consume(node, inputs)
             self._produce(node, made)
 
     def finish(self, output: Any) -> None:
         """Add the outputs and what autograd holds of them."""
         self._groups = [self.graph.root]
-        outputs = tensors_in(output)
+        outputs = forward_tensors(output)
         self.backward.note(outputs)
         for tensor in outputs:
-            node = Node("output", "output", tuple(tensor.shape))
+            node = GraphNode("output", "output", tuple(tensor.shape))
             self._consume(node, [tensor])
             self.graph.root.children.append(node)
-        self.graph.root.shapes = self.backward.graph.root.shapes = shapes_of(output)
+        self.graph.root.shapes = self.backward.graph.root.shapes = forward_shapes(output)
 
 
 def _input_name(arguments: Arguments, tensor: Tensor, number: int) -> str:
     named = next((key for key, value in arguments[1].items() if value is tensor), None)
-    return named or ("input" if len(tensors_in(arguments)) == 1 else f"input {number}")
+    return named or ("input" if len(forward_tensors(arguments)) == 1 else f"input {number}")
 
 
 def _version(tensor: Tensor) -> int:

@@ -11,7 +11,7 @@ Kind = Literal["input", "output", "operation", "gradient", "parameter"]
 
 
 @dataclass(eq=False)
-class Node:
+class GraphNode:
     """One operation, or one step of autograd."""
 
     name: str
@@ -27,7 +27,7 @@ class ModuleCall:
 
     name: str  # as the model knows it: "encoder.layers.0"
     module: nn.Module | None
-    children: "list[Node | ModuleCall]" = field(default_factory=list)
+    children: "list[GraphNode | ModuleCall]" = field(default_factory=list)
     shapes: Any = ()
     times: int = 1  # how often it stands one after another (or side by side), rolled up
     last_name: str = ""  # of the last of them
@@ -40,20 +40,20 @@ class ModuleCall:
         return type(self.module).__name__ if self.module is not None else ""
 
 
-Edges = set[tuple[Node, Node]]
+Edges = set[tuple[GraphNode, GraphNode]]
 
 
 @dataclass
-class Graph:
+class TracedGraph:
     """A tree of calls and what flows between its nodes."""
 
     root: ModuleCall
     edges: Edges = field(default_factory=set)
 
 
-def nodes_in(member: Node | ModuleCall) -> Iterator[Node]:
+def nodes_in(member: GraphNode | ModuleCall) -> Iterator[GraphNode]:
     """Yield the nodes in a member of a group, in the order in which they were called."""
-    if isinstance(member, Node):
+    if isinstance(member, GraphNode):
         yield member
         return
     for child in member.children:

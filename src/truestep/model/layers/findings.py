@@ -145,7 +145,7 @@ def _flows(look: Look, past: dict[str, float]) -> Iterator[tuple[str, str, str]]
             yield layer.name, "vanishing", f"its gradient was {share}"
 
 
-def plain(layer: LayerLook) -> dict[str, Any]:
+def plain_layer_look(layer: LayerLook) -> dict[str, Any]:
     """Return a layer's numbers as JSON takes them, five digits each."""
     return {
         key: [round(each) for each in value] if key == "counts" else _short(value)

@@ -12,7 +12,7 @@ USUAL = 64
 SHARE = 0.01  # of the time, that looks may take by default
 
 
-def check_every(every: Any, place: str, name: str, *, least: int, or_none: bool) -> None:
+def check_look_interval(every: Any, place: str, name: str, *, least: int, or_none: bool) -> None:
     """Raise an OptionError unless it is "auto" or a number of updates from one look to the next."""
     if every == "auto":
         return
@@ -25,7 +25,7 @@ def check_every(every: Any, place: str, name: str, *, least: int, or_none: bool)
         )
 
 
-class Clock:
+class LookClock:
     """Adds up what its `with` blocks take."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class LookInterval:
         self._is_free = every != "auto"
         self._begun = time.perf_counter()
         self._num = 0
-        self.clock = Clock()
+        self.clock = LookClock()
         """Of all that looks do."""
         self._looked_at: deque[int] = deque(maxlen=window)
 

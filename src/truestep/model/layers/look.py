@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.trees import tree_leaves
-from truestep.model.layers.interval import Clock
+from truestep.model.layers.interval import LookClock
 from truestep.model.layers.measures import (
     OTHERS,
     STEPS,
-    kind_of,
+    layer_kind,
+    layer_rows,
     measure_layer,
-    rows_of,
-    sizes_of,
-    some_of,
+    some_layer_values,
+    value_sizes,
 )
 
 MAX_LAYERS = 256
@@ -39,12 +39,12 @@ class LayerState:
     silent: list[Tensor] = field(default_factory=list)
 
 
-def watched(model: nn.Module) -> dict[str, nn.Module]:
+def watched_layers(model: nn.Module) -> dict[str, nn.Module]:
     """Return the modules with matrices of their own, and the activations, by name; of very many the first and the last."""
     found = {
         name or type(module).__name__: module
         for name, module in model.named_modules()
-        if (_matrices(module) or kind_of(module) or isinstance(module, OTHERS))
+        if (_matrices(module) or layer_kind(module) or isinstance(module, OTHERS))
         and not isinstance(module, torch.jit.ScriptModule)
     }
     names = list(found)
@@ -53,7 +53,7 @@ def watched(model: nn.Module) -> dict[str, nn.Module]:
     return {name: found[name] for name in names}
 
 
-def is_compiled(module: nn.Module) -> bool:
+def is_compiled_layer(module: nn.Module) -> bool:
     """Whether calling the module runs what torch.compile made of it."""
     return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
 
@@ -62,10 +62,12 @@ def _matrices(module: nn.Module) -> list[nn.Parameter]:
     return [each for each in module.parameters(recurse=False) if each.dim() >= 2 and each.requires_grad]
 
 
-class Looking:
+class LookHooks:
     """Hooks on the layers from `begin` to `end`."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], layers: dict[str, LayerState], clock: Clock) -> None:
+    def __init__(
+        self, modules: Mapping[str, nn.Module], layers: dict[str, LayerState], clock: LookClock
+    ) -> None:
         self._clock = clock
         self._modules = modules
         self._names = {module: name for name, module in modules.items()}
@@ -87,7 +89,7 @@ class Looking:
         for module in self._modules.values():
             self._handles.append(module.register_forward_hook(self._after))
         for name, matrix in self._matrices.items():
-            self._before[name] = some_of(matrix)
+            self._before[name] = some_layer_values(matrix)
             self._listen(name, matrix)
 
     @torch.enable_grad()
@@ -107,7 +109,7 @@ class Looking:
     def _accumulated(self, name: str, matrix: nn.Parameter) -> None:
         with self._clock, torch.no_grad(), suppress(Exception):
             if matrix.grad is not None:
-                self._gradients[name] = some_of(matrix.grad)
+                self._gradients[name] = some_layer_values(matrix.grad)
 
     @torch.no_grad()
     def _look(self, name: str, kind: str, type_: str, tensor: Tensor) -> None:
@@ -117,7 +119,7 @@ class Looking:
             silent = layer.silent
             if silent and kind == "relu" and silent[0].numel() != tensor.shape[axis]:
                 silent.clear()
-            self._given[name] = measure_layer(rows_of(tensor, axis), kind, silent)
+            self._given[name] = measure_layer(layer_rows(tensor, axis), kind, silent)
             del silent[KEPT:]
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -142,7 +144,7 @@ class Looking:
         self._outputs.add(id(tensor))
         self._functions.add(tensor.grad_fn)
         self._kept.append(tensor)
-        self._look(name, kind_of(module), type(module).__name__, tensor)
+        self._look(name, layer_kind(module), type(module).__name__, tensor)
         if tensor.requires_grad and not tensor.is_leaf:
             self._handles.append(tensor.register_hook(partial(self._came_back, name)))  # type: ignore[no-untyped-call]
 
@@ -150,7 +152,7 @@ class Looking:
         # None is what a backward through a convolution's backward gives, as a gradient penalty makes one.
         if gradient is not None:
             with self._clock, torch.no_grad(), suppress(Exception):
-                self._back[name] = some_of(gradient)
+                self._back[name] = some_layer_values(gradient)
 
     def end(self) -> "tuple[list[str], Tensor] | None":
         """Take the hooks away; return the layers' names and a row of numbers for each, still on the device."""
@@ -176,9 +178,9 @@ class Looking:
                 if name in kept:
                     samples[name, column] = kept[name]
             if name in self._before:
-                now = some_of(self._matrices[name])
+                now = some_layer_values(self._matrices[name])
                 samples[name, 2], samples[name, 3] = now, now - self._before[name]
-        sizes = dict(zip(samples, sizes_of(list(samples.values())), strict=True))
+        sizes = dict(zip(samples, value_sizes(list(samples.values())), strict=True))
         return [
             torch.stack([sizes.get((name, column), given.new_full((), -1.0)) for column in range(4)])
             for name, given in self._given.items()

@@ -25,12 +25,12 @@ STEPS = {"ReluBackward0": "relu", "TanhBackward0": "tanh", "SigmoidBackward0": "
 OTHERS = (nn.LeakyReLU, nn.PReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus, nn.Hardswish)
 
 
-def kind_of(module: nn.Module) -> str:
+def layer_kind(module: nn.Module) -> str:
     """Return which activation a module is; "" for what is none, or can't die and saturate."""
     return KINDS.get(type(module), "")
 
 
-def rows_of(tensor: Tensor, axis: int) -> Tensor:
+def layer_rows(tensor: Tensor, axis: int) -> Tensor:
     """Return some of a tensor's values as (places, units) in float32; `axis` is that of the units."""
     kept = tensor.detach()
     if kept.dim() < 2:
@@ -65,7 +65,7 @@ def measure_layer(rows: Tensor, kind: str, silent_before: list[Tensor]) -> Tenso
     return torch.cat([torch.stack([mean, spread, rows.abs().amax(), zero, saturated, dead]), counts])
 
 
-def sizes_of(samples: list[Tensor]) -> list[Tensor]:
+def value_sizes(samples: list[Tensor]) -> list[Tensor]:
     """Return each one's root mean square of what is not 0: of an embedding's gradient, of the rows of this batch.
 
     All in a few calls: one at a time they cost more than the layers do.
@@ -77,7 +77,7 @@ def sizes_of(samples: list[Tensor]) -> list[Tensor]:
     return list(torch._foreach_div(norms, torch._foreach_clamp_min(counts, 1.0)))
 
 
-def some_of(tensor: Tensor) -> Tensor:
+def some_layer_values(tensor: Tensor) -> Tensor:
     """Return a copy of some of a tensor's values in float32, the same ones each time."""
     values = tensor.detach()
     if values.is_sparse:

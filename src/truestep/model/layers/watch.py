@@ -11,22 +11,29 @@ from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import number_or_dash, number_text
 from truestep.model.layers import look as looking
-from truestep.model.layers.findings import LOOKS, LayerFinding, LayerLook, Look, judge_layers, plain
-from truestep.model.layers.interval import Every, LookInterval, check_every
+from truestep.model.layers.findings import (
+    LOOKS,
+    LayerFinding,
+    LayerLook,
+    Look,
+    judge_layers,
+    plain_layer_look,
+)
+from truestep.model.layers.interval import Every, LookInterval, check_look_interval
 from truestep.model.layers.measures import MEASURES
 
 MAX_LOOKS = 256  # that are kept; of more, every second one goes
 Waiting = tuple[int, list[str], Tensor, "torch.cuda.Event | None"]
 
 
-class Looks:
+class ModelLooks:
     """Looks at one model; whoever trains it says when an update begins and ends."""
 
     def __init__(self, model: nn.Module, every: Every) -> None:
         self.interval = LookInterval(every, LOOKS)
-        self._modules = looking.watched(model)
+        self._modules = looking.watched_layers(model)
         self._layers: dict[str, looking.LayerState] = {}
-        self._look: looking.Looking | None = None
+        self._look: looking.LookHooks | None = None
         self._waiting: list[Waiting] = []
         self._named: set[tuple[str, str]] = set()
         self.looks: list[Look] = []
@@ -40,7 +47,7 @@ class Looks:
     def begin(self, update: int) -> None:
         """The next update is looked at, the one of this number."""
         self.interval.looked(update)
-        self._look = looking.Looking(self._modules, self._layers, self.interval.clock)
+        self._look = looking.LookHooks(self._modules, self._layers, self.interval.clock)
         self._look.begin()
 
     def end(self, step: int) -> None:
@@ -109,7 +116,7 @@ class LayerWatch(Result):
     """Looks at a model's layers until `close`, or the end of a `with` block."""
 
     def __init__(self, model: nn.Module, every: Every) -> None:
-        self._looks = Looks(model, every)
+        self._looks = ModelLooks(model, every)
         self._steps = 0
         self._handles: list[Any] = [model.register_forward_pre_hook(self._called)]
 
@@ -153,7 +160,7 @@ class LayerWatch(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return looks and findings as dicts, lists and JSON values."""
         looks = [
-            {"step": look.step, "layers": {each.name: plain(each) for each in look.layers}}
+            {"step": look.step, "layers": {each.name: plain_layer_look(each) for each in look.layers}}
             for look in self.looks
         ]
         return {"schema_version": 1, "looks": looks, "findings": [vars(each) for each in self.findings]}
@@ -195,9 +202,9 @@ def watch_layers(model: object, every: Every = "auto") -> LayerWatch:
     Raises:
         OptionError: the model is compiled: hooks would have it compiled again and again.
     """
-    check_every(every, "ts.watch_layers", "every", least=1, or_none=False)
+    check_look_interval(every, "ts.watch_layers", "every", least=1, or_none=False)
     module = as_module(model, "ts.watch_layers")
-    if hasattr(model, "_orig_mod") or any(map(looking.is_compiled, module.modules())):
+    if hasattr(model, "_orig_mod") or any(map(looking.is_compiled_layer, module.modules())):
         raise OptionError(
             "ts.watch_layers was given a compiled model, whose layers can't be watched: hooks would have it compiled anew. Watch "
             "the module before torch.compile, in a training of a few hundred steps."

@@ -20,7 +20,7 @@ class DummyOptimizer(Optimizer):
         """Do nothing: schedules ask only whether it was called."""
 
 
-def dummy_of(like: "float | Optimizer | None") -> DummyOptimizer:
+def dummy_optimizer_like(like: "float | Optimizer | None") -> DummyOptimizer:
     """Return a dummy with the groups of `like`: an optimizer, the learning rate of one, or none for a rate of 1."""
     if isinstance(like, Optimizer):
         groups = [{"params": [_number()], **_settings(group)} for group in like.param_groups]

@@ -20,7 +20,7 @@ class Landmarks:
     constant_from_step: int  # the first update from which on nothing changes
 
 
-def landmarks_of(values: Sequence[float]) -> Landmarks:
+def schedule_landmarks(values: Sequence[float]) -> Landmarks:
     """Return the landmarks of the values of updates 1, 2, ..."""
     peak = max(values)
     at = values.index(peak)
@@ -38,7 +38,7 @@ def landmarks_of(values: Sequence[float]) -> Landmarks:
     )
 
 
-def points_of(marks: Landmarks, num_steps: int) -> dict[int, str]:
+def landmark_points(marks: Landmarks, num_steps: int) -> dict[int, str]:
     """Return the updates that are worth a mark in a curve of `num_steps` values, with what happens there."""
     end = min(marks.constant_from_step, num_steps)
     points = {
@@ -51,7 +51,7 @@ def points_of(marks: Landmarks, num_steps: int) -> dict[int, str]:
     return dict(sorted(points.items()))
 
 
-def fit_of(marks: Landmarks, num_steps: int, ends_after: int | None, stopped: str | None) -> str:
+def schedule_fit(marks: Landmarks, num_steps: int, ends_after: int | None, stopped: str | None) -> str:
     """Return how the length of a schedule and that of the training go together, "" where they do or nothing tells."""
     if stopped is not None:
         return f"The schedule is too short for {num_steps:,} updates: it raises {stopped}."

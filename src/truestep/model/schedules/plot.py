@@ -11,16 +11,22 @@ from typing import Any, Literal
 from torch.optim import Optimizer
 
 from truestep.core.charts.axes import ChartAxis, span_axis
-from truestep.core.charts.chart import Chart, Series, Steps
-from truestep.core.charts.curve import Curve
+from truestep.core.charts.chart import Chart, ChartSeries, ChartSteps
+from truestep.core.charts.curve import ChartCurve
 from truestep.core.charts.marks import CurveMark
 from truestep.core.errors import OptionError, check_number
+from truestep.core.extras import needs_extra
 from truestep.core.results import RenderableType, Result
 from truestep.core.schedule_units import ScheduleFactory
 from truestep.core.wording import number_text
-from truestep.model.extras import needs_extra
-from truestep.model.schedules.landmarks import Landmarks, fit_of, landmarks_of, points_of
-from truestep.model.schedules.stepping import Metric, Stepped, Training, name_of, step_through
+from truestep.model.schedules.landmarks import Landmarks, landmark_points, schedule_fit, schedule_landmarks
+from truestep.model.schedules.stepping import (
+    Metric,
+    PlannedTraining,
+    SteppedSchedule,
+    schedule_name,
+    step_through,
+)
 
 By = Literal["steps", "epochs"]
 SUFFIXES = (".svg", ".csv", ".png", ".pdf")
@@ -60,21 +66,21 @@ class SchedulePlot(Result):
 
     def to_svg(self, *, width: int = 720) -> str:
         """Return an SVG document, `width` pixels wide, light or dark as its reader prefers."""
-        from truestep.core.charts.standalone import svg_document
+        from truestep.core.charts.standalone import charts_as_svg
 
         charts = [_chart(quantity, self.of(quantity)) for quantity in self.quantities]
-        return svg_document(charts, self._steps(), notes=[*self._words(), *self.notes], width=width)
+        return charts_as_svg(charts, self._steps(), notes=[*self._words(), *self.notes], width=width)
 
-    def _steps(self) -> Steps:
+    def _steps(self) -> ChartSteps:
         per_epoch = self.steps_per_epoch
         axis = span_axis(1, self.num_steps)
         starts = list(range(1, self.num_steps + 1, per_epoch)) if per_epoch else []
         if self.by == "steps" or not per_epoch:
-            return Steps(axis=axis, epoch_starts=starts)
+            return ChartSteps(axis=axis, epoch_starts=starts)
         epochs = span_axis(0, self.num_steps / per_epoch)
         ticks = tuple(max(1.0, tick * per_epoch) for tick in epochs.ticks)
         shown = ChartAxis(low=axis.low, high=axis.high, is_log=False, ticks=ticks)
-        return Steps(axis=shown, epoch_starts=starts, unit="epoch", labels=epochs.labels())
+        return ChartSteps(axis=shown, epoch_starts=starts, unit="epoch", labels=epochs.labels())
 
     def to_csv(self) -> str:
         """Return a table: the update from 1, and a column for each curve."""
@@ -97,7 +103,7 @@ class SchedulePlot(Result):
         scale = self.steps_per_epoch if self.by == "epochs" and self.steps_per_epoch else 1
         for curve in self.of("learning rate"):
             steps = [step / scale for step in range(1, len(curve.values) + 1)]
-            marked = [step - 1 for step in points_of(curve.landmarks, len(curve.values))]
+            marked = [step - 1 for step in landmark_points(curve.landmarks, len(curve.values))]
             axes.plot(
                 steps, curve.values, label=curve.name, marker="o", markevery=marked, markerfacecolor="none"
             )
@@ -137,9 +143,9 @@ class SchedulePlot(Result):
             )
 
     def __rich__(self) -> RenderableType:
-        from truestep.model.schedules.screen import screen_of
+        from truestep.model.schedules.screen import schedule_screen
 
-        return screen_of(self)
+        return schedule_screen(self)
 
     def _repr_html_(self) -> str:
         from truestep.core.charts.standalone import svg_image
@@ -176,12 +182,14 @@ def plot_schedule(
     """
     _check(num_steps, steps_per_epoch, by)
     factories = _named(schedule)
-    training = Training(num_steps=num_steps, steps_per_epoch=steps_per_epoch, metric=metric)
+    training = PlannedTraining(num_steps=num_steps, steps_per_epoch=steps_per_epoch, metric=metric)
     stepped = {name: step_through(factory, training, optimizer) for name, factory in factories.items()}
-    return plot_of(stepped, training, by)
+    return plot_stepped_schedules(stepped, training, by)
 
 
-def plot_of(stepped: Mapping[str, Stepped], training: Training, by: By) -> SchedulePlot:
+def plot_stepped_schedules(
+    stepped: Mapping[str, SteppedSchedule], training: PlannedTraining, by: By
+) -> SchedulePlot:
     """Return the plot of schedules that have been stepped."""
     curves: tuple[ScheduleCurve, ...] = ()
     colour = 0
@@ -191,7 +199,7 @@ def plot_of(stepped: Mapping[str, Stepped], training: Training, by: By) -> Sched
     notes = []
     for name, each in stepped.items():
         rates = next(curve for curve in curves if curve.schedule == name)
-        note = fit_of(rates.landmarks, training.num_steps, each.ends_after, each.stopped)
+        note = schedule_fit(rates.landmarks, training.num_steps, each.ends_after, each.stopped)
         notes += [f"{name}: {note}" if len(stepped) > 1 else note] if note else []
     return SchedulePlot(
         num_steps=training.num_steps,
@@ -221,16 +229,18 @@ def _named(schedule: Any) -> dict[str, ScheduleFactory]:
     elif isinstance(schedule, list | tuple):
         named = {}
         for factory in schedule:
-            name = name_of(factory)
+            name = schedule_name(factory)
             named[name if name not in named else f"{name} {len(named) + 1}"] = factory
     else:
-        named = {name_of(schedule): schedule}
+        named = {schedule_name(schedule): schedule}
     if not named:
         raise OptionError("There is no schedule to plot: the list is empty.")
     return named
 
 
-def _curves(name: str, stepped: Stepped, *, several: bool, first_colour: int) -> Iterator[ScheduleCurve]:
+def _curves(
+    name: str, stepped: SteppedSchedule, *, several: bool, first_colour: int
+) -> Iterator[ScheduleCurve]:
     for position, (group, settings) in enumerate(zip(stepped.group_names, stepped.settings, strict=True)):
         for quantity, values in settings.items():
             if not values or (quantity != "learning rate" and min(values) == max(values)):
@@ -242,7 +252,7 @@ def _curves(name: str, stepped: Stepped, *, several: bool, first_colour: int) ->
                 group=group,
                 quantity=quantity,
                 values=tuple(values),
-                landmarks=landmarks_of(values),
+                landmarks=schedule_landmarks(values),
                 name=" · ".join(words) or quantity,
                 colour=first_colour + position,
             )
@@ -253,11 +263,11 @@ def _chart(quantity: str, curves: Sequence[ScheduleCurve]) -> Chart:
 
     series, marks = [], []
     for each in curves:
-        curve = Curve(first_step=1)
+        curve = ChartCurve(first_step=1)
         curve.add(np.arange(1, len(each.values) + 1), np.array(each.values))
-        series.append(Series(name=each.name, curve=curve, colour=each.colour))
+        series.append(ChartSeries(name=each.name, curve=curve, colour=each.colour))
         marks += [
             CurveMark(step=step, value=each.values[step - 1], words=words, style=series[-1].style)
-            for step, words in points_of(each.landmarks, len(each.values)).items()
+            for step, words in landmark_points(each.landmarks, len(each.values)).items()
         ]
     return Chart(title=quantity.capitalize(), series=series, may_be_log=False, from_zero=True, marks=marks)

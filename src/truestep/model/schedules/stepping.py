@@ -11,14 +11,14 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from truestep.core.errors import OptionError
-from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, ends_after
-from truestep.model.schedules.dummy import QUANTITIES, dummy_of
+from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, schedule_ends_after
+from truestep.model.schedules.dummy import QUANTITIES, dummy_optimizer_like
 
 Metric = Callable[[int], float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class PlannedTraining:
     """How long a schedule is stepped, and what it is told."""
 
     num_steps: int
@@ -27,7 +27,7 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stepped:
+class SteppedSchedule:
     """What one schedule did: the values of each group's settings at each update."""
 
     settings: list[dict[str, list[float]]]
@@ -36,9 +36,11 @@ class Stepped:
     stopped: str | None  # what the schedule raised when it was stepped beyond its end
 
 
-def step_through(factory: ScheduleFactory, training: Training, like: "float | Optimizer | None") -> Stepped:
+def step_through(
+    factory: ScheduleFactory, training: PlannedTraining, like: "float | Optimizer | None"
+) -> SteppedSchedule:
     """Make the schedule of a dummy optimizer and step it; nothing of the caller's moves."""
-    schedule = _made(factory, dummy_of(like))
+    schedule = _made(factory, dummy_optimizer_like(like))
     return _followed(schedule, schedule.optimizer, training, unit=getattr(factory, "unit", "update"))
 
 
@@ -67,7 +69,7 @@ def _made(factory: Any, optimizer: Optimizer) -> Any:
     return inner
 
 
-def _followed(schedule: Any, optimizer: Optimizer, training: Training, unit: str) -> Stepped:
+def _followed(schedule: Any, optimizer: Optimizer, training: PlannedTraining, unit: str) -> SteppedSchedule:
     """Step a schedule that may be used up."""
     every = _period(schedule, training, unit)
     settings: list[dict[str, list[float]]] = [
@@ -84,13 +86,13 @@ def _followed(schedule: Any, optimizer: Optimizer, training: Training, unit: str
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything; the plot shows where
             stopped = f"{type(error).__name__} after {step:,} updates: {error}"
             break
-    length = ends_after(schedule)
+    length = schedule_ends_after(schedule)
     names = [str(group.get("name", number)) for number, group in enumerate(optimizer.param_groups)]
     end = None if length is None else length * every
-    return Stepped(settings=settings, group_names=names, ends_after=end, stopped=stopped)
+    return SteppedSchedule(settings=settings, group_names=names, ends_after=end, stopped=stopped)
 
 
-def takes_optimizer(factory: Any) -> Any:
+def factory_taking_optimizer(factory: Any) -> Any:
     """Return a factory that may be called with an optimizer, also of a function that makes one of its own."""
     try:
         inspect.signature(factory).bind(None)
@@ -99,7 +101,7 @@ def takes_optimizer(factory: Any) -> Any:
             inspect.signature(factory).bind()
         except TypeError:
             raise OptionError(
-                f"{name_of(factory)} can be called neither with an optimizer alone nor without arguments. Write "
+                f"{schedule_name(factory)} can be called neither with an optimizer alone nor without arguments. Write "
                 "def make_schedule(optimizer): return ts.warmup_cosine(optimizer, warmup_steps=100, total_steps=2000)."
             ) from None
 
@@ -113,7 +115,7 @@ def takes_optimizer(factory: Any) -> Any:
     return factory
 
 
-def _period(schedule: Any, training: Training, unit: str) -> int:
+def _period(schedule: Any, training: PlannedTraining, unit: str) -> int:
     """Return after how many updates the schedule steps."""
     if isinstance(schedule, ReduceLROnPlateau):
         if training.metric is None:
@@ -148,7 +150,7 @@ def _write_down(optimizer: Optimizer, settings: list[dict[str, list[float]]]) ->
                 columns[name].append(float(value.item() if isinstance(value, torch.Tensor) else value))
 
 
-def name_of(factory: Any) -> str:
+def schedule_name(factory: Any) -> str:
     """Return what a schedule is called in a plot of several."""
     inner = factory.factory if isinstance(factory, Counting) else factory
     name = getattr(inner, "__name__", type(inner).__name__)

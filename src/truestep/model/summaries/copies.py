@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from truestep.model.calling import Arguments, tensors_in
+from truestep.model.calling import Arguments, forward_tensors
 
 
-def copy_with(model: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
+def copy_model_with(model: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
     """Return a deep copy of the model with every tensor replaced by `change(tensor)`; no values are copied."""
     memo: dict[int, object] = {}
     for tensor in _tensors(model):
@@ -27,7 +27,7 @@ def _tensors(model: nn.Module) -> Iterator[Tensor]:
     for module in model.modules():
         for name, value in vars(module).items():  # tensors that were never registered, in lists and dicts too
             if name not in ("_parameters", "_buffers", "_modules"):
-                yield from tensors_in(value if isinstance(value, Tensor | list | tuple | dict) else None)
+                yield from forward_tensors(value if isinstance(value, Tensor | list | tuple | dict) else None)
 
 
 def to_meta(tensor: Tensor) -> Tensor:
@@ -51,6 +51,6 @@ def materialized_model(model: nn.Module, arguments: Arguments) -> nn.Module:
     return sized
 
 
-def has_lazy(model: nn.Module) -> bool:
+def needs_materializing(model: nn.Module) -> bool:
     """Whether a layer waits for its first batch."""
     return any(torch.nn.parameter.is_lazy(tensor) for tensor in [*model.parameters(), *model.buffers()])

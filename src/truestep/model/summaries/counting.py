@@ -19,14 +19,14 @@ from truestep.core.errors import ModelError
 from truestep.model.calling import (
     Arguments,
     ModulePath,
-    hookable,
+    forward_shapes,
+    forward_tensors,
+    hookable_modules,
     map_arguments,
     run_forward,
-    shapes_of,
-    tensors_in,
     undisturbed_model,
 )
-from truestep.model.summaries.copies import copy_with, to_meta, to_meta_but_lengths
+from truestep.model.summaries.copies import copy_model_with, to_meta, to_meta_but_lengths
 
 
 @dataclass
@@ -42,7 +42,7 @@ class ModuleCalls:
 
 
 @dataclass
-class Count:
+class OperationCount:
     """What one forward of a model does."""
 
     calls: dict[str, ModuleCalls] = field(default_factory=dict)
@@ -51,11 +51,11 @@ class Count:
     leaf_uses: dict[str, int] = field(default_factory=dict)
 
 
-def count_operations(model: nn.Module, arguments: Arguments) -> Count:
+def count_operations(model: nn.Module, arguments: Arguments) -> OperationCount:
     """Count on a meta copy, and where a model does not run there, on the model itself with fused kernels off."""
     for change in (to_meta, to_meta_but_lengths):
         try:
-            return _count(copy_with(model, to_meta), map_arguments(arguments, change))
+            return _count(copy_model_with(model, to_meta), map_arguments(arguments, change))
         except Exception as error:  # noqa: BLE001 - whatever a model does without values
             cause = error.__cause__ or error
     with undisturbed_model(model), _plain_kernels():
@@ -67,9 +67,9 @@ def count_operations(model: nn.Module, arguments: Arguments) -> Count:
     return counted
 
 
-def _count(model: nn.Module, arguments: Arguments) -> Count:
+def _count(model: nn.Module, arguments: Arguments) -> OperationCount:
     counter = FlopCounterMode(display=False, custom_mapping=FORMULAS)
-    counted, path = Count(), ModulePath(model)
+    counted, path = OperationCount(), ModulePath(model)
     with counter, torch.no_grad(), _recording(model, counted, counter, path):
         run_forward(model, arguments)
     counted.multiply_adds = counter.get_total_flops() // 2
@@ -107,7 +107,7 @@ FORMULAS: dict[Any, Any] = {
 
 @contextmanager
 def _recording(
-    model: nn.Module, counted: Count, counter: FlopCounterMode, path: ModulePath
+    model: nn.Module, counted: OperationCount, counter: FlopCounterMode, path: ModulePath
 ) -> Iterator[None]:
     before: list[int] = []
 
@@ -121,12 +121,12 @@ def _recording(
         calls.num_calls += 1
         calls.multiply_adds += (counter.get_total_flops() - before.pop()) // 2
         if calls.num_calls == 1:
-            calls.inputs, calls.outputs = shapes_of((args, kwargs)), shapes_of(output)
-            dtypes = [each.dtype for each in tensors_in(output)]
+            calls.inputs, calls.outputs = forward_shapes((args, kwargs)), forward_shapes(output)
+            dtypes = [each.dtype for each in forward_tensors(output)]
             calls.output_dtype = str(dtypes[0]).removeprefix("torch.") if dtypes else ""
 
     with ExitStack() as stack:
-        for module in hookable(model):
+        for module in hookable_modules(model):
             stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
             stack.callback(module.register_forward_hook(leave, with_kwargs=True).remove)
         yield

@@ -14,9 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import SGD, AdamW, Optimizer
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.model.calling import Arguments, map_arguments, tensors_in
-from truestep.model.summaries.copies import copy_with
-from truestep.model.summaries.living import Living
+from truestep.model.calling import Arguments, forward_tensors, map_arguments
+from truestep.model.summaries.copies import copy_model_with
+from truestep.model.summaries.living import LivingMemory
 
 OptimizerMaker = Callable[[Any], Optimizer]
 OPTIMIZERS: dict[str, OptimizerMaker] = {
@@ -48,11 +48,11 @@ def training_memory(
     """Run two steps of the mean of the model's outputs under FakeTensorMode and return what lived."""
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake, torch.enable_grad():
-        made = copy_with(model, fake.from_tensor).train()
+        made = copy_model_with(model, fake.from_tensor).train()
         batch = map_arguments(arguments, fake.from_tensor)
-        living = Living()
+        living = LivingMemory()
         with living:
-            return _two_steps(made, batch, maker_of(optimizer), living, PRECISIONS[precision])
+            return _two_steps(made, batch, optimizer_maker(optimizer), living, PRECISIONS[precision])
 
 
 def memory_of_copy(
@@ -60,16 +60,20 @@ def memory_of_copy(
 ) -> TrainingMemory:
     """Do the same with a copy of the model and its values."""
     made = copy.deepcopy(model).train()
-    living = Living()
+    living = LivingMemory()
     with torch.enable_grad(), living:
-        return _two_steps(made, arguments, maker_of(optimizer), living, PRECISIONS[precision])
+        return _two_steps(made, arguments, optimizer_maker(optimizer), living, PRECISIONS[precision])
 
 
 def _two_steps(
-    model: nn.Module, arguments: Arguments, make: OptimizerMaker, living: Living, dtype: torch.dtype | None
+    model: nn.Module,
+    arguments: Arguments,
+    make: OptimizerMaker,
+    living: LivingMemory,
+    dtype: torch.dtype | None,
 ) -> TrainingMemory:
     noted = [living.now]
-    for tensors in (model.parameters(), model.buffers(), tensors_in(arguments)):
+    for tensors in (model.parameters(), model.buffers(), forward_tensors(arguments)):
         living.note(tensors)
         noted.append(living.now)
     weights, buffers, batch = (after - before for before, after in pairwise(noted))
@@ -102,14 +106,14 @@ def _two_steps(
 def _loss(model: nn.Module, arguments: Arguments, dtype: torch.dtype | None) -> Tensor:
     device = next((each.device.type for each in model.parameters()), "cpu")
     with torch.autocast(device, dtype) if dtype else nullcontext():
-        outputs = tensors_in(model(*arguments[0], **arguments[1]))
+        outputs = forward_tensors(model(*arguments[0], **arguments[1]))
         parts = [each.float().mean() for each in outputs if each.requires_grad]
     if not parts:
         raise OptionError("No output depends on a trainable parameter, so there is no training step.")
     return torch.stack(parts).sum()
 
 
-def maker_of(optimizer: "str | OptimizerMaker") -> OptimizerMaker:
+def optimizer_maker(optimizer: "str | OptimizerMaker") -> OptimizerMaker:
     """Return what makes the optimizer that is meant."""
     if isinstance(optimizer, str):
         if optimizer not in OPTIMIZERS:

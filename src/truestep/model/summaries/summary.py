@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from truestep.core.errors import ModelError, OptionError, check_choice, check_number, nearest_names
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
-from truestep.model.calling import Arguments, arguments_of, tensors_in, undisturbed_model
-from truestep.model.summaries.copies import has_lazy, materialized_model
-from truestep.model.summaries.counting import Count, ModuleCalls, count_operations, failing_forward
+from truestep.model.calling import Arguments, forward_arguments, forward_tensors, undisturbed_model
+from truestep.model.summaries.copies import materialized_model, needs_materializing
+from truestep.model.summaries.counting import ModuleCalls, OperationCount, count_operations, failing_forward
 from truestep.model.summaries.memory import (
     PRECISIONS,
     OptimizerMaker,
     TrainingMemory,
-    maker_of,
     memory_of_copy,
+    optimizer_maker,
     training_memory,
 )
 
@@ -62,9 +62,9 @@ class Summary(Result):
     depth: int | None = None
 
     def __rich__(self) -> RenderableType:
-        from truestep.model.summaries.screen import screen_of
+        from truestep.model.summaries.screen import summary_screen
 
-        return screen_of(self)
+        return summary_screen(self)
 
     def layer(self, name: str) -> Layer:
         """Return the layer of this name."""
@@ -105,11 +105,11 @@ def summary(
     if depth is not None:
         check_number("ts.summary", "depth", depth, example=3)
     if optimizer is not None:
-        maker_of(optimizer)
+        optimizer_maker(optimizer)
     module = as_module(model, "ts.summary")
-    arguments = arguments_of(module, batch)
+    arguments = forward_arguments(module, batch)
     notes = []
-    if has_lazy(module):
+    if needs_materializing(module):
         module = materialized_model(module, arguments)
         notes.append(
             "Lazy layers were sized by this batch in a copy; the model itself still waits for its first batch."
@@ -121,7 +121,7 @@ def summary(
     return _put_together(module, counted, memory, seconds, (*notes, *counted.notes, *problem), depth=depth)
 
 
-def _counted(module: nn.Module, arguments: Arguments) -> Count:
+def _counted(module: nn.Module, arguments: Arguments) -> OperationCount:
     try:
         return count_operations(module, arguments)
     except ModelError as error:
@@ -130,9 +130,9 @@ def _counted(module: nn.Module, arguments: Arguments) -> Count:
 
 
 def _seconds(module: nn.Module, arguments: Arguments) -> dict[str, float]:
-    from truestep.model.summaries.timing import seconds_of
+    from truestep.model.summaries.timing import layer_seconds
 
-    return seconds_of(module, arguments)
+    return layer_seconds(module, arguments)
 
 
 def _memory(
@@ -154,7 +154,7 @@ def _memory(
 
 def _put_together(
     module: nn.Module,
-    counted: Count,
+    counted: OperationCount,
     memory: TrainingMemory | None,
     seconds: dict[str, float],
     notes: tuple[str, ...],
@@ -176,7 +176,7 @@ def _put_together(
     )
 
 
-def _layers(model: nn.Module, counted: Count, seconds: dict[str, float]) -> Iterator[Layer]:
+def _layers(model: nn.Module, counted: OperationCount, seconds: dict[str, float]) -> Iterator[Layer]:
     first_names: dict[nn.Module, str] = {}
     owners: dict[Tensor, str] = {}
     for name, module in model.named_modules(remove_duplicate=False):
@@ -222,4 +222,4 @@ def _own(name: str, module: nn.Module, owners: dict[Tensor, str]) -> tuple[int, 
 
 def _bytes(tensors: list[Any]) -> int:
     """Return the bytes of tensors, views of one storage counted as they are seen."""
-    return sum(each.nbytes for each in tensors_in(tensors))
+    return sum(each.nbytes for each in forward_tensors(tensors))

@@ -8,17 +8,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from truestep.model.calling import Arguments, ModulePath, hookable, run_forward, tensors_in, undisturbed_model
+from truestep.model.calling import (
+    Arguments,
+    ModulePath,
+    forward_tensors,
+    hookable_modules,
+    run_forward,
+    undisturbed_model,
+)
 
 NUM_ROUNDS = 5
 
 
-def seconds_of(model: nn.Module, arguments: Arguments) -> dict[str, float]:
+def layer_seconds(model: nn.Module, arguments: Arguments) -> dict[str, float]:
     """Return the least seconds of each module over five forwards of the model itself, after one to warm up.
 
     On a CUDA device every module waits for the device, so that the whole takes longer than without timing.
     """
-    is_cuda = any(tensor.is_cuda for tensor in [*model.parameters(), *tensors_in(arguments)])
+    is_cuda = any(tensor.is_cuda for tensor in [*model.parameters(), *forward_tensors(arguments)])
     best: dict[str, float] = {}
     with undisturbed_model(model):
         run_forward(model, arguments)
@@ -46,7 +53,7 @@ def _one_round(model: nn.Module, arguments: Arguments, *, is_cuda: bool) -> dict
         taken[name] = taken.get(name, 0.0) + now() - begun.pop()
 
     with ExitStack() as stack:
-        for module in hookable(model):
+        for module in hookable_modules(model):
             stack.callback(module.register_forward_pre_hook(enter).remove)
             stack.callback(module.register_forward_hook(leave).remove)
         model(*arguments[0], **arguments[1])

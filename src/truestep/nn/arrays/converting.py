@@ -13,11 +13,11 @@ from truestep.core.errors import OptionError, check_flag
 from truestep.nn.arrays.rounding import (
     NUMPY,
     TORCH,
-    check_values,
+    array_dtype_name,
+    check_dtype_has_numbers,
     convert_with_rounding,
-    name_of,
-    plain_tensor,
-    torch_dtype,
+    tensor_for_numpy,
+    torch_dtype_from_numpy,
     widen_for_numpy,
 )
 
@@ -60,7 +60,7 @@ def from_numpy(
     """
     _check_array(array)
     given = np.asarray(array)
-    target = TORCH[given.dtype.newbyteorder("=")] if dtype is None else torch_dtype(dtype)
+    target = TORCH[given.dtype.newbyteorder("=")] if dtype is None else torch_dtype_from_numpy(dtype)
     place = usable_device(device)
     check_flag("ts.from_numpy", "copy", copy)
     if not copy:
@@ -123,7 +123,7 @@ def to_numpy(tensor: Tensor, *, dtype: Any = None, copy: bool = True, max_roundi
         OptionError: where NumPy has no such dtype (bfloat16, float8, complex32) and none is given; where values would change by
             more than `max_rounding`, with the largest change; for sparse, nested, quantised, packed and meta tensors.
     """
-    values = plain_tensor(tensor)
+    values = tensor_for_numpy(tensor)
     target = _target(values.dtype, dtype)
     check_flag("ts.to_numpy", "copy", copy)
     if not copy:
@@ -133,13 +133,13 @@ def to_numpy(tensor: Tensor, *, dtype: Any = None, copy: bool = True, max_roundi
 
 
 def _target(source: torch.dtype, dtype: Any) -> torch.dtype:
-    check_values(source)
+    check_dtype_has_numbers(source)
     if dtype is None and source not in NUMPY:
         raise OptionError(
-            f"NumPy has no {name_of(source)}. Write dtype=np.{name_of(widen_for_numpy(source))}, which holds each of its values "
-            f"exactly; or take the bits: tensor.view(torch.uint{8 * source.itemsize})."
+            f"NumPy has no {array_dtype_name(source)}. Write dtype=np.{array_dtype_name(widen_for_numpy(source))}, which holds "
+            f"each of its values exactly; or take the bits: tensor.view(torch.uint{8 * source.itemsize})."
         )
-    target = source if dtype is None else torch_dtype(dtype)
+    target = source if dtype is None else torch_dtype_from_numpy(dtype)
     if target not in NUMPY:
         raise OptionError(f"NumPy has no {target}. There are: {', '.join(map(str, NUMPY.values()))}.")
     return target

@@ -28,26 +28,26 @@ def widen_for_numpy(dtype: torch.dtype) -> torch.dtype:
     return torch.complex64 if dtype.is_complex else torch.float32  # both hold all that 16 bits and fewer can
 
 
-def has_values(dtype: torch.dtype) -> bool:
+def dtype_has_numbers(dtype: torch.dtype) -> bool:
     """Whether elements of `dtype` are numbers, one each: packed and sub-byte types, bits and quantised ones are not."""
     return dtype in NUMPY or dtype.is_complex or (dtype.is_floating_point and not str(dtype).endswith("_x2"))
 
 
-def check_values(dtype: torch.dtype) -> None:
+def check_dtype_has_numbers(dtype: torch.dtype) -> None:
     """Raise an OptionError unless elements of `dtype` are numbers."""
-    if not has_values(dtype):
+    if not dtype_has_numbers(dtype):
         raise OptionError(
             f"{dtype} holds no plain numbers. For its bytes write tensor.view(torch.uint8); for the numbers of a "
             "quantised tensor tensor.dequantize()."
         )
 
 
-def name_of(dtype: torch.dtype) -> str:
+def array_dtype_name(dtype: torch.dtype) -> str:
     """Return a dtype's name as NumPy writes it."""
     return str(dtype).removeprefix("torch.")
 
 
-def torch_dtype(dtype: Any) -> torch.dtype:
+def torch_dtype_from_numpy(dtype: Any) -> torch.dtype:
     """Return the torch dtype that a torch or NumPy dtype names, or raise an OptionError that lists what there is."""
     if isinstance(dtype, torch.dtype):
         return dtype
@@ -121,10 +121,10 @@ def rounding(values: Tensor | Reals, dtype: Any) -> Rounding:
         from truestep.nn.arrays.converting import from_numpy
 
         values = from_numpy(np.asarray(values))
-    return measure_rounding(plain_tensor(values).cpu(), torch_dtype(dtype))[1]
+    return measure_rounding(tensor_for_numpy(values).cpu(), torch_dtype_from_numpy(dtype))[1]
 
 
-def plain_tensor(tensor: Tensor) -> Tensor:
+def tensor_for_numpy(tensor: Tensor) -> Tensor:
     """Return `tensor` without its graph, or raise an OptionError where it does not lie in memory as one block of numbers."""
     if not isinstance(tensor, Tensor):
         raise OptionError(f"{type(tensor).__name__} is no tensor. Write torch.as_tensor(values) first.")
@@ -141,8 +141,8 @@ def plain_tensor(tensor: Tensor) -> Tensor:
 
 def measure_rounding(source: Tensor, target: torch.dtype) -> tuple[Tensor, Rounding]:
     """Return `source` as `target`, and how far its values moved. Both are on the CPU."""
-    check_values(source.dtype)
-    check_values(target)
+    check_dtype_has_numbers(source.dtype)
+    check_dtype_has_numbers(target)
     if source.is_complex() and not target.is_complex:
         raise OptionError(
             f"{source.dtype} to {target} drops the imaginary part. Write .real, .imag or .abs()."
@@ -197,8 +197,8 @@ def _summary(before: Reals, changes: Reals, lost: Reals, dtypes: tuple[torch.dty
     parts = np.divide(changes, sizes, out=np.zeros(changes.shape), where=changes != 0)
     worst = int(np.argmax(lost)) if lost.any() else int(np.argmax(parts)) if changes.any() else None
     return Rounding(
-        source=name_of(dtypes[0]),
-        target=name_of(dtypes[1]),
+        source=array_dtype_name(dtypes[0]),
+        target=array_dtype_name(dtypes[1]),
         num_values=before.size,
         num_rounded=int(np.count_nonzero(changes)),
         num_lost=int(np.count_nonzero(lost)),
@@ -223,7 +223,8 @@ def convert_with_rounding(source: Tensor, target: torch.dtype, *, max_rounding: 
         raise OptionError(f"{report.says}. {remedy}.")
     if report.largest_relative > max_rounding:
         raise OptionError(
-            f"{report.says}. To allow that write max_rounding={_above(report.largest_relative)}, or keep {name_of(source.dtype)}."
+            f"{report.says}. To allow that write max_rounding={_above(report.largest_relative)}, or keep "
+            f"{array_dtype_name(source.dtype)}."
         )
     return converted
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from truestep.core.errors import OptionError, check_choice, check_flag
 from truestep.core.modules import restoring_module
 from truestep.core.results import RenderableType, Result, result_table
-from truestep.nn.layers import check_model, refuse_lazy
+from truestep.nn.layers import check_is_module, refuse_lazy_modules
 from truestep.nn.moments import StreamMoments, measure_moments, merge_moments
 
 Forward = Callable[[Any], object]
@@ -26,7 +26,7 @@ Statistics = tuple[Tensor, Tensor, int]
 
 
 @dataclass(frozen=True)
-class LayerChange:
+class BatchNormChange:
     """One layer: values per channel; how far its old statistics were off in its worst channel.
 
     `mean_shift` is in standard deviations of the exact statistics, `variance_ratio` is the old variance over the exact one.
@@ -42,7 +42,7 @@ class LayerChange:
 class ExactBatchNorm(Result):
     """The layers whose statistics were set, in the order of the forward; those that it never called, left as they were."""
 
-    layers: tuple[LayerChange, ...]
+    layers: tuple[BatchNormChange, ...]
     left: tuple[str, ...]
 
     def __rich__(self) -> RenderableType:
@@ -96,8 +96,8 @@ def exact_batch_norm(
         OptionError: no batch norm with running statistics; no batches, or an iterator that is used up by one pass; a
             layer that is used several times in a forward ("layer_by_layer"); NaN or infinite statistics.
     """
-    check_model(model)
-    refuse_lazy(model)
+    check_is_module(model)
+    refuse_lazy_modules(model)
     check_choice("ts.nn.exact_batch_norm", "method", method, ("layer_by_layer", "one_pass"))
     check_flag("ts.nn.exact_batch_norm", "unbiased", unbiased)
     in_order = method == "layer_by_layer"
@@ -246,8 +246,8 @@ def _write(layer: BatchNorm, statistics: Statistics) -> None:
     layer.get_buffer("running_var").copy_(statistics[1])
 
 
-def _change(name: str, layer: BatchNorm, mean: Tensor, variance: Tensor, num_values: int) -> LayerChange:
+def _change(name: str, layer: BatchNorm, mean: Tensor, variance: Tensor, num_values: int) -> BatchNormChange:
     spread = variance + layer.eps
     shift = (mean - layer.get_buffer("running_mean").to(mean)).abs() / spread.sqrt()
     ratio = layer.get_buffer("running_var").to(mean) / spread
-    return LayerChange(name, num_values, float(shift.max()), float(ratio.max()))
+    return BatchNormChange(name, num_values, float(shift.max()), float(ratio.max()))

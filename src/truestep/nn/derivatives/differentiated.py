@@ -17,11 +17,11 @@ from truestep.core.errors import LossError, OptionError
 from truestep.core.modules import as_module, module_of
 from truestep.nn.derivatives.undisturbed import (
     check_differentiable,
-    ready,
+    float32_under_autocast,
     undisturbed_derivatives,
     without_autocast,
 )
-from truestep.nn.layers import refuse_lazy, select_within
+from truestep.nn.layers import refuse_lazy_modules, select_within
 
 Patterns = str | Sequence[str]
 _INSTEAD = (
@@ -31,7 +31,7 @@ _INSTEAD = (
 
 
 @dataclass(frozen=True)
-class Differentiated:
+class DifferentiatedFunction:
     """A function of tensors without side effects, and the point where its derivatives are taken.
 
     Attributes:
@@ -52,28 +52,28 @@ class Differentiated:
         inputs: tuple[Any, ...],
         parameters: Patterns | None,
         purpose: str | None = None,
-    ) -> "Differentiated":
+    ) -> "DifferentiatedFunction":
         """Read a user's arguments; with a `purpose` layers that mix examples are refused because of it."""
         if not callable(function):
             raise OptionError(f"A derivative is of a function or a module, got {type(function).__name__}.")
         if (called := module_of(function)) is not None:
-            refuse_lazy(called)
+            refuse_lazy_modules(called)
         if parameters is None:
             _check_inputs(inputs)
-            primals = tuple(map(ready, inputs))
+            primals = tuple(map(float32_under_autocast, inputs))
             run = _quiet(
                 function, lambda values, _: function(*map(_copy, values)), primals[0].device, purpose
             )
             return cls(run, primals, primals, None)
         module = _by_parameters(function)
-        named = chosen_parameters(module, parameters)
+        named = parameters_to_differentiate(module, parameters)
         names, primals = tuple(named), tuple(named.values())
 
         def with_parameters(values: tuple[Tensor, ...], given: tuple[Any, ...]) -> Any:
             return functional_call(module, dict(zip(names, values, strict=True)), tuple(map(_copy, given)))
 
         run = _quiet(function, with_parameters, primals[0].device, purpose)
-        return cls(run, primals, tuple(map(ready, inputs)), names)
+        return cls(run, primals, tuple(map(float32_under_autocast, inputs)), names)
 
     def call(self, *primals: Tensor) -> Tensor:
         """Return the function's value for other primals and the same inputs."""
@@ -81,7 +81,7 @@ class Differentiated:
 
     def pack(self, tensors: Sequence[Tensor]) -> Any:
         """Return results as the user gave what they belong to: a tensor, a tuple, or a dict by name."""
-        tensors = [in_graph_if_wanted(each) for each in tensors]
+        tensors = [in_graph_if_grad_enabled(each) for each in tensors]
         if self.names is not None:
             return dict(zip(self.names, tensors, strict=True))
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
@@ -91,12 +91,12 @@ class Differentiated:
         return without_autocast(self.primals[0].device)
 
 
-def in_graph_if_wanted(tensor: Tensor) -> Tensor:
+def in_graph_if_grad_enabled(tensor: Tensor) -> Tensor:
     """Return the tensor, without a graph where gradients are off (within a function they are on, so that it can be left)."""
     return tensor if torch.is_grad_enabled() else tensor.detach()
 
 
-def load_forward_rules() -> None:
+def load_forward_mode_rules() -> None:
     """Import torch's rules of forward mode, which it does late and with a warning about its own use of `torch.jit`."""
     if "torch._decomp.decompositions_for_jvp" not in sys.modules:
         with warnings.catch_warnings():
@@ -149,7 +149,7 @@ def _check_inputs(inputs: tuple[Any, ...]) -> None:
         check_differentiable(f"Input {number} is", value, _INSTEAD, complex_too=False)
 
 
-def chosen_parameters(module: nn.Module, patterns: Patterns) -> dict[str, Tensor]:
+def parameters_to_differentiate(module: nn.Module, patterns: Patterns) -> dict[str, Tensor]:
     """Return the parameters that the patterns name, a tied one once, in the order of the module."""
     asked = [patterns] if isinstance(patterns, str) else patterns
     if not isinstance(asked, Sequence) or not asked or not all(isinstance(each, str) for each in asked):

@@ -10,11 +10,11 @@ from torch import Tensor
 from truestep.core.errors import LossError, OptionError
 from truestep.core.modules import as_module
 from truestep.nn.derivatives.differentiated import (
-    Differentiated,
+    DifferentiatedFunction,
     Patterns,
-    chosen_parameters,
-    in_graph_if_wanted,
-    load_forward_rules,
+    in_graph_if_grad_enabled,
+    load_forward_mode_rules,
+    parameters_to_differentiate,
 )
 from truestep.nn.derivatives.undisturbed import undisturbed_derivatives
 
@@ -37,9 +37,9 @@ def jvp(
         LossError: the function returns no floating-point tensor, or an input has no derivative.
         OptionError: `tangent` does not fit, or a parameter does not exist.
     """
-    what = Differentiated.of(function, inputs, parameters)
+    what = DifferentiatedFunction.of(function, inputs, parameters)
     tangents = _fitting("tangent", tangent, what.primals, what.names)
-    load_forward_rules()
+    load_forward_mode_rules()
     with what.full_precision():
         try:
             pushed: Tensor = torch.func.jvp(what.call, what.primals, tangents)[1]
@@ -47,7 +47,7 @@ def jvp(
             output, pull_back = torch.func.vjp(what.call, *what.primals)[:2]
             # The pull-back is linear in its argument, so that its own pull-back is the Jacobian itself.
             (pushed,) = torch.func.vjp(pull_back, torch.zeros_like(output))[1](tangents)
-    return in_graph_if_wanted(pushed)
+    return in_graph_if_grad_enabled(pushed)
 
 
 def vjp(
@@ -59,7 +59,7 @@ def vjp(
     alone. It is part of the graph while gradients are on. Arguments are those of `jvp`, except `cotangent`, a tensor of the
     output's shape. It returns a tensor for one input, a tuple for several, a dict by name for parameters.
     """
-    what = Differentiated.of(function, inputs, parameters)
+    what = DifferentiatedFunction.of(function, inputs, parameters)
     with what.full_precision():
         output, pull_back = torch.func.vjp(what.call, *what.primals)[:2]
         _check_fits("cotangent", cotangent, output, "the output")
@@ -87,7 +87,7 @@ def hvp(
             f"ts.hvp needs a function that returns the loss, got {type(loss).__name__}: write lambda: loss_of(net(batch))."
         )
     module = as_module(model, "ts.hvp")
-    named = chosen_parameters(module, parameters)
+    named = parameters_to_differentiate(module, parameters)
     vectors = _fitting("vector", vector, list(named.values()), list(named))
     if frozen := [name for name, leaf in named.items() if not leaf.requires_grad]:
         raise OptionError(

@@ -18,7 +18,7 @@ _CELLS = frozenset({torch.lstm_cell, torch.gru_cell, torch.rnn_tanh_cell, torch.
 
 
 @contextmanager
-def every_mode() -> Iterator[None]:
+def derivatives_in_every_mode() -> Iterator[None]:
     """Until the end of the block what runs has right derivatives in forward and reverse mode, of any order, and in batches."""
     before = torch._C._is_fwd_grad_enabled()
     try:

@@ -15,7 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from truestep.core.errors import LossError
 from truestep.core.modules import called_module, module_of
-from truestep.nn.derivatives.rules import every_mode
+from truestep.nn.derivatives.rules import derivatives_in_every_mode
 
 
 @contextmanager
@@ -35,18 +35,18 @@ def undisturbed_derivatives(function: object, device: torch.device, purpose: str
         buffers.set_aside(part)
 
     def look(module: nn.Module, _: Any) -> None:
-        if purpose is not None and mixes_examples(module):
+        if purpose is not None and normalises_over_batch(module):
             raise LossError(_mixing_message(root, module, purpose))
         buffers.set_aside(module)
 
     with ExitStack() as stack:
         stack.callback(buffers.put_back)
         stack.callback(register_module_forward_pre_hook(look).remove)
-        stack.enter_context(eager())
+        stack.enter_context(without_compiled_code())
         stack.enter_context(_compiled_parts_are_quiet(called_module(function)))
         stack.enter_context(without_autocast(device))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        stack.enter_context(every_mode())
+        stack.enter_context(derivatives_in_every_mode())
         yield
 
 
@@ -57,13 +57,13 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     return nullcontext()
 
 
-def autocasts(device: torch.device) -> bool:
+def autocast_is_on(device: torch.device) -> bool:
     """Whether autocast is on for a device."""
     return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
 
 @contextmanager
-def eager() -> Iterator[None]:
+def without_compiled_code() -> Iterator[None]:
     """Until the end of the block nothing that was compiled runs compiled: such code skips hooks and differentiates once."""
     if "torch._dynamo" not in sys.modules:  # nothing can have been compiled; the import takes seconds
         yield
@@ -83,7 +83,7 @@ def _compiled_parts_are_quiet(called: nn.Module | None) -> Iterator[None]:
         yield
 
 
-def mixes_examples(module: nn.Module) -> bool:
+def normalises_over_batch(module: nn.Module) -> bool:
     """Whether the layer's output for one example depends on the others: batch normalisation on the batch's statistics."""
     return isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
 
@@ -100,15 +100,15 @@ def check_differentiable(start: str, value: object, instead: str, *, complex_too
     raise LossError(f"{start} {what}, which has no derivative here. {instead}")
 
 
-def in_full_precision(value: Any) -> Any:
+def half_as_float32(value: Any) -> Any:
     """Return a half-precision tensor as float32, anything else as it is."""
     half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
     return value.float() if half else value
 
 
-def ready(value: Any) -> Any:
+def float32_under_autocast(value: Any) -> Any:
     """Return a half-precision tensor as float32 where autocast is on, as autocast would cast it to anything; all else as it is."""
-    return in_full_precision(value) if isinstance(value, Tensor) and autocasts(value.device) else value
+    return half_as_float32(value) if isinstance(value, Tensor) and autocast_is_on(value.device) else value
 
 
 class _Buffers:
@@ -132,7 +132,7 @@ class _Buffers:
 
 
 def _mixing_message(root: nn.Module | None, layer: nn.Module, purpose: str) -> str:
-    names = [repr(name) for name, part in root.named_modules() if mixes_examples(part)] if root else []
+    names = [repr(name) for name, part in root.named_modules() if normalises_over_batch(part)] if root else []
     what = f"{', '.join(names[:6])} ({type(layer).__name__})" if names else repr(layer)
     return (
         f"Batch normalisation in training mode, {what}, mixes the examples of a batch: an output depends on all inputs, so "

@@ -10,19 +10,19 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 
 from truestep.core.errors import OptionError
-from truestep.nn.initialization.rules import PRESETS, Chosen
-from truestep.nn.initialization.slots import Slot
+from truestep.nn.initialization.rules import PRESETS, ChosenInitRule
+from truestep.nn.initialization.slots import InitSlot
 
 # The start vectors of a spectral norm follow a new weight by this many power iterations, as when it is made.
 _POWER_ITERATIONS = 15
 
 
 @dataclass(frozen=True)
-class Assignment:
+class InitialFill:
     """What will be written to a tensor: its rule, the activation before its layer and the gain for it, a factor."""
 
-    slot: Slot
-    chosen: Chosen
+    slot: InitSlot
+    chosen: ChosenInitRule
     activation: str | None
     gain: float | None
     factor: float
@@ -30,7 +30,7 @@ class Assignment:
 
 
 @torch.no_grad()
-def draw_initial_values(plan: Assignment, generator: torch.Generator | None) -> tuple[Tensor, str]:
+def draw_initial_values(plan: InitialFill, generator: torch.Generator | None) -> tuple[Tensor, str]:
     """Return new values for a tensor, drawn in float32 at least, so that the type changes rounding only; and by which rule."""
     slot, rule, old = plan.slot, plan.chosen.rule, plan.slot.value
     if old.is_meta or old.is_complex():
@@ -56,7 +56,9 @@ def draw_initial_values(plan: Assignment, generator: torch.Generator | None) -> 
     return value if slot.is_bias else value.mul_(plan.factor), done
 
 
-def _draw(slot: Slot, rule: str, gain: float | None, value: Tensor, generator: torch.Generator | None) -> str:
+def _draw(
+    slot: InitSlot, rule: str, gain: float | None, value: Tensor, generator: torch.Generator | None
+) -> str:
     """Fill a tensor by a preset; return the rule that was followed, since some roles have one of their own."""
     preset = PRESETS[rule]
     if slot.is_bias:
@@ -91,7 +93,7 @@ def _call(rule: Callable[[Tensor], Any], value: Tensor, generator: torch.Generat
 
 
 @torch.no_grad()
-def assign_initial_values(slot: Slot, value: Tensor) -> None:
+def assign_initial_values(slot: InitSlot, value: Tensor) -> None:
     """Write new values into a parameter, or through the parametrizations of a computed tensor."""
     held = slot.held
     if isinstance(held, Tensor):

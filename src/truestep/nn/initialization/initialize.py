@@ -12,11 +12,24 @@ from torch.nn.modules.batchnorm import _NormBase
 from truestep.core.errors import OptionError, check_number
 from truestep.core.results import RenderableType, Result, result_table
 from truestep.nn.activations import Activation, activation_gain
-from truestep.nn.initialization.fill import Assignment, assign_initial_values, draw_initial_values
-from truestep.nn.initialization.preceding import UNKNOWN, Preceding, preceding_activations
-from truestep.nn.initialization.rules import PRESETS, Chosen, Rule, Rules, checked, choose
-from truestep.nn.initialization.slots import Slot, slots
-from truestep.nn.layers import check_model, full_name, matches, refuse_lazy, selectors
+from truestep.nn.initialization.fill import InitialFill, assign_initial_values, draw_initial_values
+from truestep.nn.initialization.preceding import UNKNOWN, PrecedingActivation, preceding_activations
+from truestep.nn.initialization.rules import (
+    PRESETS,
+    ChosenInitRule,
+    Rule,
+    Rules,
+    checked_init_rules,
+    choose_init_rule,
+)
+from truestep.nn.initialization.slots import InitSlot, init_slots
+from truestep.nn.layers import (
+    check_is_module,
+    layer_selectors,
+    layer_tensor_name,
+    refuse_lazy_modules,
+    selector_matches,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +100,10 @@ def initialize(
     Raises:
         OptionError: a rule or pattern that matches nothing; lazy layers; a gain that can't be known.
     """
-    check_model(model)
-    refuse_lazy(model)
+    check_is_module(model)
+    refuse_lazy_modules(model)
     _check_options(activation, scale, generator)
-    found = list(slots(model))
+    found = list(init_slots(model))
     norms = {name: each for name, each in model.named_modules() if isinstance(each, _NormBase)}
     if not found and not norms:
         raise OptionError(
@@ -98,13 +111,15 @@ def initialize(
             "attention or norm layers of torch.nn)."
         )
     if scale:
-        selectors(scale, model)
-    rules = checked(rules, model, found)
+        layer_selectors(scale, model)
+    rules = checked_init_rules(rules, model, found)
     plans, tied = _plan(model, found, rules, activation, scale or {})
     tensors = tuple(_write(plan, generator) for plan in plans)
     written = {plan.slot.module for plan in plans}
     for name, norm in norms.items():
-        if norm in written or (not norm.affine and choose(rules, Slot(name, norm, "weight", "scale"))):
+        if norm in written or (
+            not norm.affine and choose_init_rule(rules, InitSlot(name, norm, "weight", "scale"))
+        ):
             norm.reset_running_stats()
     done = {plan.slot.name for plan in plans} | set(tied)
     return Initialization(tensors=tensors, tied=tied, left=_left(model, found, done))
@@ -112,19 +127,19 @@ def initialize(
 
 def _plan(
     model: nn.Module,
-    found: list[Slot],
+    found: list[InitSlot],
     rules: Rules,
     activation: Activation | None,
     scale: Mapping[str, float],
-) -> tuple[list[Assignment], dict[str, str]]:
-    candidates: dict[int, list[tuple[Slot, Chosen]]] = {}
+) -> tuple[list[InitialFill], dict[str, str]]:
+    candidates: dict[int, list[tuple[InitSlot, ChosenInitRule]]] = {}
     for slot in found:
-        chosen = choose(rules, slot)
+        chosen = choose_init_rule(rules, slot)
         if chosen is not None and (chosen.nearness > 1 or not slot.is_frozen):
             candidates.setdefault(id(slot.held), []).append((slot, chosen))
     before = preceding_activations(model)
-    fallback = Preceding(activation) if activation is not None else UNKNOWN
-    plans: list[Assignment] = []
+    fallback = PrecedingActivation(activation) if activation is not None else UNKNOWN
+    plans: list[InitialFill] = []
     tied: dict[str, str] = {}
     for same in candidates.values():
         # A weight that is an embedding and a matrix gets the matrix's size: logits of an embedding's would be far too large.
@@ -132,10 +147,12 @@ def _plan(
         tied |= {other.name: slot.name for other, _ in same if other is not slot}
         known = before.get(slot.layer, UNKNOWN)
         name, gain = _gain(slot, chosen, known if known.known else fallback)
-        factors = [factor for pattern, factor in scale.items() if matches(pattern, slot.layer, slot.module)]
+        factors = [
+            factor for pattern, factor in scale.items() if selector_matches(pattern, slot.layer, slot.module)
+        ]
         rows = {getattr(other.module, "padding_idx", None) for other, _ in same}
         padding = frozenset(row for row in rows if row is not None)
-        plans.append(Assignment(slot, chosen, name, gain, [1.0, *factors][-1], padding))
+        plans.append(InitialFill(slot, chosen, name, gain, [1.0, *factors][-1], padding))
     if unknown := [plan.slot.layer for plan in plans if plan.activation == "unknown"]:
         raise OptionError(
             f"Which activation comes before {', '.join(unknown)} can't be read from the model, and the rule needs it: after "
@@ -144,18 +161,20 @@ def _plan(
     return plans, tied
 
 
-def _gain(slot: Slot, chosen: Chosen, before: Preceding) -> tuple[str | None, float | None]:
+def _gain(
+    slot: InitSlot, chosen: ChosenInitRule, before: PrecedingActivation
+) -> tuple[str | None, float | None]:
     """Return the name of the activation before a tensor's layer and the gain for it; None where the rule needs none."""
     if slot.role != "weight" or not isinstance(chosen.rule, str) or not PRESETS[chosen.rule].uses_gain:
         return None, None
     if isinstance(slot.module, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention):
-        before = Preceding()
+        before = PrecedingActivation()
     if not before.known:
         return before.name, None
     return before.name, 1.0 if before.activation is None else activation_gain(before.activation)
 
 
-def _write(plan: Assignment, generator: torch.Generator | None) -> InitializedTensor:
+def _write(plan: InitialFill, generator: torch.Generator | None) -> InitializedTensor:
     value, rule = draw_initial_values(plan, generator)
     assign_initial_values(plan.slot, value)
     return InitializedTensor(
@@ -183,7 +202,7 @@ def _check_options(activation: object, scale: object, generator: object) -> None
             raise OptionError(f"scale[{pattern!r}]={factor} makes no weights. Give a finite number.")
 
 
-def _left(model: nn.Module, found: list[Slot], done: set[str]) -> dict[str, str]:
+def _left(model: nn.Module, found: list[InitSlot], done: set[str]) -> dict[str, str]:
     """Return the tensors that were not written, and why."""
     left = {}
     known = {slot.name: slot for slot in found}
@@ -191,7 +210,7 @@ def _left(model: nn.Module, found: list[Slot], done: set[str]) -> dict[str, str]
         if ".parametrizations" in f".{layer}":
             continue
         for tensor, parameter in module._parameters.items():
-            name = full_name(layer, tensor)
+            name = layer_tensor_name(layer, tensor)
             if name in known and name not in done:
                 left[name] = "frozen" if known[name].is_frozen else "no rule matches"
             elif parameter is not None and name not in done:

@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 
 from truestep.core.modules import restoring_module
 from truestep.nn.activations import ELEMENTWISE, Activation
-from truestep.nn.layers import full_name
+from truestep.nn.layers import layer_tensor_name
 from truestep.nn.vanilla_dropout import VanillaDropout
 
 # What leaves the question to the operation before: it moves, selects or averages numbers. A norm ends it: what it gives
@@ -34,7 +34,7 @@ _FUNCTIONS: dict[str, Activation] = {name: getattr(F, name) for name in _ACTIVAT
 
 
 @dataclass(frozen=True)
-class Preceding:
+class PrecedingActivation:
     """What made a layer's inputs: an activation, nothing that counts (None), or `known=False`."""
 
     activation: Activation | None = None
@@ -50,10 +50,10 @@ class Preceding:
         return getattr(self.activation, "__name__", "") or type(self.activation).__name__
 
 
-UNKNOWN = Preceding(known=False)
+UNKNOWN = PrecedingActivation(known=False)
 
 
-def preceding_activations(model: nn.Module) -> dict[str, Preceding]:
+def preceding_activations(model: nn.Module) -> dict[str, PrecedingActivation]:
     """Return for each layer, by name, the activation whose output it takes; layers that are missing are unknown.
 
     The model's forward is traced by torch.fx, which calls it with stand-ins for tensors. Where it can't be traced, what
@@ -63,7 +63,7 @@ def preceding_activations(model: nn.Module) -> dict[str, Preceding]:
         inner = preceding_activations(model._modules[wrapped])  # type: ignore[arg-type]
         return {f"{wrapped}.{name}".rstrip("."): before for name, before in inner.items()}
     if not any(True for _ in model.children()):
-        return {"": Preceding()}
+        return {"": PrecedingActivation()}
     graph = _trace(model)
     found = _in_sequences(model) if graph is None else _in_graph(model, graph)
     return {**found, **_in_torchs_own(model)}
@@ -91,10 +91,10 @@ def _trace(model: nn.Module) -> fx.Graph | None:
             return None
 
 
-def _in_graph(model: nn.Module, graph: fx.Graph) -> dict[str, Preceding]:
+def _in_graph(model: nn.Module, graph: fx.Graph) -> dict[str, PrecedingActivation]:
     modules = dict(model.named_modules(remove_duplicate=False))
     names = {module: name for name, module in model.named_modules()}
-    seen: dict[str, dict[str, Preceding]] = {}
+    seen: dict[str, dict[str, PrecedingActivation]] = {}
     for node in graph.nodes:
         if node.op == "call_module":
             before = {each.name: each for each in _before(node, modules, set())}
@@ -102,7 +102,9 @@ def _in_graph(model: nn.Module, graph: fx.Graph) -> dict[str, Preceding]:
     return {name: next(iter(kinds.values())) if len(kinds) == 1 else UNKNOWN for name, kinds in seen.items()}
 
 
-def _before(node: fx.Node, modules: dict[str, nn.Module], seen: set[fx.Node]) -> Iterator[Preceding]:
+def _before(
+    node: fx.Node, modules: dict[str, nn.Module], seen: set[fx.Node]
+) -> Iterator[PrecedingActivation]:
     """Yield what made each of the node's inputs."""
     for source in node.all_input_nodes:
         if source in seen:
@@ -110,11 +112,11 @@ def _before(node: fx.Node, modules: dict[str, nn.Module], seen: set[fx.Node]) ->
         seen.add(source)
         activation = _activation(source, modules)
         if activation is not None:
-            yield Preceding(activation)
+            yield PrecedingActivation(activation)
         elif _passes(source, modules):
             yield from _before(source, modules, seen)
         else:
-            yield Preceding()
+            yield PrecedingActivation()
 
 
 def _activation(node: fx.Node, modules: dict[str, nn.Module]) -> Activation | None:
@@ -145,27 +147,27 @@ def _name(node: fx.Node) -> str:
     return getattr(node.target, "__name__", "") if node.op == "call_function" else ""
 
 
-def _in_sequences(model: nn.Module) -> dict[str, Preceding]:
+def _in_sequences(model: nn.Module) -> dict[str, PrecedingActivation]:
     found = {}
     for path, sequence in model.named_modules():
         if isinstance(sequence, nn.Sequential):
-            before = Preceding() if not path else UNKNOWN
+            before = PrecedingActivation() if not path else UNKNOWN
             for name, layer in sequence.named_children():
-                found[full_name(path, name)] = before
+                found[layer_tensor_name(path, name)] = before
                 if isinstance(layer, ELEMENTWISE):
-                    before = Preceding(layer)
+                    before = PrecedingActivation(layer)
                 elif not isinstance(layer, _PASSES):
-                    before = UNKNOWN if isinstance(layer, nn.Sequential) else Preceding()
+                    before = UNKNOWN if isinstance(layer, nn.Sequential) else PrecedingActivation()
     return found
 
 
-def _in_torchs_own(model: nn.Module) -> dict[str, Preceding]:
+def _in_torchs_own(model: nn.Module) -> dict[str, PrecedingActivation]:
     """Return what torch's transformer layers do, which fx takes as a whole."""
     found = {}
     for path, module in model.named_modules():
         if isinstance(module, nn.MultiheadAttention):
-            found[full_name(path, "out_proj")] = Preceding()
+            found[layer_tensor_name(path, "out_proj")] = PrecedingActivation()
         elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-            found[full_name(path, "linear1")] = Preceding()
-            found[full_name(path, "linear2")] = Preceding(module.activation)
+            found[layer_tensor_name(path, "linear1")] = PrecedingActivation()
+            found[layer_tensor_name(path, "linear2")] = PrecedingActivation(module.activation)
     return found

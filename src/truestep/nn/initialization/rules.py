@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.nn.initialization.slots import Fans, Slot
-from truestep.nn.layers import select_names, selectors
+from truestep.nn.initialization.slots import Fans, InitSlot
+from truestep.nn.layers import layer_selectors, select_names
 
 TRUNCATED_STD = 0.02
 
 
 @dataclass(frozen=True)
-class Preset:
+class InitPreset:
     """A distribution: the standard deviation for some fans and a gain, and how a tensor is filled with it."""
 
     std: Callable[[Fans, float], float]
@@ -50,17 +50,17 @@ def _xavier_std(fans: Fans, gain: float) -> float:
     return gain * math.sqrt(2.0 / (fans.inputs + fans.outputs or 1))
 
 
-PRESETS: dict[str, Preset] = {
-    "kaiming": Preset(_kaiming_std, _normal),
-    "kaiming_uniform": Preset(_kaiming_std, _uniform),
-    "xavier": Preset(_xavier_std, _normal),
-    "xavier_uniform": Preset(_xavier_std, _uniform),
-    "lecun": Preset(lambda fans, _gain: _kaiming_std(fans, 1.0), _normal, uses_gain=False),
-    "orthogonal": Preset(lambda _fans, gain: gain, nn.init.orthogonal_),
-    "truncated_normal": Preset(
+PRESETS: dict[str, InitPreset] = {
+    "kaiming": InitPreset(_kaiming_std, _normal),
+    "kaiming_uniform": InitPreset(_kaiming_std, _uniform),
+    "xavier": InitPreset(_xavier_std, _normal),
+    "xavier_uniform": InitPreset(_xavier_std, _uniform),
+    "lecun": InitPreset(lambda fans, _gain: _kaiming_std(fans, 1.0), _normal, uses_gain=False),
+    "orthogonal": InitPreset(lambda _fans, gain: gain, nn.init.orthogonal_),
+    "truncated_normal": InitPreset(
         lambda _fans, _gain: TRUNCATED_STD, _truncated, uses_gain=False, embedding_std=TRUNCATED_STD
     ),
-    "zeros": Preset(lambda _fans, _gain: 0.0, _normal, uses_gain=False),
+    "zeros": InitPreset(lambda _fans, _gain: 0.0, _normal, uses_gain=False),
 }
 
 _TENSOR = re.compile(r"(weight|bias)(_(ih|hh|hr)(_l(\d+|\*).*)?)?|in_proj_(weight|bias)|[qkv]_proj_weight")
@@ -70,7 +70,7 @@ Rules = Mapping[type[nn.Module] | str, Rule]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenInitRule:
     """A rule for a tensor, and how near it came: by kind (1), by its layer's name (2), by its own name (3)."""
 
     rule: Rule
@@ -82,7 +82,7 @@ class Chosen:
         return self.rule if isinstance(self.rule, str) else getattr(self.rule, "__name__", repr(self.rule))
 
 
-def checked(rules: Rule | Rules, model: nn.Module, slots: list[Slot]) -> Rules:
+def checked_init_rules(rules: Rule | Rules, model: nn.Module, slots: list[InitSlot]) -> Rules:
     """Return rules by kind and name; raise an OptionError for one that is unknown or matches nothing."""
     if not isinstance(rules, Mapping):
         rules = {nn.Module: rules}
@@ -95,7 +95,7 @@ def checked(rules: Rule | Rules, model: nn.Module, slots: list[Slot]) -> Rules:
     for pattern in of_tensors:
         select_names(pattern, [slot.name for slot in slots], "tensor that can be initialised")
     if len(of_tensors) < len(rules) or not rules:
-        selectors([each for each in rules if each not in of_tensors], model)
+        layer_selectors([each for each in rules if each not in of_tensors], model)
     return rules
 
 
@@ -104,16 +104,16 @@ def _is_tensors(pattern: str) -> bool:
     return _TENSOR.fullmatch(pattern.rpartition(".")[2]) is not None
 
 
-def choose(rules: Rules, slot: Slot) -> Chosen | None:
+def choose_init_rule(rules: Rules, slot: InitSlot) -> ChosenInitRule | None:
     """Return the rule for a tensor, or None."""
     by_name = [(pattern, rule) for pattern, rule in rules.items() if isinstance(pattern, str)]
     for pattern, rule in reversed(by_name):
         if _is_tensors(pattern) and fnmatchcase(slot.name, pattern):
-            return Chosen(rule, 3)
+            return ChosenInitRule(rule, 3)
     for pattern, rule in reversed(by_name):
         if not _is_tensors(pattern) and fnmatchcase(slot.layer, pattern):
-            return Chosen(rule, 2)
+            return ChosenInitRule(rule, 2)
     for kind in type_before_parametrizations(slot.module).__mro__:
         if kind in rules:
-            return Chosen(rules[kind], 1)
+            return ChosenInitRule(rules[kind], 1)
     return None

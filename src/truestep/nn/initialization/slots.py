@@ -25,7 +25,7 @@ class Fans:
 
 
 @dataclass(frozen=True)
-class Slot(LayerTensor):
+class InitSlot(LayerTensor):
     """One tensor of one layer: a weight, a recurrent or an embedding one, a scale around 1, or a bias."""
 
     role: str
@@ -77,11 +77,11 @@ class Slot(LayerTensor):
         return Fans(math.prod(shape[1:]), shape[0] / self.chunks)
 
 
-def slots(model: nn.Module) -> Iterator[Slot]:
+def init_slots(model: nn.Module) -> Iterator[InitSlot]:
     """Yield the tensors of layers whose kind is known, in the model's order."""
     for layer, module in model.named_modules():
         for tensor, role, chunks in _tensors(module):
-            slot = Slot(layer, module, tensor, role, chunks)
+            slot = InitSlot(layer, module, tensor, role, chunks)
             if slot.is_parametrized or module._parameters.get(tensor) is not None:
                 yield slot
 

@@ -33,9 +33,9 @@ POINTWISE = frozenset(
 )
 
 
-def read_names(names: str | Iterable[str]) -> Names:
+def read_axis_names(names: str | Iterable[str]) -> Names:
     """Return the names in "N C H W" or ("N", "C", "H", "W"); each a Python identifier, none twice."""
-    found = tuple(names.split()) if isinstance(names, str) else as_names(names)
+    found = tuple(names.split()) if isinstance(names, str) else as_axis_names(names)
     for name in found:
         if not isinstance(name, str) or not name.isidentifier():
             raise ValueError(
@@ -50,7 +50,7 @@ def read_names(names: str | Iterable[str]) -> Names:
     return found
 
 
-def as_names(names: Iterable[str]) -> Names:
+def as_axis_names(names: Iterable[str]) -> Names:
     """Return names that are given one by one, in their order."""
     if isinstance(names, set | frozenset) or not isinstance(names, Iterable):
         why = "a set has no order" if isinstance(names, set | frozenset) else f"got {names!r}"
@@ -66,14 +66,14 @@ def axes_text(sizes: Mapping[str, int]) -> str:
 def find_axes(names: str | Iterable[str], sizes: Mapping[str, int]) -> list[int]:
     """Return the positions of `names` among those of `sizes`."""
     order = list(sizes)
-    wanted = read_names(names)
+    wanted = read_axis_names(names)
     missing = [name for name in wanted if name not in sizes]
     if missing:
         raise ValueError(f"There is no axis {', '.join(missing)} in {axes_text(sizes)}.")
     return [order.index(name) for name in wanted]
 
 
-def check_match(every: Sequence[Mapping[str, int]]) -> None:
+def check_axes_match(every: Sequence[Mapping[str, int]]) -> None:
     """Raise a ValueError where two operands have a name in common and not its size; sizes of 1 count as any other."""
     for one, other in combinations(every, 2):
         differing = [name for name, size in other.items() if one.get(name, size) != size]
@@ -85,7 +85,7 @@ def check_match(every: Sequence[Mapping[str, int]]) -> None:
             )
 
 
-def together(every: Sequence[Mapping[str, int]]) -> Names:
+def joined_axis_names(every: Sequence[Mapping[str, int]]) -> Names:
     """Return all names: those of the operand with most axes, then what the others add, in their order."""
     longest = max(every, key=len)
     return tuple(dict.fromkeys([*longest, *(name for one in every for name in one)]))

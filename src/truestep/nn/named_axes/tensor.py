@@ -13,12 +13,12 @@ from torch import Tensor
 from truestep.nn.named_axes.names import (
     POINTWISE,
     Names,
-    as_names,
+    as_axis_names,
     axes_text,
-    check_match,
+    check_axes_match,
     find_axes,
-    read_names,
-    together,
+    joined_axis_names,
+    read_axis_names,
 )
 
 Number = int | float | complex
@@ -29,7 +29,7 @@ def named(tensor: Tensor, names: str | Iterable[str]) -> "Named":
     """Return `tensor` with a name for each axis: `ts.named(images, "N C H W")`. Nothing is copied."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"ts.named takes a tensor, got {type(tensor).__name__}.")
-    found = read_names(names)
+    found = read_axis_names(names)
     if len(found) != tensor.ndim:
         raise ValueError(
             f"The tensor has shape {tuple(tensor.shape)}, {tensor.ndim} axes, and got {len(found)} names: {' '.join(found)}. "
@@ -119,7 +119,7 @@ class Named:
 
     def align_to(self, names: str | Iterable[str]) -> "Named":
         """Return this with its axes in the order of `names`, all of them; "..." stands for those not mentioned."""
-        written = names.split() if isinstance(names, str) else list(as_names(names))
+        written = names.split() if isinstance(names, str) else list(as_axis_names(names))
         if written.count("...") == 1:
             rest = [name for name in self.names if name not in written]
             place = written.index("...")
@@ -144,7 +144,7 @@ class Named:
 
     def flatten(self, names: str | Iterable[str], into: str) -> "Named":
         """Return this with several axes made into one, the last of `names` running fastest, at the place of the first of them."""
-        merged = read_names(names)
+        merged = read_axis_names(names)
         find_axes(merged, self.sizes)
         if not merged:
             raise ValueError(f"flatten got no names. Name at least one axis of {axes_text(self.sizes)}.")
@@ -237,12 +237,12 @@ class Named:
             raise TypeError(
                 f"dot sums over axes by name, and got a {type(other).__name__}. Name its axes: ts.named(other, 'N C')."
             )
-        summed = read_names(names)
+        summed = read_axis_names(names)
         if not summed:
             raise ValueError("dot got no names to sum over. For the product of each pair write a * b.")
         find_axes(summed, self.sizes)
         find_axes(summed, other.sizes)
-        check_match([self.sizes, other.sizes])
+        check_axes_match([self.sizes, other.sizes])
         every = list(dict.fromkeys(self.names + other.names))
         kept = tuple(name for name in every if name not in summed)
         mine, theirs, left = (
@@ -311,8 +311,8 @@ def _pointwise(function: Callable[..., Any], args: tuple[Any, ...], options: dic
         _refuse(function, values)
     operands = [value for value in values if isinstance(value, Named)]
     every = [value.sizes for value in operands]
-    check_match(every)
-    names = together(every)
+    check_axes_match(every)
+    names = joined_axis_names(every)
 
     plain = [_spread(value, names) if isinstance(value, Named) else value for value in values]
     result = function(*plain[: len(args)], **dict(zip(options, plain[len(args) :], strict=True)))

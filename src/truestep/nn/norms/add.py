@@ -12,8 +12,14 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from truestep.core.errors import OptionError, check_number
-from truestep.nn.layers import Layers, full_name
-from truestep.nn.norms.tensors import KINDS, NormChange, NormedTensor, find_tensors, output_axis_of_weight
+from truestep.nn.layers import Layers, layer_tensor_name
+from truestep.nn.norms.tensors import (
+    KINDS,
+    NormChange,
+    NormedTensor,
+    find_normed_tensors,
+    output_axis_of_weight,
+)
 
 SPECTRAL_SEED = 0  # of the start vectors, which the first power iterations turn to the singular ones
 
@@ -103,7 +109,7 @@ def _add(
     is_sound: Callable[[NormedTensor], bool],
 ) -> NormChange:
     """Put a norm on the chosen tensors by `register`; `is_sound` says whether one can have it without becoming NaN."""
-    tensors = find_tensors(model, layers)
+    tensors = find_normed_tensors(model, layers)
     already = [normed for normed in tensors if normed.carries(norm)]
     fresh = [normed for normed in tensors if normed not in already]
     _refuse_others(norm, fresh)
@@ -154,7 +160,7 @@ def _tied_outside(model: nn.Module, tensors: list[NormedTensor]) -> dict[str, st
     for layer, module in model.named_modules():
         for tensor, parameter in module._parameters.items():
             if parameter is not None:
-                holders.setdefault(id(parameter), []).append(full_name(layer, tensor))
+                holders.setdefault(id(parameter), []).append(layer_tensor_name(layer, tensor))
     outside = {}
     for normed in tensors:
         others = [name for name in holders[id(normed.weight)] if name not in chosen]

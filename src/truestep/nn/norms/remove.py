@@ -10,7 +10,7 @@ from torch.nn.utils import remove_spectral_norm as remove_old_spectral
 from torch.nn.utils import remove_weight_norm as remove_old_weight
 
 from truestep.core.errors import OptionError
-from truestep.nn.layers import Layers, check_model, matches, selectors
+from truestep.nn.layers import Layers, check_is_module, layer_selectors, selector_matches
 from truestep.nn.norms.tensors import KINDS, OLD_HOOKS, NormChange, NormedTensor
 
 _REMOVE_OLD = {"weight norm": remove_old_weight, "spectral norm": remove_old_spectral}
@@ -41,12 +41,12 @@ def remove_spectral_norm(model: nn.Module, layers: Layers | None = None) -> Norm
 
 
 def _remove(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
-    check_model(model)
-    chosen = (nn.Module,) if layers is None else selectors(layers, model)
+    check_is_module(model)
+    chosen = (nn.Module,) if layers is None else layer_selectors(layers, model)
     tensors = [
         normed
         for normed in _normalised(norm, model)
-        if any(matches(each, normed.layer, normed.module) for each in chosen)
+        if any(selector_matches(each, normed.layer, normed.module) for each in chosen)
     ]
     if not tensors:
         there = ", ".join(sorted({normed.name for kind in KINDS for normed in _normalised(kind, model)}))

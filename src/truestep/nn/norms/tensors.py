@@ -12,7 +12,14 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from truestep.core.errors import OptionError
 from truestep.core.results import RenderableType, Result, result_table
-from truestep.nn.layers import Layers, LayerTensor, check_model, matches, refuse_lazy, selectors
+from truestep.nn.layers import (
+    Layers,
+    LayerTensor,
+    check_is_module,
+    layer_selectors,
+    refuse_lazy_modules,
+    selector_matches,
+)
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 # Layers whose output is a product with the weight. An embedding looks up rows and would pay for its whole table.
@@ -73,15 +80,15 @@ class NormChange(Result):
         )
 
 
-def find_tensors(model: nn.Module, layers: Layers | None) -> list[NormedTensor]:
+def find_normed_tensors(model: nn.Module, layers: Layers | None) -> list[NormedTensor]:
     """Return the weights of the chosen layers, in the model's order; raise an OptionError for a choice of nothing."""
-    check_model(model)
-    refuse_lazy(model)
-    chosen = DEFAULT_KINDS if layers is None else selectors(layers, model)
+    check_is_module(model)
+    refuse_lazy_modules(model)
+    chosen = DEFAULT_KINDS if layers is None else layer_selectors(layers, model)
     tensors = [
         NormedTensor(name, module, tensor)
         for name, module in model.named_modules()
-        if any(matches(selector, name, module) for selector in chosen)
+        if any(selector_matches(selector, name, module) for selector in chosen)
         for tensor in _weights(module)
     ]
     if not tensors:

@@ -35,7 +35,7 @@ class Flags:
 
     def restore(self) -> None:
         """Set every flag, and the environment variable, to what is recorded here."""
-        now = read_flags()
+        now = read_determinism_flags()
         # Only where it differs: torch's setter imports its compiler's settings, which takes seconds (torch 2.13).
         if (self.deterministic_algorithms, self.warn_only) != (now.deterministic_algorithms, now.warn_only):
             torch.use_deterministic_algorithms(self.deterministic_algorithms, warn_only=self.warn_only)
@@ -47,7 +47,7 @@ class Flags:
             os.environ[CUBLAS_VARIABLE] = self.cublas_workspace_config
 
 
-def read_flags() -> Flags:
+def read_determinism_flags() -> Flags:
     """Return the flags as they are now."""
     return Flags(
         deterministic_algorithms=torch.are_deterministic_algorithms_enabled(),
@@ -85,7 +85,7 @@ class Gap:
     fix: str | None = None
 
 
-def gaps_between_runs(flags: Flags, *, in_time: bool) -> Iterator[Gap]:
+def repeatability_gaps(flags: Flags, *, in_time: bool) -> Iterator[Gap]:
     """Yield what may differ between two runs of the same program on this machine."""
     if not flags.deterministic_algorithms:
         yield Gap(
@@ -126,7 +126,7 @@ def _cuda_gaps(flags: Flags, *, in_time: bool) -> Iterator[Gap]:
         )
 
 
-def gaps_between_machines() -> Iterator[Gap]:
+def repeatability_gaps_on_other_machines() -> Iterator[Gap]:
     """Yield in what another machine or version may give other bits, with what is in use here."""
     yield Gap(name="torch", says=f"{torch.__version__}; another release may draw and add otherwise")
     yield Gap(
@@ -167,7 +167,7 @@ def _library_gaps() -> Iterator[Gap]:
         )
 
 
-def without_deterministic_form() -> tuple[str, ...]:
+def operations_without_deterministic_form() -> tuple[str, ...]:
     """Return the operations for which the installed torch knows no deterministic algorithm on the devices here.
 
     Torch keeps no table of them but the list in the documentation of `torch.use_deterministic_algorithms`, so that is

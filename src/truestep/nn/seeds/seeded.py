@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_number
-from truestep.core.random_streams import host_streams, set_host_streams
+from truestep.core.random_streams import host_random_streams, set_host_random_streams
 from truestep.core.results import RenderableType, Result, result_facts
 from truestep.nn.seeds.repeatability import (
     Flags,
     Gap,
-    gaps_between_machines,
-    gaps_between_runs,
     make_deterministic,
-    read_flags,
-    without_deterministic_form,
+    operations_without_deterministic_form,
+    read_determinism_flags,
+    repeatability_gaps,
+    repeatability_gaps_on_other_machines,
 )
 
 Deterministic = bool | Literal["warn"]
@@ -39,13 +39,13 @@ def seed_streams(seed: int) -> tuple[str, ...]:
     return ("python", "numpy", "torch", *([f"torch, every {accelerator.type} device"] if accelerator else []))
 
 
-class StreamsBefore:
+class StreamsBeforeSeeding:
     """All global streams, flags and environment variables as they were when this was made; a `with` block puts them back, once."""
 
     def __init__(self) -> None:
         self.entered = False
-        self._flags = read_flags()
-        self._host = host_streams()
+        self._flags = read_determinism_flags()
+        self._host = host_random_streams()
         self._torch = torch.get_rng_state()
         self._torch_seed = torch.initial_seed()
         accelerator = torch.accelerator.current_accelerator(check_available=True)
@@ -59,7 +59,7 @@ class StreamsBefore:
     def restore(self) -> None:
         """Put everything back as it was."""
         self._flags.restore()
-        set_host_streams(self._host)
+        set_host_random_streams(self._host)
         torch.set_rng_state(self._torch)
         if self._module is None:
             return
@@ -92,7 +92,7 @@ class Seeded(Result):
     between_runs: tuple[Gap, ...]
     between_machines: tuple[Gap, ...]
     without_deterministic_form: tuple[str, ...]
-    _before: StreamsBefore = field(repr=False, compare=False)
+    _before: StreamsBeforeSeeding = field(repr=False, compare=False)
 
     def generator(self, number: int = 0) -> torch.Generator:
         """Return a generator of this seed for a DataLoader: `DataLoader(..., generator=seeded.generator())`.
@@ -164,17 +164,17 @@ def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seede
     """
     seed = check_seed(seed)
     check_choice("ts.seed_everything", "deterministic", deterministic, (True, False, "warn"))
-    before = StreamsBefore()
+    before = StreamsBeforeSeeding()
     in_time = make_deterministic(warn_only=deterministic == "warn") if deterministic else True
     streams = seed_streams(seed)
-    flags = read_flags()
+    flags = read_determinism_flags()
     return Seeded(
         seed=seed,
         streams=streams,
         flags=flags,
-        between_runs=tuple(gaps_between_runs(flags, in_time=in_time)),
-        between_machines=tuple(gaps_between_machines()),
-        without_deterministic_form=without_deterministic_form(),
+        between_runs=tuple(repeatability_gaps(flags, in_time=in_time)),
+        between_machines=tuple(repeatability_gaps_on_other_machines()),
+        without_deterministic_form=operations_without_deterministic_form(),
         _before=before,
     )
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin
 import tyro
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.core.other_words import option_called
+from truestep.core.other_words import option_by_other_name
 from truestep.recipes.loading.find import FOLDER, description_of, recipe_name
 from truestep.run.options import Resume
 
@@ -49,7 +49,7 @@ def parse_recipe(path: Path, arguments: Sequence[str], *, name: str) -> ParsedRe
     Raises OptionError for words that are no options; SystemExit, after tyro's message, for `--help` and for what is no value.
     """
     description = description_of(path)
-    module = load(path)
+    module = load_recipe(path)
     options = _options_of(module.Config, path)
     both, unknown = tyro.cli(
         options,
@@ -103,7 +103,7 @@ def _no_option(command: str, word: str, known: list[str]) -> str:
     if not word.startswith("-"):
         return f"{command} takes options alone, and {word!r} belongs to none: each is written --name value."
     said = f"{command} has no option {option}."
-    if called := option_called(name, known):
+    if called := option_by_other_name(name, known):
         return f"{said} Here it is called {_option(called)}."
     return f"{said} {nearest_names(option, map(_option, known))}"
 
@@ -154,7 +154,7 @@ def _whole(word: str) -> int:
     return int(number)
 
 
-def load(path: Path) -> ModuleType:
+def load_recipe(path: Path) -> ModuleType:
     """Import a recipe's file as running it would: its folder is where its imports are looked for."""
     if path.resolve().parent == FOLDER:
         return importlib.import_module(f"truestep.recipes.{path.stem}")

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import truestep
 from truestep.recipes.loading.parse import ParsedRecipe
-from truestep.run.options import plain_config
+from truestep.run.options import plain_run_config
 
 
-def start(prepared: ParsedRecipe) -> Path:
+def start_recipe(prepared: ParsedRecipe) -> Path:
     """Train, and return the run's directory."""
     options = prepared.options
     directory = options.out or new_directory(Path("runs") / prepared.name)
-    config = {"recipe": prepared.name, **plain_config(prepared.config)}
+    config = {"recipe": prepared.name, **plain_run_config(prepared.config)}
     try:
         run = truestep.Run(
             directory,

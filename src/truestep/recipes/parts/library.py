@@ -20,7 +20,7 @@ def encode(text: str) -> Tensor:
     return torch.tensor(table, dtype=torch.uint8)[codes.long()]
 
 
-def library(num_characters: int) -> tuple[Tensor, Tensor]:
+def library_text(num_characters: int) -> tuple[Tensor, Tensor]:
     """Return text to learn from and text that is held out: whole files, in an order that is the same everywhere."""
     folder = Path(sysconfig.get_path("stdlib"))
     names: list[Path] = []

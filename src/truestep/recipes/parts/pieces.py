@@ -14,7 +14,7 @@ from truestep.recipes.parts.wav import read_folder
 HELD_OUT = 10  # every tenth sound
 
 
-def pieces(folder: Path | None, samples: int, kept: Path) -> tuple[Tensor, Tensor, int]:
+def sound_pieces(folder: Path | None, samples: int, kept: Path) -> tuple[Tensor, Tensor, int]:
     """Return pieces (number, samples) to learn from, pieces of sounds that are held out, and samples per second.
 
     Without a folder a synthesiser speaks into the folder `kept`, once; where there is none, the sounds are harmonic.

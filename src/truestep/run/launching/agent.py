@@ -59,7 +59,7 @@ class LaunchOptions:
             )
 
 
-def run_processes(
+def run_launched_processes(
     launch: LaunchOptions, program: Callable[..., Any] | str, arguments: Sequence[Any]
 ) -> dict[int, Any]:
     """Run a program (or a function) in every process and wait; return what each gave, by rank.
@@ -85,7 +85,7 @@ def run_processes(
         rdzv_endpoint="localhost:0" if one_machine else str(launch.rendezvous),
         # (torch would guess the host by its name, which is not always the one that it was given)
         rdzv_configs={} if one_machine else {"is_host": launch.node_rank == 0},
-        local_addr=None if one_machine else own_address(str(launch.rendezvous)),
+        local_addr=None if one_machine else launch_address(str(launch.rendezvous)),
         max_restarts=launch.restarts,
         start_method=_start_method(program),
         shutdown_timeout=launch.grace_seconds,
@@ -116,7 +116,7 @@ def _environment(launch: LaunchOptions) -> Iterator[None]:
         "PYTHONUNBUFFERED": "1",
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
     }
-    if launch.rendezvous is not None and (interface := _interface_of(own_address(launch.rendezvous))):
+    if launch.rendezvous is not None and (interface := _interface_of(launch_address(launch.rendezvous))):
         wanted["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", interface)
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
@@ -130,7 +130,7 @@ def _environment(launch: LaunchOptions) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def own_address(rendezvous: str) -> str:
+def launch_address(rendezvous: str) -> str:
     """Return the address by which this machine reaches the meeting place, and is reached by the others.
 
     Its own name may stand for 127.0.1.1 on it, and for nothing on the others. Nothing is sent for it.

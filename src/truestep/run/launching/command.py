@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from truestep.run.launching import tether
-from truestep.run.launching.agent import LaunchOptions, run_processes
+from truestep.run.launching.agent import LaunchOptions, run_launched_processes
 
 
 def launch_python(launch: LaunchOptions, words: Sequence[str]) -> int:
@@ -16,11 +16,11 @@ def launch_python(launch: LaunchOptions, words: Sequence[str]) -> int:
 
     command = [tether.__file__, str(os.getpid()), sys.executable, *words]
     try:
-        run_processes(launch, sys.executable, ["-I", "-S", *command])
+        run_launched_processes(launch, sys.executable, ["-I", "-S", *command])
     except ChildFailedError as failure:
-        from truestep.run.launching.failure import deaths_of, describe_deaths
+        from truestep.run.launching.failure import describe_deaths, launched_deaths
 
-        deaths = deaths_of(failure.failures, launch.logs)
+        deaths = launched_deaths(failure.failures, launch.logs)
         sys.stderr.write(f"truestep: {describe_deaths(deaths)}\n")
         return deaths[0].status
     except SignalException as asked:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from truestep.core.frames import is_own
-from truestep.explainer.logs.reading import Found, decode_log, read_log
+from truestep.core.frames import is_user_file
+from truestep.explainer.logs.reading import ErrorInLog, decode_error_log, read_error_log
 
 
-class Death(NamedTuple):
+class LaunchedDeath(NamedTuple):
     """How one rank ended."""
 
     rank: int
@@ -18,7 +18,7 @@ class Death(NamedTuple):
     pid: int
     exit_code: int
     log: Path | None
-    error: Found | None
+    error: ErrorInLog | None
 
     @property
     def is_consequence(self) -> bool:
@@ -33,15 +33,15 @@ class Death(NamedTuple):
         return self.exit_code if self.exit_code > 0 else 128 - self.exit_code
 
 
-def deaths_of(failures: Mapping[int, Any], logs: Path) -> list[Death]:
+def launched_deaths(failures: Mapping[int, Any], logs: Path) -> list[LaunchedDeath]:
     """Return how the ranks ended, the first cause first; `failures` are torch's, by rank."""
     found = []
     for rank, failure in failures.items():
         log = _newest_log(logs, failure.local_rank)
-        errors = read_log(decode_log(log.read_bytes()) if log is not None else "").found
-        errors = errors or read_log(_told(failure)).found
+        errors = read_error_log(decode_error_log(log.read_bytes()) if log is not None else "").found
+        errors = errors or read_error_log(_told(failure)).found
         found.append(
-            Death(
+            LaunchedDeath(
                 rank, failure.local_rank, failure.pid, failure.exitcode, log, errors[-1] if errors else None
             )
         )
@@ -59,12 +59,12 @@ def _newest_log(logs: Path, local_rank: int) -> Path | None:
     return max(found, key=lambda path: int(path.parts[-3].removeprefix("attempt_")), default=None)
 
 
-def describe_deaths(deaths: list[Death]) -> str:
+def describe_deaths(deaths: list[LaunchedDeath]) -> str:
     """Return what is to be known first."""
     first = deaths[0]
     lines = [f"rank {first.rank} (process {first.pid}) died first: {_cause(first)}"]
     if first.error is not None:
-        own = [frame for frame in first.error.crash.frames if is_own(frame.path)]
+        own = [frame for frame in first.error.crash.frames if is_user_file(frame.path)]
         if own:
             lines.append(f"  at {own[-1].path}:{own[-1].line}, in {own[-1].function}: {own[-1].text}")
     if first.log is not None:
@@ -75,7 +75,7 @@ def describe_deaths(deaths: list[Death]) -> str:
     return "\n".join(lines)
 
 
-def _cause(death: Death) -> str:
+def _cause(death: LaunchedDeath) -> str:
     if death.exit_code < 0:
         name = signal.Signals(-death.exit_code).name
         hint = " (killed; out of memory, where nobody did it)" if name == "SIGKILL" else ""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import RankError
-from truestep.run.launching.agent import LaunchOptions, run_processes
-from truestep.run.launching.tether import tie_to_parent
+from truestep.run.launching.agent import LaunchOptions, run_launched_processes
+from truestep.run.launching.tether import tie_to_launcher
 
 
 class _Tied:
@@ -21,7 +21,7 @@ class _Tied:
         self.__module__ = function.__module__
 
     def __call__(self, *arguments: Any) -> Any:
-        tie_to_parent(self._parent)
+        tie_to_launcher(self._parent)
         return self._function(*arguments)
 
 
@@ -45,12 +45,12 @@ def spawn(function: Callable[..., Any], processes: int, *arguments: Any, restart
     with tempfile.TemporaryDirectory(prefix="truestep-logs-") as folder:
         launch = LaunchOptions(processes=processes, restarts=restarts, logs=Path(folder))
         try:
-            found = run_processes(launch, _Tied(function), arguments)
+            found = run_launched_processes(launch, _Tied(function), arguments)
         except ChildFailedError as failure:
-            from truestep.run.launching.failure import deaths_of, describe_deaths
+            from truestep.run.launching.failure import describe_deaths, launched_deaths
 
             # What they wrote is in a folder that is gone with this call.
-            deaths = [death._replace(log=None) for death in deaths_of(failure.failures, launch.logs)]
+            deaths = [death._replace(log=None) for death in launched_deaths(failure.failures, launch.logs)]
             error = RankError(describe_deaths(deaths))
             error.rank = deaths[0].rank
             raise error from None

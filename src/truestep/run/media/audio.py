@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from truestep.core.errors import OptionError
-from truestep.run.media.kind import LoggedMedia, as_array, to_whole
+from truestep.run.media.kind import LoggedMedia, media_array, media_integers
 
 MAX_CHANNELS = 8
 
@@ -29,7 +29,7 @@ class Audio(LoggedMedia):
     advice = "Bring the wave to -1 ... 1: wave / wave.abs().max()"
 
     def __init__(self, wave: Any, rate: int) -> None:
-        array = as_array(wave, of="ts.Audio")
+        array = media_array(wave, of="ts.Audio")
         if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[0] > MAX_CHANNELS):
             raise OptionError(
                 f"ts.Audio was given shape {array.shape}; it takes one sound, (samples,) or (channels, samples) with at most "
@@ -43,7 +43,7 @@ class Audio(LoggedMedia):
             )
         note = ""
         if array.dtype != np.int16:
-            whole, note = to_whole(array, -1.0, 1.0, most=2 * 32767, blank=0.0)
+            whole, note = media_integers(array, -1.0, 1.0, most=2 * 32767, blank=0.0)
             array = whole - 32767
         channels = np.atleast_2d(array).astype("<i2")
         super().__init__(_wav(channels.T.tobytes(), len(channels), rate), note)

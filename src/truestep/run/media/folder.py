@@ -9,8 +9,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from truestep.core.errors import RunDirectoryError
-from truestep.core.files import is_partial, read_regular_file, replacing_file
-from truestep.report.history import histories
+from truestep.core.files import is_partial_file, read_regular_file, replacing_file
+from truestep.report.history import metrics_histories
 from truestep.report.media import MEDIA, MEDIA_SUFFIXES, MediaLine
 from truestep.report.metrics import read_metrics
 from truestep.run.media.kind import LoggedMedia
@@ -34,7 +34,7 @@ def log_media(directory: Path, step: int, media: Mapping[str, LoggedMedia]) -> l
 
 
 def _write(directory: Path, step: int, name: str, media: LoggedMedia) -> LoggedFile:
-    folder = directory / MEDIA / folder_name(name)
+    folder = directory / MEDIA / media_folder_name(name)
     try:
         _make(folder.parent)
         _make(folder)
@@ -68,7 +68,7 @@ def _place(folder: Path, step: int, media: LoggedMedia) -> Path:
     raise OSError(f"10,000 of one name at step {step}")
 
 
-def folder_name(name: str) -> str:
+def media_folder_name(name: str) -> str:
     """Return the folder of a name: letters, digits, `_`, `-` and inner dots as they are, all else as %XX of its UTF-8 bytes."""
     escaped = quote(name, safe="").replace("~", "%7E")
     if escaped.startswith("."):
@@ -78,14 +78,14 @@ def folder_name(name: str) -> str:
     return escaped
 
 
-def remove_unlisted(metrics: Path) -> None:
+def remove_unlisted_media(metrics: Path) -> None:
     """Remove the media that neither `metrics.jsonl` nor what is kept of it names: they belong to steps that were cut off."""
     folder = metrics.parent / MEDIA
     if folder.is_symlink() or not folder.is_dir():
         return
-    listed = {path for file in histories(metrics) for path in _listed(file)}
+    listed = {path for file in metrics_histories(metrics) for path in _listed(file)}
     for path in folder.glob("*/*"):
-        ours = path.suffix in MEDIA_SUFFIXES.values() or is_partial(path)
+        ours = path.suffix in MEDIA_SUFFIXES.values() or is_partial_file(path)
         if (
             ours
             and not path.parent.is_symlink()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from truestep.core.errors import OptionError
-from truestep.run.media.kind import LoggedMedia, Values, as_array, to_whole
+from truestep.run.media.kind import LoggedMedia, Values, media_array, media_integers
 
 COLOURS = {1: 0, 3: 2, 4: 6}  # PNG's colour types by channels: grey, RGB, RGB with opacity
 SHAPES = (
@@ -40,11 +40,11 @@ class Image(LoggedMedia):
     def __init__(
         self, pixels: Any, *, low: float = 0.0, high: float = 1.0, columns: int | None = None
     ) -> None:
-        array = as_array(pixels, of="ts.Image")
+        array = media_array(pixels, of="ts.Image")
         _check(array, low, high, columns)
         note = ""
         if array.dtype != np.uint8:
-            array, note = to_whole(array, low, high, most=255, blank=low)
+            array, note = media_integers(array, low, high, most=255, blank=low)
         while array.ndim < 4:
             array = array[None]
         super().__init__(_png(_grid(array.astype(np.uint8), columns)), note)

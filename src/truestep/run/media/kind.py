@@ -37,7 +37,7 @@ class LoggedMedia:
         return f"ts.{type(self).__name__}({byte_size(len(self.content))})"
 
 
-def as_array(values: Any, *, of: str) -> Values:
+def media_array(values: Any, *, of: str) -> Values:
     """Return a tensor's or an array's values on the host: uint8, int16 or float32; this waits for a device."""
     if isinstance(values, torch.Tensor):
         values = values.detach()
@@ -53,7 +53,7 @@ def as_array(values: Any, *, of: str) -> Values:
     return array
 
 
-def to_whole(values: Values, low: float, high: float, *, most: int, blank: float) -> tuple[Values, str]:
+def media_integers(values: Values, low: float, high: float, *, most: int, blank: float) -> tuple[Values, str]:
     """Map [low, high] to whole numbers from 0 to `most`; return them with a note on what did not fit.
 
     What is not finite becomes `blank`.

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from truestep.run.progress.reading import ProgressReading
-from truestep.run.progress.screens import Silent, screen_for
+from truestep.run.progress.screens import SilentProgress, progress_screen_for
 
 # at most a hundredth of the time goes into showing, however slow the terminal or the reading of the loss
 SHARE_OF_TIME = 0.01
@@ -29,7 +29,7 @@ class Progress:
     def __init__(
         self, total_epochs: int | None, batches_per_epoch: int | None, stream: TextIO | None
     ) -> None:
-        self._screen = screen_for(stream)
+        self._screen = progress_screen_for(stream)
         self._batches = batches_per_epoch
         self._reading = ProgressReading(total_epochs=total_epochs)
         self._where = (0, 0, 0)
@@ -69,7 +69,7 @@ class Progress:
 
     def line(self, text: str) -> None:
         """Print a message above the bar; on standard error where none is shown."""
-        if not isinstance(self._screen, Silent):
+        if not isinstance(self._screen, SilentProgress):
             self._safely(lambda _: self._screen.line(text))
             return
         with suppress(OSError, ValueError):  # a terminal that has gone away ends nothing
@@ -79,7 +79,7 @@ class Progress:
         """Leave the last state on the screen and give the terminal back; more calls do nothing."""
         self._due = math.inf
         self._safely(lambda _: self._screen.close())
-        self._screen = Silent()
+        self._screen = SilentProgress()
 
     def _safely(self, shown: Callable[[ProgressReading], None]) -> None:
         """A terminal that has gone away (a dropped connection, a closed pipe) must not end the training."""
@@ -89,7 +89,7 @@ class Progress:
             with suppress(OSError, ValueError):
                 self._screen.close()
             # never tried again: each attempt may wait for a terminal that is not there
-            self._screen, self._due = Silent(), math.inf
+            self._screen, self._due = SilentProgress(), math.inf
 
     def _take(self, values: Mapping[str, float], now: float) -> None:
         reading = self._reading

@@ -9,7 +9,7 @@ from truestep.run.progress.reading import ProgressReading
 STYLES = {"plain": "", "quiet": "dim", "warning": "yellow", "bad": "bold red"}
 
 
-class Bar:
+class ProgressBar:
     """Draws a reading; what does not fit into the width is left out, least watched first."""
 
     def __init__(self, reading: ProgressReading) -> None:

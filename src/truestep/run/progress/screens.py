@@ -10,7 +10,7 @@ from typing import Any, Protocol, TextIO
 from truestep.run.progress.reading import ProgressReading
 
 
-class Screen(Protocol):
+class ProgressScreen(Protocol):
     """A place that shows a reading."""
 
     every_seconds: float
@@ -26,7 +26,7 @@ class Screen(Protocol):
         """Give the place back."""
 
 
-class Silent:
+class SilentProgress:
     """Shows nothing."""
 
     every_seconds = float("inf")
@@ -42,7 +42,7 @@ class Silent:
         """Do nothing."""
 
 
-class Plain:
+class PlainProgress:
     """A line of text now and then, without control codes: for files, pipes and batch systems."""
 
     every_seconds = 10.0
@@ -65,7 +65,7 @@ class Plain:
         """Leave the stream as it is."""
 
 
-class Terminal:
+class TerminalProgress:
     """Two lines at the bottom of a terminal, over which everything else that is printed scrolls."""
 
     every_seconds = 0.2
@@ -83,12 +83,12 @@ class Terminal:
 
     def show(self, reading: ProgressReading) -> None:
         """Draw the two lines anew."""
-        from truestep.run.progress.bar import Bar
+        from truestep.run.progress.bar import ProgressBar
 
         if not self._live.is_started:
             self._live.start()
             atexit.register(self.close)  # an exception must not leave the cursor hidden
-        self._live.update(Bar(reading), refresh=True)
+        self._live.update(ProgressBar(reading), refresh=True)
 
     def line(self, text: str) -> None:
         """Print above the two lines."""
@@ -100,7 +100,7 @@ class Terminal:
         self._live.stop()
 
 
-class Notebook:
+class NotebookProgress:
     """One output of the cell that is written over; needs no widgets."""
 
     every_seconds = 0.5
@@ -113,7 +113,7 @@ class Notebook:
         """Write over the cell's output."""
         from IPython.display import display
 
-        content = {"text/plain": reading.plain(), "text/html": as_html(reading)}
+        content = {"text/plain": reading.plain(), "text/html": progress_html(reading)}
         if self._shown is None:
             self._shown = display(content, raw=True, display_id=True)
         else:
@@ -127,7 +127,7 @@ class Notebook:
         """Leave the last state in the cell."""
 
 
-def as_html(reading: ProgressReading) -> str:
+def progress_html(reading: ProgressReading) -> str:
     """Return the reading as a progress element with a line of text."""
     colours = {"bad": "color:#d02030;font-weight:bold", "warning": "color:#b06000"}
     facts = "  ".join(
@@ -141,19 +141,19 @@ def as_html(reading: ProgressReading) -> str:
     )
 
 
-def in_notebook() -> bool:
+def progress_in_notebook() -> bool:
     """Whether this is a kernel with cells, such as Jupyter's, rather than IPython on a terminal."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
 
 
-def screen_for(stream: TextIO | None) -> Screen:
+def progress_screen_for(stream: TextIO | None) -> ProgressScreen:
     """Return the place to show progress that suits the stream."""
     if stream is None:
-        return Silent()
-    if stream is sys.stderr and in_notebook():
-        return Notebook()
+        return SilentProgress()
+    if stream is sys.stderr and progress_in_notebook():
+        return NotebookProgress()
     if stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
-        return Terminal(stream)
-    return Plain(stream)
+        return TerminalProgress(stream)
+    return PlainProgress(stream)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TextIO
 
-from truestep.core.files import open_regular, replacing_file
+from truestep.core.files import open_regular_file, replacing_file
 from truestep.run.trackers.tracker import Tracker, Tracking
 
 HEADING = ("step", "epoch", "name", "value")
@@ -35,7 +35,7 @@ class CsvTracker(Tracker):
             for line in tracking.history():
                 file.write(_rows(_cells(line.values, line.step, line.epoch)).encode())
         self._file = os.fdopen(
-            open_regular(path, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8", newline=""
+            open_regular_file(path, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8", newline=""
         )
 
     def scalars(self, values: Mapping[str, float], step: int, epoch: int) -> None:

@@ -5,7 +5,13 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.checkpoints import Loaded, Saved, is_text_elsewhere, loads_of, saves_of
+from truestep.doctor.source.checkpoints import (
+    LoadInSource,
+    SaveInSource,
+    is_text_elsewhere,
+    loads_of,
+    saves_of,
+)
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 
@@ -58,7 +64,7 @@ class StateNotRestored(SourceCheck):
                 yield At(loaded.call, f"What is saved as {key!r} is not read when the run goes on.", RISK)
 
 
-def _left(module: SourceModule, loaded: Loaded, alike: list[Saved]) -> list[str]:
+def _left(module: SourceModule, loaded: LoadInSource, alike: list[SaveInSource]) -> list[str]:
     """Return the keys that every such checkpoint has a state under, and no text but its own."""
     common = set.intersection(*(set(each.keys) for each in alike)) if alike else set()
     texts = set().union(*(each.texts for each in alike))

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
-from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.runtime.looking import is_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 BATCHES = 4
 
@@ -45,7 +45,7 @@ class BatchesOfOneClass(Watcher):
     def __init__(self) -> None:
         self.classes: list[int | None] = []
 
-    def on_loss(self, history: History, loss: Loss) -> Observations:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Report enough batches of at least four examples that hold one class each, in turn."""
         if (
             loss.name not in ("cross_entropy", "nll_loss")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.probe import Probe
-from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.runtime.passage import Passage
+    from truestep.doctor.runtime.passage import CopyPassage
 
 EXAMPLES = 4  # of the batch; where the model takes no fewer, all
 
@@ -44,7 +44,7 @@ class ExamplesMixed(Probe):
 
     code = "DATA015"
 
-    def try_out(self, forward: Forward) -> Observations:
+    def try_out(self, forward: ForwardCall) -> Observations:
         """Change the other examples' inputs, and look at the output of the first."""
         given = forward.numbers
         self.cannot_run = _obstacle(forward, given)
@@ -57,20 +57,23 @@ class ExamplesMixed(Probe):
                 raise
             yield from self._compare(forward, given)
 
-    def _compare(self, forward: Forward, given: torch.Tensor) -> Observations:
+    def _compare(self, forward: ForwardCall, given: torch.Tensor) -> Observations:
         from truestep.doctor.runtime.model_copy import ModelCopy
-        from truestep.doctor.runtime.passage import Passage, differs
+        from truestep.doctor.runtime.passage import CopyPassage, passage_differs
 
         with ModelCopy(forward) as trial:
-            base, others = Passage(trial, {0: given}), Passage(trial, {0: _changed(given, slice(1, None))})
+            base, others = (
+                CopyPassage(trial, {0: given}),
+                CopyPassage(trial, {0: _changed(given, slice(1, None))}),
+            )
             before, after = base.output, others.output
             if before is None or after is None or before.dim() != 2 or len(before) != len(given):
                 self.cannot_run = "which axis of the model's output is the batch can't be told"
                 return
-            if not bool(differs(before[0], after[0]).any()):
+            if not bool(passage_differs(before[0], after[0]).any()):
                 return
             meets = _meeting(
-                [base, Passage(trial, {0: _changed(given, slice(0, 1))}), others], forward.variable
+                [base, CopyPassage(trial, {0: _changed(given, slice(0, 1))}), others], forward.variable
             )
             change, size = (before[0] - after[0]).abs().max(), before[0].abs().max()
             evidence = {"relative_influence": float(change / size), "model": forward.called}
@@ -78,12 +81,12 @@ class ExamplesMixed(Probe):
             yield Observation(forward.place, text, RISK, evidence)
 
 
-def _meeting(passages: list[Passage], model: str) -> str:
+def _meeting(passages: list[CopyPassage], model: str) -> str:
     """Return the first operation with a number that both changes with the first example and with the others."""
-    from truestep.doctor.runtime.passage import aligned, differs
+    from truestep.doctor.runtime.passage import align_passages, passage_differs
 
-    for computed, (base, one, others) in aligned(passages):
-        if bool((differs(base, one) & differs(base, others)).any()):
+    for computed, (base, one, others) in align_passages(passages):
+        if bool((passage_differs(base, one) & passage_differs(base, others)).any()):
             return f": they first meet in {computed.told(model)}"
     return ""
 
@@ -101,7 +104,7 @@ def _changed(given: torch.Tensor, rows: slice) -> torch.Tensor:
     return changed
 
 
-def _obstacle(forward: Forward, given: torch.Tensor | None) -> str | None:
+def _obstacle(forward: ForwardCall, given: torch.Tensor | None) -> str | None:
     """Several inputs may mix examples by right: a graph's edges do."""
     single = len(forward.args) == 1 and not forward.kwargs
     if not single or given is None or given.dim() < 2:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.probe import SequenceProbe
-from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class InputAsTarget(SequenceProbe):
 
     code = "DATA034"
 
-    def judge(self, forward: Forward, task: SequenceTask, sight: StepSight) -> Observations:
+    def judge(self, forward: ForwardCall, task: SequenceTask, sight: StepSight) -> Observations:
         """Report outputs that depend on their own step and no later one, where that step is asked for."""
         if not task.is_next and sight.of_itself and not sight.of_later:
             text = "Each target is the symbol that the model is given at the same step."

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.runtime.looking import is_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 TIMES = 3
 
@@ -44,7 +44,7 @@ class InputsAllAlike(Watcher):
         self.batches = 0
         self.alike: Observation | None = None  # of the last forward, until something goes backward
 
-    def on_forward(self, history: History, forward: Forward) -> None:
+    def on_forward(self, history: WatchHistory, forward: ForwardCall) -> None:
         """Compare the examples of the first batches that are trained on."""
         given = forward.numbers
         self.alike = None
@@ -59,7 +59,7 @@ class InputsAllAlike(Watcher):
         text = f"All {len(given)} examples of a batch are the same, {TIMES} batches in a row."
         self.alike = Observation(forward.place, text, RISK, {"shape": tuple(given.shape)})
 
-    def on_backward(self, history: History, tensors: object, place: Place) -> Observations:
+    def on_backward(self, history: WatchHistory, tensors: object, place: Place) -> Observations:
         """Count the batches that were trained on; pictures drawn in between may well be alike."""
         alike, self.alike = self.alike, None
         if alike is not None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.runtime.looking import is_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 class InputsNotNormalised(Watcher):
@@ -43,7 +43,7 @@ class InputsNotNormalised(Watcher):
     def __init__(self) -> None:
         self.judged = False
 
-    def on_forward(self, history: History, forward: Forward) -> Observations:
+    def on_forward(self, history: WatchHistory, forward: ForwardCall) -> Observations:
         """Look at the first floating-point input of a model in training."""
         given = forward.numbers
         if (

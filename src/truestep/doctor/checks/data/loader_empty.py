@@ -9,7 +9,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 class LoaderEmpty(Watcher):
@@ -32,7 +32,7 @@ class LoaderEmpty(Watcher):
 
     code = "DATA023"
 
-    def on_epoch(self, history: History, source: Any, place: Place) -> Observations:
+    def on_epoch(self, history: WatchHistory, source: Any, place: Place) -> Observations:
         """Report a loader of known length 0."""
         from torch.utils.data import DataLoader
 

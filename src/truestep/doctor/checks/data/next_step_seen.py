@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.probe import SequenceProbe
-from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class NextStepSeen(SequenceProbe):
 
     code = "DATA033"
 
-    def judge(self, forward: Forward, task: SequenceTask, sight: StepSight) -> Observations:
+    def judge(self, forward: ForwardCall, task: SequenceTask, sight: StepSight) -> Observations:
         """Report an output that changes with a later step, where the next one is asked for."""
         if task.is_next and sight.of_later:
             begin = f", from {sight.where} on" if sight.where else ""

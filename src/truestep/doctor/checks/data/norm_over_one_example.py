@@ -6,14 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import RISK
-from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.runtime.looking import first_tensor
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 TIMES = 3  # a short last batch now and then is no fault
 
@@ -50,7 +50,7 @@ class NormOverOneExample(Watcher):
         self.layers: set[str] = set()
         self.batches = 0
 
-    def on_layer(self, history: History, module: nn.Module, output: Any) -> None:
+    def on_layer(self, history: WatchHistory, module: nn.Module, output: Any) -> None:
         """Note batch norms in training mode whose output holds one example."""
         from torch import nn
 
@@ -58,7 +58,7 @@ class NormOverOneExample(Watcher):
         if batch_norm and module.training and (found := first_tensor(output)) is not None and len(found) == 1:
             self.layers.add(type(module).__name__)
 
-    def on_forward(self, history: History, forward: Forward) -> Observations:
+    def on_forward(self, history: WatchHistory, forward: ForwardCall) -> Observations:
         """Report the third forward in which there were such."""
         seen, self.layers = self.layers, set()
         if seen and forward.gradients_on:

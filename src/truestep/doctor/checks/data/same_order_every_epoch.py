@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.history import Forward, Loss
+from truestep.doctor.runtime.history import ForwardCall, LossCall
 from truestep.doctor.runtime.looking import is_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 LEAST = 4  # examples in a batch
 SAMPLES = 64  # of a batch's numbers, so many are compared
@@ -57,12 +57,12 @@ class SameOrderEveryEpoch(Watcher):
         self.source: int | None = None  # that has just begun a pass
         self.is_done = False
 
-    def on_epoch(self, history: History, source: object, place: Place) -> None:
+    def on_epoch(self, history: WatchHistory, source: object, place: Place) -> None:
         """A pass begins."""
         self.source = id(source)
         self.is_done = self.is_done or hasattr(source, "set_epoch")  # a DistributedSampler's is DIST001
 
-    def on_forward(self, history: History, forward: Forward) -> None:
+    def on_forward(self, history: WatchHistory, forward: ForwardCall) -> None:
         """Remember a batch that goes through a model in training, if it is its only tensor: others carry states."""
         if self.is_done or not (forward.module.training and forward.gradients_on) or self.current is not None:
             return
@@ -70,12 +70,12 @@ class SameOrderEveryEpoch(Watcher):
         if given is not None and len(forward.args) == 1 and not forward.kwargs and _can_be_told(given):
             self.current = _print_of(given), forward.place
 
-    def on_loss(self, history: History, loss: Loss) -> None:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
         """One class for each example tells of a task in which the order means nothing."""
         if loss.name in _CLASSES and loss.target.dim() == 1:
             self.severity = RISK
 
-    def on_backward(self, history: History, tensors: object, place: Place) -> Observations:
+    def on_backward(self, history: WatchHistory, tensors: object, place: Place) -> Observations:
         """Compare with what came before."""
         current, self.current = self.current, None
         source, self.source = self.source, None

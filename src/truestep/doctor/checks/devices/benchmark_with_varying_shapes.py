@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE
-from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 SHAPES = 6  # of inputs; a short last batch and another size for evaluation are as usual
 
@@ -42,7 +42,7 @@ class BenchmarkWithVaryingShapes(Watcher):
     def __init__(self) -> None:
         self.shapes: set[tuple[int, ...]] = set()
 
-    def on_forward(self, history: History, forward: Forward) -> Observations:
+    def on_forward(self, history: WatchHistory, forward: ForwardCall) -> Observations:
         """Count the shapes that a model with convolutions is given while benchmark is on."""
         import torch
 

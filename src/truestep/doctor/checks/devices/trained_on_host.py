@@ -10,7 +10,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 LARGE = 100_000  # elements; a smaller model may well be faster on the CPU
 
@@ -38,7 +38,7 @@ class TrainedOnHost(Watcher):
 
     code = "DEV007"
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report the first step of a large model on the CPU, where there is a GPU."""
         import torch
 

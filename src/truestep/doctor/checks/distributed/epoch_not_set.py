@@ -18,7 +18,7 @@ from truestep.doctor.source.values import argument, forwards_all, literal
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 _HELD_OUT = re.compile(
@@ -88,7 +88,7 @@ class EpochNotSet(SourceCheck, Watcher):
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
 
-    def on_epoch(self, history: History, source: Any, place: Place) -> Observations:
+    def on_epoch(self, history: WatchHistory, source: Any, place: Place) -> Observations:
         """Report a shuffling sampler that begins the same epoch a second time, with training between."""
         if not all(hasattr(source, name) for name in ("set_epoch", "epoch", "num_replicas", "shuffle")):
             return

@@ -10,7 +10,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 ALL = 100.0  # percent
 ROUNDING = 0.05
@@ -48,7 +48,7 @@ class AccuracyImpossible(Watcher):
 
     code = "EVAL034"
 
-    def on_logged(self, history: History, name: str, value: float, place: Place) -> Observations:
+    def on_logged(self, history: WatchHistory, name: str, value: float, place: Place) -> Observations:
         """Report a share that is none, whether it was meant as one or as percent."""
         if "acc" in name.lower() and not -ROUNDING <= value <= ALL + ROUNDING:
             text = f"{value:.4g} is no accuracy: it lies between 0 and 1, or 0 and 100 %."

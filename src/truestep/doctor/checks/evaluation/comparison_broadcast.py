@@ -15,7 +15,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
     from truestep.doctor.runtime.origins import Origin
 
 # what turns outputs into predictions; labels beside labels are compared each with each by right
@@ -51,7 +51,7 @@ class ComparisonBroadcast(SourceCheck, Watcher):
                 yield At(node, "(batch,) is compared with (batch, 1): each prediction with every label.")
 
     def on_operation(
-        self, history: History, origin: Origin, given: list[Tensor], result: Any
+        self, history: WatchHistory, origin: Origin, given: list[Tensor], result: Any
     ) -> Observations:
         """Report a comparison of predictions that made a square of a row and a column."""
         if origin.operation not in ("eq", "ne") or len(given) != 2:

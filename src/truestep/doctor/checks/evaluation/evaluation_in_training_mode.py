@@ -13,7 +13,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import Application, History
+    from truestep.doctor.runtime.history import ModelApplication, WatchHistory
 
 
 class EvaluationInTrainingMode(SourceCheck, Watcher):
@@ -66,7 +66,7 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                     yield At(forward.node, f"The model is evaluated in training mode; it has {names}.", BUG)
                     break
 
-    def on_evaluation(self, history: History, applied: list[Application]) -> Observations:
+    def on_evaluation(self, history: WatchHistory, applied: list[ModelApplication]) -> Observations:
         """Report a trained model that was applied with layers in training mode."""
         for model, place, layers, training, _ in applied:
             if layers and history.is_trained(model):

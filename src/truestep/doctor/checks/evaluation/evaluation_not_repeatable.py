@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
 from truestep.doctor.probe import Probe
-from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.passage import Passage
+    from truestep.doctor.runtime.passage import CopyPassage
 
 
 class EvaluationNotRepeatable(Probe):
@@ -40,15 +40,15 @@ class EvaluationNotRepeatable(Probe):
 
     code = "EVAL012"
 
-    def try_out(self, forward: Forward) -> Observations:
+    def try_out(self, forward: ForwardCall) -> Observations:
         """Apply a copy in eval mode twice."""
         import torch
 
         from truestep.doctor.runtime.model_copy import ModelCopy
-        from truestep.doctor.runtime.passage import Passage
+        from truestep.doctor.runtime.passage import CopyPassage
 
         with ModelCopy(forward) as trial:
-            passages = [Passage(trial, seed=seed) for seed in (0, 1)]
+            passages = [CopyPassage(trial, seed=seed) for seed in (0, 1)]
         first, second = (each.output for each in passages)
         if first is None or second is None or first.shape != second.shape:
             return
@@ -59,11 +59,11 @@ class EvaluationNotRepeatable(Probe):
             yield Observation(forward.place, text, QUESTION, evidence)
 
 
-def _begin(passages: list[Passage], model: str) -> str:
+def _begin(passages: list[CopyPassage], model: str) -> str:
     """Return the first operation that gave two results."""
-    from truestep.doctor.runtime.passage import aligned, differs
+    from truestep.doctor.runtime.passage import align_passages, passage_differs
 
-    for computed, (one, other) in aligned(passages):
-        if bool(differs(one, other).any()):
+    for computed, (one, other) in align_passages(passages):
+        if bool(passage_differs(one, other).any()):
             return f" from {computed.told(model)} on"
     return ""

@@ -12,7 +12,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import nn
 
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 AFTER = 4
 
@@ -51,7 +51,7 @@ class FrozenNormMoves(Watcher):
     def __init__(self) -> None:
         self.weights: dict[int, set[tuple[int, int]]] = {}  # of each frozen norm: address and version
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Ask, some steps in, about frozen norms in training mode of a model that is trained.
 
         Where something else moves their weights (an average that follows the model) they are not frozen.

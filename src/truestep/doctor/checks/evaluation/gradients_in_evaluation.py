@@ -13,7 +13,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import Application, History
+    from truestep.doctor.runtime.history import ModelApplication, WatchHistory
 
 OFF = (
     "torch.no_grad",
@@ -81,7 +81,7 @@ class GradientsInEvaluation(SourceCheck, Watcher):
                         ADVICE,
                     )
 
-    def on_evaluation(self, history: History, applied: list[Application]) -> Observations:
+    def on_evaluation(self, history: WatchHistory, applied: list[ModelApplication]) -> Observations:
         """Report a trained model that is evaluated with its graph."""
         for each in applied:
             if each.recorded and not each.training and history.is_trained(each.model):

@@ -19,7 +19,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import nn
 
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 
 class NeverBackToTrain(SourceCheck, Watcher):
@@ -91,7 +91,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
                 BUG,
             )
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report a step of a model that was trained in training mode before, and is in eval mode now."""
         mine = {id(each) for each in record.parameters()}
         for model in list(history.models):
@@ -112,7 +112,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
         self.switched: dict[int, Place] = {}
         self.trained: dict[int, bool] = {}  # by model: whether it first stepped in training mode
 
-    def on_mode(self, history: History, module: nn.Module, training: bool, place: Place) -> None:
+    def on_mode(self, history: WatchHistory, module: nn.Module, training: bool, place: Place) -> None:
         """Remember where each model was last put into eval mode."""
         if not training:
             self.switched[id(module)] = place

@@ -11,7 +11,7 @@ from truestep.doctor.runtime.looking import sensitive_layers
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 AFTER = 4
 
@@ -48,7 +48,7 @@ class TrainedInEvaluationMode(Watcher):
     def __init__(self) -> None:
         self.modes: set[bool] = set()
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Ask where no step so far saw any of these layers in training mode."""
         if record.num_steps > AFTER:
             return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
@@ -19,7 +19,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 _Part = tuple[ast.expr | None, Position]  # None: out of sight
 
@@ -71,19 +71,19 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
                     yield At(backward.node, text, RISK if _counted(loop, backward) else QUESTION)
 
     def __init__(self) -> None:
-        self.losses: list[Loss] = []  # means over a batch, since the last backward
+        self.losses: list[LossCall] = []  # means over a batch, since the last backward
         self.places: list[
             Place | None
         ] = []  # of the backwards since the last step; None where one was of anything else
         self.targets: list[Tensor] = []  # of their losses, kept so that no address comes again
         self.windows: list[int] = []  # backwards of each step, while they are alike
 
-    def on_loss(self, history: History, loss: Loss) -> None:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
         """Remember a loss that is a mean."""
         if loss.options.get("reduction", "mean") == "mean":
             self.losses.append(loss)
 
-    def on_backward(self, history: History, tensors: tuple[Tensor, ...], place: Place) -> None:
+    def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> None:
         """Note a backward of one such loss as it is."""
         whole = [each for each in self.losses if len(tensors) == 1 and each.value is tensors[0]]
         self.places.append(place if whole else None)
@@ -92,7 +92,7 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
         if len(self.places) > MOST:
             self.places, self.targets = [None], []
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report the third step in a row on the sum of as many means, of different batches, from one line."""
         places, self.places = self.places, []
         num_batches, self.targets = len({each.data_ptr() for each in self.targets}), []

@@ -20,7 +20,7 @@ from truestep.doctor.source.values import value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 
 class BackwardWithoutZeroGrad(SourceCheck, Watcher):
@@ -93,7 +93,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
         what = "this optimizer's gradients" if loop.of("zero_grad") else "the gradients"
         yield At(step.node, f"The loop calls backward() and step() but never clears {what}.")
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report the second step in a row on gradients that still hold those of earlier steps."""
         if record.num_stale_steps == 2 and not record.has_closure:
             text = f"The gradients still hold those of {record.num_stale_steps} earlier steps."

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.runtime.history import Forward, Loss
+from truestep.doctor.runtime.history import ForwardCall, LossCall
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 SHARE = 0.9  # of the loss of the best constant output: a model that stays above has learned nothing
 
@@ -53,22 +53,22 @@ class BatchNotLearned(Watcher):
     on_request = True
 
     def __init__(self) -> None:
-        self.forward: Forward | None = None
+        self.forward: ForwardCall | None = None
         self.done = False
 
-    def on_forward(self, history: History, forward: Forward) -> None:
+    def on_forward(self, history: WatchHistory, forward: ForwardCall) -> None:
         """Keep the first forward that is trained on, until its loss is computed."""
         if history.thorough and not self.done and forward.gradients_on and forward.module.training:
             self.forward = forward
 
-    def on_loss(self, history: History, loss: Loss) -> Observations:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Try it with the first loss of such a forward's output."""
         forward, self.forward = self.forward, None
         if forward is None or self.done or not loss.input.requires_grad or loss.input.dim() == 0:
             return
-        from truestep.doctor.runtime.one_batch import OneBatch
+        from truestep.doctor.runtime.one_batch import OneBatchProbe
 
-        rehearsal = OneBatch(forward, loss)
+        rehearsal = OneBatchProbe(forward, loss)
         self.done, self.cannot_run = True, rehearsal.obstacle()
         if self.cannot_run is None:
             learned = rehearsal.learn()

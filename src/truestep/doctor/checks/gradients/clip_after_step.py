@@ -15,7 +15,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 class ClipAfterStep(SourceCheck, Watcher):
@@ -67,7 +67,7 @@ class ClipAfterStep(SourceCheck, Watcher):
         """Clip before the step."""
         return moved_before(module, node, last_event(module, node, "step").node)
 
-    def on_clip(self, history: History, parameters: list[torch.Tensor], place: Place) -> Observations:
+    def on_clip(self, history: WatchHistory, parameters: list[torch.Tensor], place: Place) -> Observations:
         """Report gradients that a step has used already, and no backward has touched since."""
         used = [each for each in history.holding(parameters) if each.num_steps and not each.num_backwards]
         if used and any(each.unchanged_since_mark() for each in used):

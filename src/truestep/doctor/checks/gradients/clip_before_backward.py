@@ -15,7 +15,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 class ClipBeforeBackward(SourceCheck, Watcher):
@@ -72,7 +72,7 @@ class ClipBeforeBackward(SourceCheck, Watcher):
         """Clip after the backward."""
         return moved_after(module, node, next_event(module, node, "backward").node)
 
-    def on_clip(self, history: History, parameters: list[torch.Tensor], place: Place) -> Observations:
+    def on_clip(self, history: WatchHistory, parameters: list[torch.Tensor], place: Place) -> Observations:
         """Report a clip that finds no gradient at all, where the parameters are being trained."""
         if parameters and all(each.grad is None for each in parameters) and history.holding(parameters):
             text = f"None of the {len(parameters)} parameters has a gradient yet."

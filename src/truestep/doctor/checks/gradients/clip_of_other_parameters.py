@@ -16,7 +16,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 
 class ClipOfOtherParameters(SourceCheck, Watcher):
@@ -72,11 +72,11 @@ class ClipOfOtherParameters(SourceCheck, Watcher):
     def __init__(self) -> None:
         self.clipped: list[tuple[set[int], Place]] = []
 
-    def on_clip(self, history: History, parameters: list[torch.Tensor], place: Place) -> None:
+    def on_clip(self, history: WatchHistory, parameters: list[torch.Tensor], place: Place) -> None:
         """Remember what was clipped since the last step."""
         self.clipped.append(({id(each) for each in parameters}, place))
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report a single clip before a step, of parameters that no optimizer holds."""
         clipped, self.clipped = self.clipped, []
         held = {id(each) for other in history.records.values() for each in other.parameters()}

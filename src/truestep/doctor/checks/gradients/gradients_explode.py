@@ -11,7 +11,7 @@ from truestep.doctor.runtime.looking import is_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 FACTOR = 1000.0
 
@@ -45,7 +45,7 @@ class GradientsExplode(Watcher):
     def __init__(self) -> None:
         self.norms: dict[int, list[float]] = {}
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Compare with the median of the first three norms, within the window."""
         gradients = [each.grad for each in record.parameters() if each.grad is not None]
         if not gradients or not history.in_window or not all(map(is_on_host, gradients)):

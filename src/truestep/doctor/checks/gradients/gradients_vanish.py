@@ -13,7 +13,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 SMALL = 1e-6  # times the largest gradient per weight
 SMALL_FOR_ADAM = 0.01  # the same from the first step on, where the gradient is also below so many eps
@@ -50,7 +50,7 @@ class GradientsVanish(Watcher):
         self.seen: dict[int, int] = {}
         self.ever_large: set[int] = set()  # optimizers whose first layer once had gradients like the others'
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Compare root mean squares of the gradients of matrices, and judge at steps 4 to 8."""
         matrices = [each for each in record.parameters() if each.grad is not None and each.dim() >= 2]
         if len(matrices) < 3 or record.num_steps > 8 or not all(map(is_on_host, matrices)):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.batches import num_batches, source_of
-from truestep.doctor.source.contexts import TOP, Located
+from truestep.doctor.source.contexts import TOP, LocatedExpression
 from truestep.doctor.source.events import Path, Trace, TrainingLoop
 from truestep.doctor.source.execution import AccumulationWindow, execution_of
 from truestep.doctor.source.module import SourceModule
@@ -84,7 +84,7 @@ def _is_divided(module: SourceModule, loop: TrainingLoop, size: int) -> bool:
         call = call.args[0]
     if not isinstance(call, ast.Call) or dotted(call.func) != "range":
         return False
-    bounds = [contexts.value(Located(each, frame.context or TOP)) for each in call.args]
+    bounds = [contexts.value(LocatedExpression(each, frame.context or TOP)) for each in call.args]
     return all(isinstance(each, int) for each in bounds) and len(range(*bounds)) % size == 0
 
 

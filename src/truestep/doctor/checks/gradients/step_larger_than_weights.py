@@ -13,7 +13,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 _STEPS = 3
 _LARGE = 2.0  # times the weights; those that began near 0 are moved so once, not twice
@@ -50,14 +50,14 @@ class StepLargerThanWeights(Watcher):
         self.before: list[tuple[Tensor, Tensor]] = []
         self.ratios: dict[int, list[float]] = {}
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations | None:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations | None:
         """Keep copies of a few weight matrices."""
         sample = record.sample() if record.num_steps < _STEPS else []
         matrices = [each for each in sample if each.dim() > 1 and not each.is_meta]
         self.before = [(each, each.detach().clone()) for each in matrices]
         return None
 
-    def on_stepped(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Compare the change with what was there; weights that began at, or near, 0 are moved so only once."""
         moved = [_ratio(now, then) for now, then in self.before if then.count_nonzero()]
         self.before = []

@@ -13,7 +13,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 OFTEN = 3  # backwards, once the run has ended
 ENDLESSLY = 256  # while it goes on: some accumulate over that many
@@ -66,18 +66,18 @@ class StepMissing(SourceCheck, Watcher):
     def __init__(self) -> None:
         self.place: Place | None = None
 
-    def on_backward(self, history: History, tensors: object, place: Place) -> Observations:
+    def on_backward(self, history: WatchHistory, tensors: object, place: Place) -> Observations:
         """Remember where gradients are computed, and wait long for a step."""
         self.place = place
         if history.num_backwards == ENDLESSLY:
             yield from self._judge(history)
 
-    def on_finish(self, history: History) -> Observations:
+    def on_finish(self, history: WatchHistory) -> Observations:
         """Report gradients that are left with an optimizer at the end."""
         if not history.is_cut_short and history.num_backwards >= OFTEN:
             yield from self._judge(history)
 
-    def _judge(self, history: History) -> Observations:
+    def _judge(self, history: WatchHistory) -> Observations:
         idle = any(_holds_gradients(each) for each in history.records.values())
         if idle and not history.stepping() and self.place is not None:
             text = f"Gradients were computed {history.num_backwards} times, and no optimizer has stepped."

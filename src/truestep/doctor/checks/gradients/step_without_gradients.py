@@ -12,7 +12,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 
 class StepWithoutGradients(SourceCheck, Watcher):
@@ -52,7 +52,7 @@ class StepWithoutGradients(SourceCheck, Watcher):
     def __init__(self) -> None:
         self.empty: dict[int, int] = {}
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report the second step in a row without any gradient, if something went backward."""
         key = id(record)
         has_gradients = any(each.grad is not None for each in record.parameters())

@@ -14,7 +14,7 @@ from truestep.doctor.source.rewriting import Edits, moved_after, next_event
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 
 class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
@@ -57,7 +57,7 @@ class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
         """Clear after the step."""
         return moved_after(module, node, next_event(module, node, "step").node)
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report a clear after the last backward before this step, if it left nothing to step on."""
         if record.cleared_at is None or record.has_closure:
             return
@@ -66,7 +66,7 @@ class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
             text = f"Cleared after backward(): step {record.num_steps + 1} has no gradients."
             yield Observation(record.cleared_at, text, evidence={"step": record.num_steps + 1})
 
-    def on_stepped(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report a closure that clears after its backward()."""
         if record.has_closure and record.cleared_at is not None and not record.has_gradients():
             text = f"Cleared after backward() in the closure: step {record.num_steps} had no gradients."

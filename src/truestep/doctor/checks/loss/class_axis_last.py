@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 _LINEAR = ("AddmmBackward", "MmBackward", "LinearBackward", "BmmBackward")
 _RESHAPES = ("ViewBackward", "UnsafeViewBackward", "ReshapeAliasBackward", "AddBackward", "CloneBackward")
@@ -38,7 +38,7 @@ class ClassAxisLast(Watcher):
 
     code = "LOSS024"
 
-    def on_loss(self, history: History, loss: Loss) -> Observations:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Report square outputs that come straight from a linear layer, whose features are last."""
         shape = tuple(loss.input.shape)
         if loss.name in ("cross_entropy", "nll_loss") and len(shape) == 3 and shape[1] == shape[2]:

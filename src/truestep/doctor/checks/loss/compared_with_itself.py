@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
-from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 class ComparedWithItself(Watcher):
@@ -33,7 +33,7 @@ class ComparedWithItself(Watcher):
 
     code = "LOSS038"
 
-    def on_loss(self, history: History, loss: Loss) -> Observations:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Compare addresses and layouts; nothing is read."""
         given, target = loss.input, loss.target
         if not given.numel() or not given.requires_grad:

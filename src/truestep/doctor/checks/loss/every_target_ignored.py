@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
-from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.runtime.looking import is_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 class EveryTargetIgnored(Watcher):
@@ -30,7 +30,7 @@ class EveryTargetIgnored(Watcher):
 
     code = "LOSS020"
 
-    def on_loss(self, history: History, loss: Loss) -> Observations:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Report targets that are all equal to it."""
         ignored = loss.options.get("ignore_index", -100)
         if loss.name not in ("cross_entropy", "nll_loss") or loss.target.is_floating_point():

@@ -7,12 +7,12 @@ import math
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.runtime.looking import is_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 TIMES = 4.0
 
@@ -40,7 +40,7 @@ class FirstLossTooLarge(Watcher):
     def __init__(self) -> None:
         self.judged = False
 
-    def on_loss(self, history: History, loss: Loss) -> Observations:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Compare the very first cross entropy of the run with ln C."""
         if loss.name != "cross_entropy" or self.judged or loss.value.dim() or loss.input.dim() < 2:
             return

@@ -13,7 +13,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 class LossNotFinite(Watcher):
@@ -40,7 +40,9 @@ class LossNotFinite(Watcher):
             tuple[torch.Tensor, Place, int]
         ] = []  # on a device: read at the end, without a wait
 
-    def on_backward(self, history: History, tensors: tuple[torch.Tensor, ...], place: Place) -> Observations:
+    def on_backward(
+        self, history: WatchHistory, tensors: tuple[torch.Tensor, ...], place: Place
+    ) -> Observations:
         """Read it at once on the host; keep the answer of a device for later."""
         for tensor in tensors:
             if not is_on_host(tensor):
@@ -48,7 +50,7 @@ class LossNotFinite(Watcher):
             elif not bool(tensor.detach().isfinite().all()):
                 yield self._saw(place, history.num_steps + 1)
 
-    def on_finish(self, history: History) -> Observations:
+    def on_finish(self, history: WatchHistory) -> Observations:
         """Read what is known by now."""
         for finite, place, step in self.waiting:
             if not bool(finite):

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
-from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 class OnlyOneClass(Watcher):
@@ -31,7 +31,7 @@ class OnlyOneClass(Watcher):
 
     code = "LOSS018"
 
-    def on_loss(self, history: History, loss: Loss) -> Observations:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Report a class dimension of one."""
         shape = tuple(loss.input.shape)
         if loss.name in ("cross_entropy", "nll_loss") and len(shape) > 1 and shape[1] == 1:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.activations import activation
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
@@ -17,7 +17,7 @@ from truestep.doctor.source.values import argument, last_operations
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 NOT_LOGARITHMS = {"softmax", "sigmoid", "relu", "linear", "tanh", "softmax2d"}
 
@@ -56,7 +56,7 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
             raise RewriteError
         return [renamed(module, made.func, "log_softmax")]
 
-    def on_loss(self, history: History, loss: Loss) -> Observations:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Look at the operation that made the input."""
         made = history.made(loss.input, loss.place)
         if loss.name == "nll_loss" and made.operation in ("softmax", "sigmoid", "linear", "relu"):

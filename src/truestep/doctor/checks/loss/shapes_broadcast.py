@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.shapes import COLUMN, ROW, row_or_column
@@ -19,7 +19,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "gaussian_nll_loss", "poisson_nll_loss")
 
@@ -60,14 +60,14 @@ class ShapesBroadcast(SourceCheck, Watcher):
             ):
                 yield At(node, _TEXT)
 
-    def on_loss(self, history: History, loss: Loss) -> Observations:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Report shapes that differ, unless one of them is a single number."""
         given, target = tuple(loss.input.shape), tuple(loss.target.shape)
         if loss.name in ELEMENTWISE and given != target and min(loss.input.numel(), loss.target.numel()) > 1:
             evidence = {"prediction": given, "target": target}
             yield Observation(loss.place, f"{loss.name} broadcasts {given} against {target}.", BUG, evidence)
 
-    def on_backward(self, history: History, tensors: tuple[Tensor, ...], place: Place) -> Observations:
+    def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Report a hand-written `((output - target) ** 2).mean()` whose difference is larger than both."""
         for tensor in tensors:
             found = _outer_difference(tensor)
@@ -95,7 +95,7 @@ def _is_measured(module: SourceModule, node: ast.BinOp) -> bool:
     return isinstance(above, ast.BinOp) and isinstance(above.op, ast.Pow)
 
 
-def _subtraction(history: History, loss: Tensor) -> Place | None:
+def _subtraction(history: WatchHistory, loss: Tensor) -> Place | None:
     """Return the line of the nearest subtraction behind a loss."""
     origin = history.origins.of(loss)
     steps = origin.ancestors() if origin is not None else ()

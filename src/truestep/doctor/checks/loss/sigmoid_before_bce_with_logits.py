@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.activations import without_activation
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
@@ -16,7 +16,7 @@ from truestep.doctor.source.values import argument, last_operations
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
@@ -50,7 +50,7 @@ class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
         """Leave the activation out."""
         return without_activation(module, node, argument(node, 0, "input"))
 
-    def on_loss(self, history: History, loss: Loss) -> Observations:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Look at the operation that made the input."""
         made = history.made(loss.input, loss.place)
         if loss.name == "binary_cross_entropy_with_logits" and made.operation in ("sigmoid", "softmax"):

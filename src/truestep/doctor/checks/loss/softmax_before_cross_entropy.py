@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.activations import without_activation
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
@@ -17,7 +17,7 @@ from truestep.doctor.source.values import argument, last_operations
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
@@ -57,7 +57,7 @@ class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
         """Leave the activation out."""
         return without_activation(module, node, argument(node, 0, "input"))
 
-    def on_loss(self, history: History, loss: Loss) -> Observations:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Look at the operation that made the input."""
         made = history.made(loss.input, loss.place)
         if loss.name == "cross_entropy" and made.operation in ("softmax", "sigmoid"):

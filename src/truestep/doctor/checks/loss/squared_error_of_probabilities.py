@@ -6,14 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.runtime.looking import is_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 _BATCHES = 5
 
@@ -50,7 +50,7 @@ class SquaredErrorOfProbabilities(Watcher):
     def __init__(self) -> None:
         self.num_batches: dict[object, int] = {}
 
-    def on_loss(self, history: History, loss: Loss) -> Observations:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Count batches in which one sigmoid an example meets both a 0 and a 1, and nothing else."""
         if loss.name != "mse_loss" or not is_on_host(loss.target):
             return

@@ -13,7 +13,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 STEPS = 10
 
@@ -51,7 +51,9 @@ class LossesKeptAlive(Watcher):
     def __init__(self) -> None:
         self.kept: list[weakref.ref[torch.Tensor]] = []
 
-    def on_backward(self, history: History, tensors: tuple[torch.Tensor, ...], place: Place) -> Observations:
+    def on_backward(
+        self, history: WatchHistory, tensors: tuple[torch.Tensor, ...], place: Place
+    ) -> Observations:
         """Count how many of the last losses are alive, each a tensor of its own."""
         alive = {id(tensor) for tensor in (each() for each in self.kept) if tensor is not None}
         if len(alive) >= STEPS:

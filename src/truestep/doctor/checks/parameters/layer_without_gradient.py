@@ -12,7 +12,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 AFTER = 6
 
@@ -55,7 +55,7 @@ class LayerWithoutGradient(Watcher):
     def __init__(self) -> None:
         self.reached: dict[int, set[int]] = {}
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report, some steps in, what had no gradient in any step while others had one."""
         reached = self.reached.setdefault(id(record), set())
         reached |= {id(each) for each in record.parameters() if each.grad is not None}
@@ -74,7 +74,7 @@ class LayerWithoutGradient(Watcher):
             yield Observation(record.place, text, RISK, {"without_gradient": names, "steps": AFTER + 1})
 
 
-def _end(history: History, silent: list[Tensor]) -> str:
+def _end(history: WatchHistory, silent: list[Tensor]) -> str:
     """Return the operation that ended the graph behind one of these parameters in this step."""
     mine = {id(each) for each in silent}
     modules = [part for model in history.models for part in model.modules() if part.training]

@@ -14,7 +14,7 @@ from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 AFTER = 4  # steps
 
@@ -64,7 +64,7 @@ class ModuleReplacedAfterOptimizer(SourceCheck, Watcher):
                     f"{ast.unparse(target)} is replaced after the optimizer was made on line {made.lineno}.",
                 )
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report parameters that belong to no model any more, beside some of a model that still do."""
         if record.num_steps != AFTER:
             return

@@ -10,7 +10,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 
 class NothingToTrain(Watcher):
@@ -37,7 +37,7 @@ class NothingToTrain(Watcher):
 
     code = "PARAM014"
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report it at the first step."""
         if record.num_steps == 0 and not any(each.requires_grad for each in record.parameters()):
             number = sum(1 for _ in record.parameters())

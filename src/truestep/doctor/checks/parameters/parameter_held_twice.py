@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 
 class ParameterHeldTwice(Watcher):
@@ -31,7 +31,7 @@ class ParameterHeldTwice(Watcher):
 
     code = "PARAM034"
 
-    def on_optimizer(self, history: History, record: OptimizerRecord) -> Observations:
+    def on_optimizer(self, history: WatchHistory, record: OptimizerRecord) -> Observations:
         """Compare the number of parameters with that of different ones."""
         held = [id(each) for each in record.parameters()]
         if again := len(held) - len(set(held)):

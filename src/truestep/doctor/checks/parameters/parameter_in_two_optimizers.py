@@ -10,7 +10,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 
 class ParameterInTwoOptimizers(Watcher):
@@ -50,7 +50,7 @@ class ParameterInTwoOptimizers(Watcher):
         self.stepped_at: dict[int, Place] = {}
         self.shared: dict[int, list[Observation]] = {}  # by the optimizer that stepped first
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report shared parameters when the first of two optimizers steps again after the second, from another line.
 
         One that never steps again was replaced. One that steps from the same line is a part of the other: SAM,
@@ -61,7 +61,7 @@ class ParameterInTwoOptimizers(Watcher):
         if not record.num_steps:
             self._look(history, record, place)
 
-    def _look(self, history: History, record: OptimizerRecord, place: Place) -> None:
+    def _look(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
         mine = {id(each) for each in record.parameters() if each.requires_grad}
         for other in history.stepping():
             shared = [each for each in other.parameters() if id(each) in mine]

@@ -13,7 +13,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 AFTER = 6
 
@@ -47,7 +47,7 @@ class ParameterNeverMoves(Watcher):
     def __init__(self) -> None:
         self.before: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Compare copies of a few parameters from the first step with what they are some steps later."""
         import torch
 

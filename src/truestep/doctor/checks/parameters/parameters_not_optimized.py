@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.frames import is_library
-from truestep.doctor.runtime.history import Forward, Loss
+from truestep.doctor.runtime.frames import is_library_file
+from truestep.doctor.runtime.history import ForwardCall, LossCall
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 AFTER = 4  # steps: until then, other optimizers have had their turn
 
@@ -56,18 +56,18 @@ class ParametersNotOptimized(Watcher):
         ] = {}  # each model's line, and the versions of its weights
         self.asked: set[int] = set()  # layers that the targets of losses came from
 
-    def on_forward(self, history: History, forward: Forward) -> None:
+    def on_forward(self, history: WatchHistory, forward: ForwardCall) -> None:
         """Remember where each model is applied with gradients on."""
         if forward.gradients_on and history.in_window and id(forward.module) not in self.applied:
             self.applied[id(forward.module)] = forward.place, _versions(forward.module)
 
-    def on_loss(self, history: History, loss: Loss) -> None:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
         """Remember which layers made the targets: a teacher's need no training."""
         origin = history.origins.of(loss.target) if history.in_window else None
         if origin is not None:
             self.asked |= {id(each.layer) for each in origin.ancestors() if each.layer is not None}
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Ask, some steps in, about parameters with gradients in models that are trained in part."""
         if record.num_steps != AFTER:
             return
@@ -83,7 +83,7 @@ class ParametersNotOptimized(Watcher):
             elif missed and len(missed) == len(named):
                 yield from self._for_nothing(history, model)
 
-    def _for_nothing(self, history: History, model: nn.Module) -> Observations:
+    def _for_nothing(self, history: WatchHistory, model: nn.Module) -> Observations:
         """Report a model that nothing updates, also not by hand."""
         place, versions = self.applied.get(id(model), (None, []))
         if place is None or versions != _versions(model):
@@ -96,16 +96,16 @@ class ParametersNotOptimized(Watcher):
             text = f"{name} is never trained: it gets gradients, and no optimizer holds its parameters."
             yield Observation(place, text, BUG if history.is_whole else RISK, evidence)
 
-    def _is_meant(self, history: History, model: nn.Module) -> bool:
+    def _is_meant(self, history: WatchHistory, model: nn.Module) -> bool:
         """Tell a teacher, a copy of another model, and one whose weights came from elsewhere."""
         parts = list(model.modules())
         written_in = getattr(getattr(type(model).forward, "__code__", None), "co_filename", "")
-        of_library = is_library(written_in) and not type(model).__module__.startswith("torch.nn.")
+        of_library = is_library_file(written_in) and not type(model).__module__.startswith("torch.nn.")
         loaded = any(part in history.loaded for part in parts)
         copied = not any(_versions(model))  # an initialisation writes into its tensors
         return of_library or loaded or copied or any(id(part) in self.asked for part in parts)
 
-    def _lost(self, history: History, record: OptimizerRecord) -> bool:
+    def _lost(self, history: WatchHistory, record: OptimizerRecord) -> bool:
         """An optimizer with parameters of no model was made before a replacement: PARAM005."""
         known = {id(each) for model in history.models for each in model.parameters()}
         return any(id(each) not in known and each.grad is None for each in record.parameters())

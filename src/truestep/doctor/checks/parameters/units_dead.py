@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 STEPS = 8
 SHARE = 0.9
@@ -55,7 +55,7 @@ class UnitsDead(Watcher):
         self.now: dict[int, bool] = {}  # whether any unit gave more than 0 since the last step
         self.silent: dict[int, int] = {}  # steps in a row in which none did
 
-    def on_layer(self, history: History, module: nn.Module, output: object) -> None:
+    def on_layer(self, history: WatchHistory, module: nn.Module, output: object) -> None:
         """Remember which units of each ReLU ever gave more than 0 in training."""
         import torch
         from torch import nn
@@ -74,7 +74,7 @@ class UnitsDead(Watcher):
             known = self.alive.get(id(module))
             self.alive[id(module)] = alive if known is None or known.shape != alive.shape else known | alive
 
-    def on_backward(self, history: History, tensors: object, place: Place) -> Observations:
+    def on_backward(self, history: WatchHistory, tensors: object, place: Place) -> Observations:
         """Judge once, after some steps."""
         if history.num_steps != STEPS:
             return
@@ -86,7 +86,7 @@ class UnitsDead(Watcher):
                 yield Observation(place, text, RISK, {"dead_units": dead, "units": alive.numel()})
         self.alive.clear()
 
-    def on_stepped(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report a layer that lived at first and then fell silent, or never lived: the steps are too large for it."""
         now, self.now = self.now, {}
         for layer, alive in now.items():

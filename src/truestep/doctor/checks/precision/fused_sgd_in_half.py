@@ -15,7 +15,7 @@ from truestep.doctor.source.values import argument, literal
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 VECTOR = 16  # from so many elements on the kernel reads whole vectors
 HALVES = ("torch.float16", "torch.bfloat16", "torch.half")
@@ -69,7 +69,7 @@ class FusedSgdInHalf(SourceCheck, Watcher):
                 return True
         return False
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report the first step of such parameters."""
         import torch
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.checks.precision.backward_inside_autocast import AUTOCAST
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -18,7 +18,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 class HalfPrecisionWithoutScaler(SourceCheck, Watcher):
@@ -60,7 +60,7 @@ class HalfPrecisionWithoutScaler(SourceCheck, Watcher):
     def __init__(self) -> None:
         self.applied_at: Place | None = None
 
-    def on_forward(self, history: History, forward: Forward) -> None:
+    def on_forward(self, history: WatchHistory, forward: ForwardCall) -> None:
         """Note a training forward under float16 autocast: also where a scaler was switched off by mistake."""
         import torch
 
@@ -71,7 +71,7 @@ class HalfPrecisionWithoutScaler(SourceCheck, Watcher):
         )
         self.applied_at = forward.place if half and forward.gradients_on else None
 
-    def on_backward(self, history: History, tensors: tuple[Tensor, ...], place: Place) -> Observations:
+    def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Report a loss that nothing has multiplied."""
         if self.applied_at is not None and len(tensors) == 1 and (made := tensors[0].grad_fn) is not None:
             if not made.name().startswith(("Mul", "Div")):

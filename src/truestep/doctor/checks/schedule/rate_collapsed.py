@@ -11,7 +11,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 SHARE = 1e-5  # of the largest rate so far: float32 weights hardly move by it
 LEAST = 100  # steps at such a rate; the end of a cosine has a few
@@ -58,15 +58,15 @@ class RateCollapsed(Watcher):
         self.falls: dict[int, Fall] = {}
         self.schedules: dict[int, Place] = {}  # where each optimizer's schedule is stepped
 
-    def on_schedule(self, history: History, scheduler: Any, place: Place) -> None:
+    def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
         """Remember the line."""
         self.schedules[id(getattr(scheduler, "optimizer", None))] = place
 
-    def on_stepped(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Look at the rates of a step."""
         yield from self._judge(record)
 
-    def on_finish(self, history: History) -> Observations:
+    def on_finish(self, history: WatchHistory) -> Observations:
         """Look at those of the last step."""
         for record in history.stepping():
             yield from self._judge(record)

@@ -10,7 +10,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 class ScheduleOfIdleOptimizer(Watcher):
@@ -44,11 +44,11 @@ class ScheduleOfIdleOptimizer(Watcher):
     def __init__(self) -> None:
         self.stepped: dict[int, tuple[Any, Place]] = {}
 
-    def on_schedule(self, history: History, scheduler: Any, place: Place) -> None:
+    def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
         """Remember it."""
         self.stepped.setdefault(id(scheduler), (scheduler, place))
 
-    def on_finish(self, history: History) -> Observations:
+    def on_finish(self, history: WatchHistory) -> Observations:
         """Report the schedules whose optimizer has not stepped at all."""
         active = {id(record.optimizer) for record in history.stepping()}
         for scheduler, place in self.stepped.values():

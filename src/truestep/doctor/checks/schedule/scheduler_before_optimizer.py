@@ -18,7 +18,7 @@ from truestep.doctor.source.rewriting import Edits, beside, moved_after, next_ev
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 _TRAINS = re.compile(r"^(train(_(one_)?(epoch|step|batch|model|loop))?|fit(_one_epoch)?|run_training)$")
 
@@ -75,7 +75,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
         step = next_event(module, node, "step").node
         return moved_after(module, node, beside(module, node, step))
 
-    def on_schedule(self, history: History, scheduler: Any, place: Place) -> None:
+    def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
         """Remember a schedule's step before the first one of its optimizer."""
         record = history.records.get(id(scheduler.optimizer))
         skipped = getattr(scheduler, "last_epoch", 1) > 0  # step(0) sets the first rate once more
@@ -87,12 +87,12 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
         self.early: dict[int, tuple[Place, int]] = {}  # the first, and the backwards before the last
         self.num_backwards: dict[int, int] = {}  # before the first step
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> None:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
         """Remember how many batches the first step is of."""
         if record.num_steps == 0:
             self.num_backwards[id(record)] = record.num_backwards
 
-    def on_stepped(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """The optimizer trains: the early step of its schedule was one too many."""
         place, before = self.early.pop(id(record), (place, -1))
         accumulates = 0 < before < self.num_backwards.pop(id(record), 0)  # SCHED011: between its batches

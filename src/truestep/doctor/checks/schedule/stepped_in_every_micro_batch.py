@@ -20,7 +20,7 @@ from truestep.doctor.source.values import seen_through
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 WINDOWS = 2  # updates in a row in which the schedule stepped once for each backward
 _BATCHES = re.compile(
@@ -82,14 +82,14 @@ class SteppedInEveryMicroBatch(SourceCheck, Watcher):
         self.windows: dict[int, int] = {}  # how many in a row had as many steps as backwards
         self.found: dict[int, tuple[Place, int]] = {}
 
-    def on_schedule(self, history: History, scheduler: Any, place: Place) -> None:
+    def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
         """Count the steps of a schedule; one that waits for a metric has no length."""
         record = history.records.get(id(scheduler.optimizer))
         if record is not None and not hasattr(scheduler, "patience"):
             self.steps.setdefault(id(record), []).append(place)
             self.schedules[id(record)] = scheduler
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> None:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
         """Compare the steps of the schedule since the last update with the backwards since then."""
         places = self.steps.pop(id(record), [])
         alike = 1 < len(places) == record.num_backwards and len(set(places)) == 1
@@ -97,7 +97,7 @@ class SteppedInEveryMicroBatch(SourceCheck, Watcher):
         if self.windows[id(record)] == WINDOWS:
             self.found.setdefault(id(record), (places[0], len(places)))
 
-    def on_finish(self, history: History) -> Observations:
+    def on_finish(self, history: WatchHistory) -> Observations:
         """Report each; one whose length the whole run did not exceed was given it in batches."""
         for key, (place, num_steps) in self.found.items():
             scheduler = self.schedules[key]

@@ -2,7 +2,7 @@
 """HalfGradientsUnscaled."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import models
+from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -33,7 +33,7 @@ class HalfGradientsUnscaled(Explainer):
     checks = ("AMP007",)
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        for owner, model in models(crash):
+        for owner, model in running_models(crash):
             half = [
                 name
                 for name, each in model.named_parameters()

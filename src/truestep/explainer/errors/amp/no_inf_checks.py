@@ -3,7 +3,7 @@
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import torch_module
+from truestep.explainer.values import torch_if_imported
 
 
 class NoInfChecks(Explainer):
@@ -34,7 +34,7 @@ class NoInfChecks(Explainer):
     not_in_a_log = "which parameters have no gradient"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        torch = torch_module()
+        torch = torch_if_imported()
         for frame, name, value in crash.users_locals():
             if torch is None or not isinstance(value, torch.optim.Optimizer):
                 continue
@@ -48,9 +48,9 @@ class NoInfChecks(Explainer):
 
 
 def _fix(crash: Crash, parameters: list[object]) -> str:
-    from truestep.explainer.evidence import models
+    from truestep.explainer.evidence import running_models
 
-    known = {id(each) for _, model in models(crash) for each in model.parameters()}
+    known = {id(each) for _, model in running_models(crash) for each in model.parameters()}
     if known and not known & {id(each) for each in parameters}:
         return "the optimizer holds no parameter of the models here: it was made before they were replaced. Make it last."
     return ""

@@ -4,13 +4,18 @@
 import linecache
 import re
 
-from truestep.explainer.calls import without_gradients
+from truestep.explainer.calls import call_without_gradients
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import made_at_line, models
+from truestep.explainer.evidence import made_at_line, running_models
 from truestep.explainer.explainer import Cause, Explainer, Match
 from truestep.explainer.origins import files_of_models
-from truestep.explainer.source import UserLine, syntax_tree, text_at, text_without_strings
-from truestep.explainer.values import torch_module
+from truestep.explainer.source import (
+    EvidenceLine,
+    crashed_file_tree,
+    crashed_line_text,
+    crashed_line_without_strings,
+)
+from truestep.explainer.values import torch_if_imported
 
 
 class LossWithoutGradFn(Explainer):
@@ -38,7 +43,7 @@ class LossWithoutGradFn(Explainer):
     not_in_a_log = "where the graph was cut: the lines between model and loss"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        torch = torch_module()
+        torch = torch_if_imported()
         if not crash.is_live or torch is None:
             return None
         if not torch.is_grad_enabled():
@@ -48,13 +53,13 @@ class LossWithoutGradFn(Explainer):
         if name := _of_an_update(crash):
             return Cause(f"`{name}` is what net.update gave: it has gone back and stepped already.", _UPDATED)
         for loss in crash.tensors:
-            off = without_gradients(crash, loss.name)
+            off = call_without_gradients(crash, loss.name)
             if off is not None:
                 return Cause(
                     f"`{loss.name}` was made without gradients: {off}.",
                     "take the decorator away for training.",
                 )
-        for owner, model in models(crash):
+        for owner, model in running_models(crash):
             parameters = list(model.parameters())
             if parameters and not any(each.requires_grad for each in parameters):
                 return Cause(
@@ -107,10 +112,10 @@ _CUTS = (
 )
 
 
-def _cutting_line(crash: Crash) -> UserLine | None:
+def _cutting_line(crash: Crash) -> EvidenceLine | None:
     """Return the last line before the backward that cuts graphs: in the same function, then in the models' files."""
     user = crash.user
-    if user is None or user.live is None or syntax_tree(user.path) is None:
+    if user is None or user.live is None or crashed_file_tree(user.path) is None:
         return None
     first = user.live.f_code.co_firstlineno
     places = [(user.path, number) for number in range(user.line, first - 1, -1)]
@@ -118,7 +123,7 @@ def _cutting_line(crash: Crash) -> UserLine | None:
         if path != user.path:
             places += [(path, number) for number in range(1, len(linecache.getlines(path)) + 1)]
     for path, number in places:
-        text = text_at(path, number)
+        text = crashed_line_text(path, number)
         if not text.startswith("#") and any(cut in text.replace(".data(", "") for cut in _CUTS):
-            return UserLine(path, number, text_without_strings(path, number))
+            return EvidenceLine(path, number, crashed_line_without_strings(path, number))
     return None

@@ -2,9 +2,9 @@
 """NothingToOptimize."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import models
+from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import stored_attribute
+from truestep.explainer.values import attribute_without_running_code
 
 
 class NothingToOptimize(Explainer):
@@ -41,7 +41,7 @@ class NothingToOptimize(Explainer):
     checks = ("PARAM001", "PARAM003", "PARAM014")
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        for owner, model in models(crash):
+        for owner, model in running_models(crash):
             lists = [
                 name
                 for name, value in vars(model).items()
@@ -49,7 +49,9 @@ class NothingToOptimize(Explainer):
             ]
             if lists:
                 kind = (
-                    "nn.ModuleList" if type(stored_attribute(model, lists[0])[1]) is list else "nn.ModuleDict"
+                    "nn.ModuleList"
+                    if type(attribute_without_running_code(model, lists[0])[1]) is list
+                    else "nn.ModuleDict"
                 )
                 return Cause(
                     f"`{owner}.{lists[0]}` is a plain {type(vars(model)[lists[0]]).__name__} of layers, whose "

@@ -2,9 +2,9 @@
 """SecondBackward."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import models
+from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.graphs import shared_value
+from truestep.explainer.graphs import value_shared_by_graphs
 from truestep.explainer.kept import kept_graphs
 from truestep.explainer.values import is_tensor
 
@@ -41,7 +41,7 @@ class SecondBackward(Explainer):
         kept = kept_graphs(crash)
         if kept is not None:
             return Cause(kept.says, kept.fix)
-        shared = shared_value(crash)
+        shared = value_shared_by_graphs(crash)
         if shared is not None:
             return shared
         for frame, name, value in crash.users_locals():
@@ -50,7 +50,7 @@ class SecondBackward(Explainer):
                     f"`{name}` in {frame.function} ({frame.place}) is still attached to the graph of the step before.",
                     f"detach it after each step: {_detached(name, value)}.",
                 )
-        for owner, model in models(crash):
+        for owner, model in running_models(crash):
             for path, module in model.named_modules():
                 kept_names = [name for name, value in vars(module).items() if _is_attached(value)]
                 if kept_names:

@@ -4,11 +4,11 @@
 import sys
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import models
+from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.in_place import in_place_layers, in_place_lines
-from truestep.explainer.origins import files_of_models, shown_line
-from truestep.explainer.values import is_tensor, shape_of
+from truestep.explainer.in_place import in_place_layers, lines_changing_in_place
+from truestep.explainer.origins import files_of_models, line_as_evidence
+from truestep.explainer.values import is_tensor, shape_at_crash
 
 
 class ValueChangedInPlace(Explainer):
@@ -75,9 +75,9 @@ def _fix(line: str) -> str:
 def _changed_weight(crash: Crash, shape: tuple[int, ...], version: int) -> Cause | None:
     """Return the weight that an optimizer stepped, if the shape and the version are one's."""
     shapes = (shape, shape[::-1])  # linear layers save their weight transposed
-    for owner, model in models(crash):
+    for owner, model in running_models(crash):
         for name, parameter in model.named_parameters():
-            if shape_of(parameter) in shapes and parameter._version == version:
+            if shape_at_crash(parameter) in shapes and parameter._version == version:
                 return _stepped(f"{owner}.{name}", shape)
     return None
 
@@ -98,20 +98,22 @@ def _changing_line(crash: Crash, shape: tuple[int, ...]) -> str:
         names = frame.locals()
         lines = [
             number
-            for number, name in in_place_lines(frame.path, frame.live.f_code.co_firstlineno, frame.line)
-            if name not in names or (is_tensor(names[name]) and shape_of(names[name]) == shape)
+            for number, name in lines_changing_in_place(
+                frame.path, frame.live.f_code.co_firstlineno, frame.line
+            )
+            if name not in names or (is_tensor(names[name]) and shape_at_crash(names[name]) == shape)
         ]
         if lines:
-            return shown_line(frame.path, lines[-1])
+            return line_as_evidence(frame.path, lines[-1])
     return _line_of_models(crash)
 
 
 def _line_of_models(crash: Crash) -> str:
     """Return the lines of the models' own files that change a value in place."""
     found = [
-        shown_line(path, number)
+        line_as_evidence(path, number)
         for path in files_of_models(crash)
-        for number, name in in_place_lines(path, 0, sys.maxsize)
+        for number, name in lines_changing_in_place(path, 0, sys.maxsize)
         if not name.startswith(("self.num", "num", "count", "total", "i", "n"))
     ]
     return " or ".join(found[:2])

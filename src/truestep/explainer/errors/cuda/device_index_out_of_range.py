@@ -3,7 +3,7 @@
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import torch_module
+from truestep.explainer.values import torch_if_imported
 
 
 class DeviceIndexOutOfRange(Explainer):
@@ -36,7 +36,7 @@ class DeviceIndexOutOfRange(Explainer):
                 f"the file was saved from cuda:{found['device']}; this process sees {found['count']} card(s).",
                 'write torch.load(path, map_location="cpu"), then move the model.',
             )
-        torch = torch_module()
+        torch = torch_if_imported()
         if crash.is_live and torch is not None and torch.cuda.is_available():
             return Cause(f"this process sees {torch.cuda.device_count()} card(s), counted from cuda:0.")
         return None

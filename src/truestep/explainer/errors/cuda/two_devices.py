@@ -4,7 +4,7 @@
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import layer_input, made_at, parameter_owner, running_layer
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import NamedValue, is_layer, is_tensor
+from truestep.explainer.values import EvidenceValue, is_layer, is_tensor
 
 
 class TwoDevices(Explainer):
@@ -156,7 +156,7 @@ def _device_source(places: list[tuple[str, str, str]], device: str) -> str:
 
 
 def _is_unregistered(crash: Crash, name: str) -> bool:
-    found = next((each for each in crash.values if each.name == name), NamedValue(name, None))
+    found = next((each for each in crash.values if each.name == name), EvidenceValue(name, None))
     return is_tensor(found.value) and parameter_owner(crash, found.value) is None
 
 

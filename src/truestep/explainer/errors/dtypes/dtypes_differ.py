@@ -4,7 +4,7 @@
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import layer_input, running_layer, with_origin
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import dtype_of
+from truestep.explainer.values import dtype_at_crash
 
 
 class DtypesDiffer(Explainer):
@@ -53,7 +53,7 @@ class DtypesDiffer(Explainer):
         named = [
             each
             for each in crash.tensors
-            if dtype_of(each.value) == (dtype_of(tensor) if tensor is not None else first)
+            if dtype_at_crash(each.value) == (dtype_at_crash(tensor) if tensor is not None else first)
         ]
         says = f"{first} meets {second}"
         if crash.layer is not None:

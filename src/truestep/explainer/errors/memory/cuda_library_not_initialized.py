@@ -4,7 +4,7 @@
 from truestep.explainer.crash import Crash
 from truestep.explainer.environment import environment_fault
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import torch_module
+from truestep.explainer.values import torch_if_imported
 
 
 class CudaLibraryNotInitialized(Explainer):
@@ -39,7 +39,7 @@ class CudaLibraryNotInitialized(Explainer):
                 "a device-side assert came before it: an index out of range in an earlier kernel.",
                 "run one batch on the CPU, where the line and the index are named (truestep errors device-side-assert).",
             )
-        torch = torch_module()
+        torch = torch_if_imported()
         if not crash.is_live or torch is None or not torch.cuda.is_available():
             return None
         free, total = torch.cuda.mem_get_info()

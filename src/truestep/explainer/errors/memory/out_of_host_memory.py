@@ -3,9 +3,9 @@
 
 from truestep.core.wording import byte_size
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import shapes
+from truestep.explainer.evidence import shapes_on_line
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.holding import Alive, largest_holders
+from truestep.explainer.holding import AliveTensors, largest_tensors_at_crash
 from truestep.explainer.kept import kept_graphs
 
 
@@ -35,10 +35,10 @@ class OutOfHostMemory(Explainer):
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         found = match.groupdict()
         asked = int(found.get("asked") or 0)
-        alive = Alive.now() if crash.is_live and asked else None
+        alive = AliveTensors.now() if crash.is_live and asked else None
         if alive is not None and asked < alive.num_bytes:
             return kept_graphs(crash) or _filled(crash, alive, asked)
-        shown = shapes(crash)
+        shown = shapes_on_line(crash)
         if asked:
             return Cause(f"{byte_size(asked)} were asked for at once{f': {shown}' if shown else ''}.")
         if found.get("shape"):
@@ -46,10 +46,11 @@ class OutOfHostMemory(Explainer):
         return None
 
 
-def _filled(crash: Crash, alive: Alive, asked: int) -> Cause:
+def _filled(crash: Crash, alive: AliveTensors, asked: int) -> Cause:
     """Say what took the memory before a request that is small beside it."""
     return Cause(
-        f"{byte_size(asked)} were asked for when the memory was full. The largest tensors: {largest_holders(crash, alive)}.",
+        f"{byte_size(asked)} were asked for when the memory was full. The largest tensors: "
+        f"{largest_tensors_at_crash(crash, alive)}.",
         "if it comes after many steps, something is kept: append x.detach() or x.item(), and evaluate under torch.no_grad(). "
         "If it comes in the first, take a smaller batch and fewer workers, which hold copies.",
     )

@@ -3,7 +3,7 @@
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.origins import defined_at
+from truestep.explainer.origins import definition_as_evidence
 
 
 class ArgumentsDoNotFit(Explainer):
@@ -44,7 +44,7 @@ class ArgumentsDoNotFit(Explainer):
         found = match.groupdict()
         function = found["function"].rpartition(">.")[2]
         if crash.layer is not None and function.endswith("forward"):
-            function += defined_at(type(crash.layer.module).forward)
+            function += definition_as_evidence(type(crash.layer.module).forward)
         if found.get("takes"):
             own = " (self among them)" if "." in function or "forward" in function else ""
             return Cause(f"{function} takes {found['takes']}{own}, {found['given']} were given.")

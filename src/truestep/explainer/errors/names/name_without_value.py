@@ -5,7 +5,7 @@ import ast
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.source import file_name, syntax_tree
+from truestep.explainer.source import crashed_file_name, crashed_file_tree
 
 _HOLDERS = {
     ast.For: "a loop that never ran",
@@ -61,7 +61,7 @@ def _given_in(path: str, line: int, name: str) -> str:
     """Say in which statements of a function a name gets its value."""
     functions = [
         node
-        for node in ast.walk(syntax_tree(path) or ast.Module([], []))
+        for node in ast.walk(crashed_file_tree(path) or ast.Module([], []))
         if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0)
     ]
     function = max(functions, key=lambda node: node.lineno, default=None)
@@ -71,5 +71,5 @@ def _given_in(path: str, line: int, name: str) -> str:
             isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
             for node in ast.walk(holder)
         ):
-            return f"{words}, {file_name(path)}:{getattr(holder, 'lineno', 0)}"
+            return f"{words}, {crashed_file_name(path)}:{getattr(holder, 'lineno', 0)}"
     return ""

@@ -2,7 +2,7 @@
 """UnpackingDoesNotFit."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import shapes
+from truestep.explainer.evidence import shapes_on_line
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -45,7 +45,7 @@ class UnpackingDoesNotFit(Explainer):
             )
         given = f", {found['given']} are there" if found.get("given") else ""
         if ".shape" in text or ".size()" in text:
-            shown = shapes(crash)
+            shown = shapes_on_line(crash)
             return Cause(
                 f"{found['wanted']} axes are named{given}{f': {shown}' if shown else ''}.",
                 "look at the axes: unsqueeze(0) adds a batch.",

@@ -3,7 +3,7 @@
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.source import file_name
+from truestep.explainer.source import crashed_file_name
 
 
 class ValueIsNone(Explainer):
@@ -41,6 +41,6 @@ class ValueIsNone(Explainer):
         if not empty:
             return None
         made = crash.made(empty[0].name)
-        name = file_name(made.path) if made else ""
+        name = crashed_file_name(made.path) if made else ""
         where = f", set at {name}:{made.number}: {made.text}" if made else ""
         return Cause(f"`{empty[0].name}` is None{where}.")

@@ -2,7 +2,7 @@
 """AttentionMaskShape."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import shapes
+from truestep.explainer.evidence import shapes_on_line
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -31,7 +31,7 @@ class AttentionMaskShape(Explainer):
     )
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        shown = shapes(crash)
+        shown = shapes_on_line(crash)
         return Cause(
             f"the mask is ({match['given']}), ({match['wanted']}) is needed{f': {shown}' if shown else ''}."
         )

@@ -2,7 +2,7 @@
 """AxisOutOfRange."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import shapes
+from truestep.explainer.evidence import shapes_on_line
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -34,7 +34,7 @@ class AxisOutOfRange(Explainer):
     )
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        shown, found = shapes(crash), match.groupdict()
+        shown, found = shapes_on_line(crash), match.groupdict()
         dim = found.get("dim")
         says = f"dim {dim} of a tensor of {int(found['high']) + 1} axes" if dim else ""
         return Cause(": ".join(part for part in (says, shown) if part) + ".") if says or shown else None

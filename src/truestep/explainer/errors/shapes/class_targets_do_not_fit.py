@@ -5,7 +5,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import dtype_of, is_tensor, shape_of, shape_text
+from truestep.explainer.values import dtype_at_crash, is_tensor, shape_as_evidence, shape_at_crash
 
 
 class ClassTargetsDoNotFit(Explainer):
@@ -69,13 +69,13 @@ def _pair(crash: Crash) -> tuple[Any, Any] | None:
 
 
 def _shape(tensor: Any) -> str:
-    return f"{dtype_of(tensor)} {shape_text(shape_of(tensor))}"
+    return f"{dtype_at_crash(tensor)} {shape_as_evidence(shape_at_crash(tensor))}"
 
 
 def _label(label: int, pair: tuple[Any, Any] | None, shapes: str) -> Cause:
     if pair is None:
         return Cause(f"a label is {label}, and the outputs have too few classes for it (or it is negative).")
-    classes = shape_of(pair[0])[1] if len(shape_of(pair[0])) > 1 else shape_of(pair[0])[0]
+    classes = shape_at_crash(pair[0])[1] if len(shape_at_crash(pair[0])) > 1 else shape_at_crash(pair[0])[0]
     says = f"the outputs have {classes} classes, so labels go from 0 to {classes - 1}; a label is {label}{shapes}."
     if label == classes:
         return Cause(
@@ -107,7 +107,7 @@ def _batches(first: int, second: int, shapes: str) -> Cause:
 
 
 def _columns(pair: tuple[Any, Any] | None, shapes: str) -> Cause:
-    if pair is not None and shape_of(pair[1])[-1] == 1:
+    if pair is not None and shape_at_crash(pair[1])[-1] == 1:
         return Cause(f"the targets have an axis of size 1 too many{shapes}.", "write targets.squeeze(1).")
     if pair is None:
         return Cause(

@@ -2,7 +2,7 @@
 """InputHasOtherRank."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import running_layer, shapes
+from truestep.explainer.evidence import running_layer, shapes_on_line
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -36,7 +36,7 @@ class InputHasOtherRank(Explainer):
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         if match.groupdict().get("operand"):
             return Cause(
-                f"{match['operand']} of the product is no {match['wanted']}: {shapes(crash)}.".replace(
+                f"{match['operand']} of the product is no {match['wanted']}: {shapes_on_line(crash)}.".replace(
                     ": .", "."
                 )
             )

@@ -4,7 +4,7 @@
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import made_at
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import shape_of, shape_text
+from truestep.explainer.values import shape_as_evidence, shape_at_crash
 
 
 class JoinedSizesDiffer(Explainer):
@@ -42,7 +42,7 @@ class JoinedSizesDiffer(Explainer):
         what = "sizes" if found.get("axis") else "numbers of axes"
         along = f"; they are joined along axis {found['axis']}" if found.get("axis") else ""
         shown = "; ".join(
-            f"{each.name} {shape_text(shape_of(each.value))}{made_at(crash, each)}"
+            f"{each.name} {shape_as_evidence(shape_at_crash(each.value))}{made_at(crash, each)}"
             for each in crash.tensors[:2]
         )
         return Cause(f"the {what} {first} and {second} meet{along}{f': {shown}' if shown else ''}.")

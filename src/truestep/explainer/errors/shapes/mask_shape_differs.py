@@ -4,7 +4,7 @@
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import tensors_with, with_origin
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import dtype_of
+from truestep.explainer.values import dtype_at_crash
 
 
 class MaskShapeDiffers(Explainer):
@@ -37,7 +37,7 @@ class MaskShapeDiffers(Explainer):
         found = match.groupdict()
         if not found.get("mask"):
             return None
-        masks = tensors_with(crash, lambda each: dtype_of(each) in ("bool", "uint8"))
+        masks = tensors_with(crash, lambda each: dtype_at_crash(each) in ("bool", "uint8"))
         shown = f": the mask is {with_origin(crash, masks[0])}" if masks else ""
         return Cause(
             f"a mask of shape [{found['mask']}] selects from a tensor of shape [{found['shape']}]: axis {found['axis']} differs"

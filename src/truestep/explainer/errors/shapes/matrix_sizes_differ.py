@@ -2,7 +2,7 @@
 """MatrixSizesDiffer."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import input_sentence, running_layer, shapes
+from truestep.explainer.evidence import input_sentence, running_layer, shapes_on_line
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -38,7 +38,9 @@ class MatrixSizesDiffer(Explainer):
             return None
         given, wanted = int(sizes["given"]), int(sizes["wanted"])
         if "out" not in sizes:
-            return Cause(f"the inner sizes are {given} and {wanted}: {shapes(crash)}.".replace(": .", "."))
+            return Cause(
+                f"the inner sizes are {given} and {wanted}: {shapes_on_line(crash)}.".replace(": .", ".")
+            )
         rows, out = int(sizes["rows"]), int(sizes["out"])
         who = f"{running_layer(crash)}{input_sentence(crash)}:" if crash.layer else "the input has"
         if crash.is_live and crash.layer is None:
@@ -51,7 +53,7 @@ class MatrixSizesDiffer(Explainer):
 
 def _of_two_matrices(crash: Crash, left: str, right: str, by_second: bool, by_first: bool) -> Cause:
     """Return the cause of a product that no layer makes."""
-    shown = shapes(crash)
+    shown = shapes_on_line(crash)
     says = f"the left is {left}, the right {right}{f': {shown}' if shown else ''}."
     if by_second and by_first:
         return Cause(

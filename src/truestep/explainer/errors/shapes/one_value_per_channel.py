@@ -6,7 +6,7 @@ import re
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_layer
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import shape_text
+from truestep.explainer.values import shape_as_evidence
 
 
 class OneValuePerChannel(Explainer):
@@ -37,5 +37,5 @@ class OneValuePerChannel(Explainer):
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         sizes = tuple(int(size) for size in re.findall(r"\d+", match["size"]))
         return Cause(
-            f"{running_layer(crash)} is in training mode and got an input of shape {shape_text(sizes)}."
+            f"{running_layer(crash)} is in training mode and got an input of shape {shape_as_evidence(sizes)}."
         )

@@ -3,7 +3,7 @@
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.origins import data_set
+from truestep.explainer.origins import data_set_being_read
 
 
 class SampleCanNotBeCollated(Explainer):
@@ -31,7 +31,8 @@ class SampleCanNotBeCollated(Explainer):
         kind = match["kind"]
         if kind == "NoneType":
             return Cause(
-                f"a sample is None: __getitem__{data_set(crash)} or its transform returned nothing, often after a failed read."
+                f"a sample is None: __getitem__{data_set_being_read(crash)} or its transform returned nothing, often after a "
+                "failed read."
             )
         if kind.startswith("PIL."):
             return Cause(

@@ -3,7 +3,7 @@
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.origins import data_set
+from truestep.explainer.origins import data_set_being_read
 
 
 class SamplesOfUnequalSizes(Explainer):
@@ -51,4 +51,4 @@ class SamplesOfUnequalSizes(Explainer):
             fix = f'images of {first[0]} and {second[0]} channels are mixed: write image.convert("RGB") when loading them.'
         elif len(first) <= 2:
             fix = "sequences of different lengths: pass collate_fn= to the DataLoader, with nn.utils.rnn.pad_sequence."
-        return Cause(f"{says}{data_set(crash)}.", fix)
+        return Cause(f"{says}{data_set_being_read(crash)}.", fix)

@@ -4,7 +4,7 @@
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import made_at
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import shape_of, shape_text
+from truestep.explainer.values import shape_as_evidence, shape_at_crash
 
 
 class ShapesDoNotBroadcast(Explainer):
@@ -51,7 +51,7 @@ class ShapesDoNotBroadcast(Explainer):
         axis = match.groupdict().get("axis")
         where = f" at axis {axis}" if axis else ""
         shown = "; ".join(
-            f"{each.name} {shape_text(shape_of(each.value))}{made_at(crash, each)}"
+            f"{each.name} {shape_as_evidence(shape_at_crash(each.value))}{made_at(crash, each)}"
             for each in crash.tensors[:2]
         )
         says = f"{match['first']} meets {match['second']}{where}"
@@ -64,9 +64,9 @@ def _rows(crash: Crash, match: Match) -> str:
         return ""
     sizes = {int(match["first"]), int(match["second"])}
     rows = {
-        shape_of(each.value)[0]: each.name
+        shape_at_crash(each.value)[0]: each.name
         for each in reversed(crash.tensors)
-        if len(shape_of(each.value)) > 1
+        if len(shape_at_crash(each.value)) > 1
     }
     found = [(name, size) for size, name in rows.items() if size in sizes]
     if not found:
@@ -79,14 +79,14 @@ def _rows(crash: Crash, match: Match) -> str:
 
 
 def _fix(crash: Crash) -> str:
-    shapes = [shape_of(each.value) for each in crash.tensors]
+    shapes = [shape_at_crash(each.value) for each in crash.tensors]
     if len(shapes) < 2:
         return ""
     first, second = crash.tensors[0], crash.tensors[1]
-    small, large = sorted((first, second), key=lambda each: len(shape_of(each.value)))
-    few, many = shape_of(small.value), shape_of(large.value)
+    small, large = sorted((first, second), key=lambda each: len(shape_at_crash(each.value)))
+    few, many = shape_at_crash(small.value), shape_at_crash(large.value)
     if len(few) == 1 < len(many) and few[0] == many[0]:
         return f"{small.name} has one value a row: write {small.name}.view(-1{', 1' * (len(many) - 1)})."
     if len(few) == len(many) and sorted(few) == sorted(many) and few != many:
-        return f"the axes stand in another order: transpose or permute {small.name} to {shape_text(many)}."
+        return f"the axes stand in another order: transpose or permute {small.name} to {shape_as_evidence(many)}."
     return ""

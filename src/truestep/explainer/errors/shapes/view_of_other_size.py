@@ -4,7 +4,7 @@
 from math import prod
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import shapes
+from truestep.explainer.evidence import shapes_on_line
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -37,7 +37,7 @@ class ViewOfOtherSize(Explainer):
             [int(part) for part in match["shape"].replace("x", ",").split(",") if part.strip()],
         )
         fixed = prod(part for part in wanted if part != -1)
-        shown = shapes(crash)
+        shown = shapes_on_line(crash)
         says = f"{size} elements do not fit ({match['shape']})" + (f": {shown}." if shown else ".")
         if not fixed or not wanted:
             return Cause(says)

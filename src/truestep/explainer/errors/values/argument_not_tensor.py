@@ -5,7 +5,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import describe_layer
+from truestep.explainer.values import evidence_of_layer
 
 
 class ArgumentNotTensor(Explainer):
@@ -58,7 +58,7 @@ def _layer_before(crash: Crash) -> str:
             place = next((index for index, (_, layer) in enumerate(layers) if layer is names["module"]), 0)
             if place:
                 name, layer = layers[place - 1]
-                return f"layer {name}, {describe_layer(layer)},"
+                return f"layer {name}, {evidence_of_layer(layer)},"
     return ""
 
 

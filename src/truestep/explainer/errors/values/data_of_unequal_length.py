@@ -2,7 +2,7 @@
 """DataOfUnequalLength."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import shapes
+from truestep.explainer.evidence import shapes_on_line
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -31,5 +31,5 @@ class DataOfUnequalLength(Explainer):
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         lengths = match.groupdict().get("lengths")
-        shown = f"{lengths} samples" if lengths else shapes(crash)
+        shown = f"{lengths} samples" if lengths else shapes_on_line(crash)
         return Cause(f"{shown}.") if shown else None

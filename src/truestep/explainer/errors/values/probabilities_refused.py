@@ -5,7 +5,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import is_tensor, torch_module
+from truestep.explainer.values import is_tensor, torch_if_imported
 
 
 class ProbabilitiesRefused(Explainer):
@@ -44,7 +44,7 @@ class ProbabilitiesRefused(Explainer):
 
 
 def _what_is_wrong(name: str, tensor: Any) -> Cause | None:
-    torch = torch_module()
+    torch = torch_if_imported()
     if bool(torch.isnan(tensor).any()):
         return Cause(
             f"`{name}` has NaN in it.",

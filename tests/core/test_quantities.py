@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truestep.core.errors import OptionError
-from truestep.machine.quantities import format_bytes, format_seconds, parse_bytes, parse_seconds
+from truestep.core.quantities import bytes_text, parse_bytes, parse_seconds, seconds_text
 
 
 @pytest.mark.parametrize(
@@ -73,16 +73,16 @@ def test_what_is_no_duration_is_refused_with_an_example(text):
     ],
 )
 def test_bytes_are_shown_short(size, expected):
-    assert expected == format_bytes(size)
+    assert expected == bytes_text(size)
 
 
 @given(st.integers(0, 2**50))
 def test_what_is_shown_is_what_is_read_within_a_twentieth(size):
-    assert abs(parse_bytes(format_bytes(size)) - size) <= size / 20
+    assert abs(parse_bytes(bytes_text(size)) - size) <= size / 20
 
 
 @pytest.mark.parametrize(
     ("seconds", "expected"), [(0, "0s"), (45, "45s"), (200, "3m 20s"), (7500, "2h 5m"), (349200, "4d 1h")]
 )
 def test_durations_are_shown_in_two_units(seconds, expected):
-    assert expected == format_seconds(seconds)
+    assert expected == seconds_text(seconds)

@@ -38,7 +38,7 @@ def parse_seconds(duration: str | float) -> float:
     return sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts)
 
 
-def format_bytes(size: float | None, *, unknown: str = "-") -> str:
+def bytes_text(size: float | None, *, unknown: str = "-") -> str:
     """Return `size` with three significant digits or so: 512 B, 1.5 MiB, 140.4 GiB."""
     if size is None:
         return unknown
@@ -50,7 +50,7 @@ def format_bytes(size: float | None, *, unknown: str = "-") -> str:
     return f"{amount:.0f} {unit}" if unit == "B" or abs(amount) >= 999.5 else f"{amount:.1f} {unit}"
 
 
-def format_seconds(seconds: float) -> str:
+def seconds_text(seconds: float) -> str:
     """Return a duration in its two largest units: 45s, 3m 20s, 2h 5m, 4d 1h."""
     rest = round(seconds)
     days, rest = divmod(rest, 86400)
