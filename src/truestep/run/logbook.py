@@ -2,12 +2,13 @@
 """What a run writes down: averages of its updates every few steps, and whatever is logged by name."""
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +28,9 @@ from truestep.run.media.folder import remove_unlisted_media
 from truestep.run.readback import Line, ProgressReadback, Values
 from truestep.run.trackers.hub import Trackers
 from truestep.run.window import LogWindow, read_log_windows
+
+if TYPE_CHECKING:
+    import psutil
 
 logger = logging.getLogger(__name__)
 
@@ -257,6 +261,12 @@ def _memory_bytes() -> float:
     """Return the most memory the GPU has held, or what this process holds now."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return float(torch.cuda.max_memory_allocated())
+    return float(_process(os.getpid()).memory_info().rss)
+
+
+@cache
+def _process(number: int) -> "psutil.Process":
+    """Return what knows of a process; to find it takes as long as to ask it."""
     import psutil  # 10 ms, which a training that logs nothing need not pay
 
-    return float(psutil.Process().memory_info().rss)
+    return psutil.Process(number)

@@ -48,11 +48,12 @@ def total_gradient_norm(gradients: list[Tensor], norm_type: float = 2.0) -> Tens
     if norm_type == math.inf:
         # torch has no largest element of an empty tensor
         gradients = [gradient for gradient in gradients if gradient.numel()] or [gradients[0].new_zeros(1)]
-    return torch.linalg.vector_norm(torch.stack([*gradient_norms(gradients, norm_type)]), norm_type)
+    norms = torch.stack(gradient_norms(gradients, norm_type))
+    norm: Tensor = torch.linalg.vector_norm(norms, norm_type)
+    return norm
 
 
-def gradient_norms(tensors: list[Tensor], norm_type: float = 2.0) -> Sequence[Tensor]:
+def gradient_norms(tensors: list[Tensor], norm_type: float = 2.0) -> tuple[Tensor, ...]:
     """Return the norm of each tensor, of tensors in half precision in float32."""
     half = tensors[0].dtype in _HALF
-    norms: Sequence[Tensor] = torch._foreach_norm(tensors, norm_type, dtype=torch.float32 if half else None)
-    return norms
+    return tuple(torch._foreach_norm(tensors, norm_type, dtype=torch.float32 if half else None))
