@@ -14,7 +14,7 @@ from truestep.engine.sums import LossTotals
 from truestep.run.options import check_run_name
 
 MOST_NOTED = 64
-"""Updates that are noted before what they gave is taken in; of some, each holds a copy of its losses until then."""
+"""Updates that are noted before what they gave is taken in; each holds what was noted of its losses until then."""
 
 
 class LogWindow:
