@@ -11,7 +11,7 @@ import tracemalloc
 import torch
 from torch.utils.data import BatchSampler, RandomSampler
 
-from truestep.engine.data.draws import ShuffledIndices
+from truestep.engine.data.draws import ShuffledSamples
 from truestep.engine.data.order import FixedSizeOrder
 
 BATCH = 512
@@ -29,7 +29,7 @@ class Numbers:
 
 
 def ours(size, seed):
-    order = FixedSizeOrder(ShuffledIndices(size, seed), num_samples=size, batch_size=BATCH, drop_last=False)
+    order = FixedSizeOrder(ShuffledSamples(size, seed), num_samples=size, batch_size=BATCH, drop_last=False)
     return next(order.requests(seed, order.num_batches // 2)).indices
 
 

@@ -25,7 +25,7 @@ from truestep.recipes import digits
 
 GOAL = 0.98
 CONFIG = digits.Config()
-TRAIN, TEST = digits.digits()
+TRAIN, TEST = digits.load_digit_images()
 STEPS_PER_EPOCH = math.ceil(len(TRAIN[1]) / CONFIG.batch_size)
 
 
@@ -36,7 +36,7 @@ class Transformed(Dataset):
         return len(TRAIN[1])
 
     def __getitem__(self, index):
-        return digits.moved(TRAIN[0][index : index + 1])[0], TRAIN[1][index]
+        return digits.moved_digits(TRAIN[0][index : index + 1])[0], TRAIN[1][index]
 
 
 class Setting:
@@ -44,7 +44,7 @@ class Setting:
 
     def __init__(self, seed, by_sample):
         torch.manual_seed(seed)
-        self.net = digits.Net(CONFIG.width, CONFIG.dropout)
+        self.net = digits.DigitsNet(CONFIG.width, CONFIG.dropout)
         self.optimizer = torch.optim.AdamW(
             self.net.parameters(), lr=CONFIG.lr, weight_decay=CONFIG.weight_decay
         )
@@ -52,7 +52,7 @@ class Setting:
             self.optimizer, warmup_steps=STEPS_PER_EPOCH, total_steps=CONFIG.epochs * STEPS_PER_EPOCH
         )
         data = Transformed() if by_sample else TensorDataset(*TRAIN)
-        self.move = (lambda images: images) if by_sample else digits.moved
+        self.move = (lambda images: images) if by_sample else digits.moved_digits
         self.train = DataLoader(data, batch_size=CONFIG.batch_size, shuffle=True)
         self.test = DataLoader(TensorDataset(*TEST), batch_size=1024)
 

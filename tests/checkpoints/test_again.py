@@ -11,7 +11,7 @@ import torch
 
 from truestep.checkpoints import Checkpoint, CheckpointStore, checksum, prepare
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
-from truestep.checkpoints.verify import scratch_memory
+from truestep.checkpoints.verify import checkpoint_scratch_memory
 from truestep.core.errors import CheckpointError
 
 WEIGHT = torch.arange(6.0).view(2, 3)
@@ -156,7 +156,7 @@ def test_a_slow_thread_reads_no_memory_that_was_given_away(monkeypatch):
         promised = expected.hexdigest()
     monkeypatch.setattr(checksum, "_digest", slow)
     with Checksum() as found:
-        for piece, memory in zip(pieces, scratch_memory(len(pieces) * PIECE_BYTES), strict=True):
+        for piece, memory in zip(pieces, checkpoint_scratch_memory(len(pieces) * PIECE_BYTES), strict=True):
             memory[:] = piece
             found.update(memory)
         assert found.hexdigest() == promised

@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from truestep.cli.main import COMMANDS, PANELS, app, main
-from truestep.cli.screen import complain
+from truestep.cli.screen import complain_on_screen
 
 FULL = Path("/dev/full")
 
@@ -137,7 +137,7 @@ def test_on_a_terminal_messages_are_broken_between_words(monkeypatch, columns):
         "truestep: There is no command 'raed'. There are: checkpoints, checks.\n    an indented line "
         + "word " * 60
     )
-    complain(f"{message}\n")
+    complain_on_screen(f"{message}\n")
     lines = terminal.getvalue().splitlines()
     assert max(map(len, lines)) <= columns
     assert " ".join(terminal.getvalue().split()) == " ".join(message.split())

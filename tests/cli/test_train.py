@@ -10,7 +10,7 @@ import pytest
 from support import warm
 
 import truestep as ts
-from truestep.cli.train import num_processes
+from truestep.cli.train import processes_option
 from truestep.recipes.loading.parse import RunOptions
 from truestep.run.options import RESUME
 
@@ -174,10 +174,10 @@ def test_a_recipe_trains_in_several_processes_in_one_folder(tmp_path):
     ],
 )
 def test_the_number_of_processes_is_taken_out_of_the_words(words, found):
-    assert num_processes(words) == found
+    assert processes_option(words) == found
 
 
 @pytest.mark.parametrize("words", [["--processes", "0"], ["--processes=x"], ["--processes"]])
 def test_a_wrong_number_of_processes_is_refused(words):
     with pytest.raises(ts.OptionError, match="give how many"):
-        num_processes(words)
+        processes_option(words)

@@ -4,12 +4,12 @@
 import pytest
 import torch
 
-from truestep.core.random_streams import KeyedRandom, StepKeys, random_key
+from truestep.core.random_streams import KeyedRandom, StepRandomKeys, random_key
 
 
 @pytest.mark.parametrize("seed", [0, 7, -3, 2**63, 2**64 - 1])
 def test_windows_of_steps_have_the_keys_of_single_steps(seed):
-    keys = StepKeys(seed)
+    keys = StepRandomKeys(seed)
     for step in [1, 2, 63, 64, 65, 66, 200, 199, 5, 2**40, 2**40 + 63, 2**40 + 64]:
         for others in [(1, 0, 0), (2, 3, 1), (17, 0, 0), (1, 100, 5)]:
             assert keys.at(step, others) == random_key(seed, step, *others)

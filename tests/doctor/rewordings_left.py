@@ -9,26 +9,27 @@ LEFT = {
     "from_factory": (
         "the check reads an assignment of what is made to a name",
         (
-            "DATA001 bad, DATA002 bad, DATA010 bad, DATA013 bad, DATA020 bad, GRAD010 bad, GRAD012 bad, GRAD013 "
-            "bad, GRAD020 bad, GRAD028 bad, GRAD041 bad, GRAD043 bad, GRAD044 bad, GRAD049 bad, LOSS014 bad, "
-            "LOSS025 bad, LOSS026 bad, LOSS032 bad, LOSS034 bad, LOSS037 bad, PARAM005 bad, PARAM006 bad, "
-            "PARAM007 bad, PARAM022 bad, SAVE002 bad, SCHED002 bad, VALUE014 bad, snippet 20 wrong, snippet 25 "
-            "wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 44 wrong, snippet 47 wrong, "
-            "snippet 5 wrong, snippet 8 right"
+            "DATA001 bad, DATA002 bad, DATA010 bad, DATA013 bad, DATA020 bad, DATA039 bad, GRAD010 bad, GRAD012 "
+            "bad, GRAD013 bad, GRAD020 bad, GRAD028 bad, GRAD041 bad, GRAD044 bad, GRAD049 bad, GRAD059 bad, "
+            "LOSS014 bad, LOSS025 bad, LOSS026 bad, LOSS032 bad, LOSS034 bad, LOSS037 bad, PARAM005 bad, "
+            "PARAM006 bad, PARAM007 bad, PARAM022 bad, SAVE002 bad, SCHED002 bad, VALUE014 bad, snippet 20 "
+            "wrong, snippet 25 wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 44 wrong, "
+            "snippet 47 wrong, snippet 5 wrong, snippet 8 right"
         ),
     ),
     "helper": (
         "the check asks for both of its places in one function",
         (
-            "EVAL018 bad, EVAL035 bad, GRAD029 bad, GRAD041 bad, GRAD048 bad, LOSS014 bad, PARAM022 bad, SCHED004 "
-            "bad, SCHED006 bad, SCHED009 bad, VALUE003 bad"
+            "EVAL018 bad, EVAL035 bad, EVAL043 bad, GRAD029 bad, GRAD041 bad, GRAD048 bad, GRAD056 bad, GRAD060 "
+            "bad, LOSS014 bad, PARAM022 bad, SCHED004 bad, SCHED006 bad, SCHED009 bad, VALUE003 bad, VALUE021 "
+            "bad"
         ),
     ),
     "in_attributes": (
         "the check follows the uses of a variable, not those of an attribute",
         (
             "DIST008 bad, EVAL030 bad, GRAD012 bad, GRAD014 bad, GRAD017 bad, GRAD020 bad, GRAD023 bad, GRAD028 "
-            "bad, GRAD029 bad, GRAD040 bad, GRAD041 bad, LOSS017 bad, LOSS026 bad, LOSS034 bad, "
+            "bad, GRAD029 bad, GRAD040 bad, GRAD041 bad, GRAD059 bad, LOSS017 bad, LOSS026 bad, LOSS034 bad, "
             "SAVE002 bad, VALUE011 bad, snippet 11 wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, "
             "snippet 39 wrong, snippet 45 wrong, snippet 9 wrong"
         ),
@@ -37,20 +38,20 @@ LEFT = {
         "the check follows the uses of a variable, not those of an item",
         (
             "DATA001 bad, DATA002 bad, DATA013 bad, DATA014 bad, DATA020 bad, DATA030 bad, DATA031 bad, DATA036 "
-            "bad, DATA037 bad, DIST001 bad, EVAL030 bad, EVAL031 bad, GRAD010 bad, GRAD012 bad, "
-            "GRAD014 bad, GRAD017 bad, GRAD020 bad, GRAD023 bad, GRAD028 bad, GRAD029 bad, GRAD040 bad, GRAD041 "
-            "bad, GRAD048 bad, GRAD049 bad, LOSS015 bad, LOSS017 bad, LOSS023 bad, LOSS025 bad, "
-            "LOSS026 bad, LOSS033 bad, LOSS034 bad, LOSS036 bad, LOSS037 bad, PARAM022 bad, PARAM041 bad, SAVE002 "
-            "bad, SCHED002 bad, SCHED009 bad, VALUE003 bad, VALUE008 bad, VALUE011 bad, VALUE015 bad, snippet 11 "
-            "wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 39 wrong, snippet 45 wrong, "
-            "snippet 49 wrong, snippet 5 wrong, snippet 9 wrong"
+            "bad, DIST001 bad, EVAL030 bad, EVAL031 bad, GRAD010 bad, GRAD012 bad, GRAD014 bad, GRAD017 bad, "
+            "GRAD020 bad, GRAD023 bad, GRAD028 bad, GRAD029 bad, GRAD040 bad, GRAD041 bad, GRAD048 bad, GRAD049 "
+            "bad, GRAD059 bad, LOSS015 bad, LOSS017 bad, LOSS023 bad, LOSS025 bad, LOSS026 bad, LOSS033 bad, "
+            "LOSS034 bad, LOSS036 bad, LOSS037 bad, LOSS040 bad, LOSS046 bad, PARAM022 bad, PARAM041 bad, "
+            "SAVE002 bad, SCHED002 bad, SCHED009 bad, VALUE003 bad, VALUE008 bad, VALUE011 bad, VALUE015 bad, "
+            "snippet 11 wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 39 wrong, snippet "
+            "45 wrong, snippet 49 wrong, snippet 5 wrong, snippet 9 wrong"
         ),
     ),
     "in_function": (
         "what is set for the process, or read from a command, stands at the top of a file; a fragment ends unread",
         (
-            "DEV001 bad, snippet 14 wrong, snippet 17 right, snippet 17 wrong, snippet 3 wrong, snippet 8 right, "
-            "snippet 8 wrong"
+            "DEV001 bad, snippet 14 wrong, snippet 17 right, snippet 17 wrong, snippet 3 wrong, snippet 8 "
+            "right, snippet 8 wrong"
         ),
     ),
     "in_tuples": (
@@ -69,16 +70,17 @@ LEFT = {
     "method": (
         "the check asks for both of its places in one function",
         (
-            "EVAL018 bad, EVAL035 bad, GRAD029 bad, GRAD041 bad, GRAD048 bad, LOSS014 bad, PARAM022 bad, SCHED004 "
-            "bad, SCHED006 bad, SCHED009 bad, VALUE003 bad"
+            "EVAL018 bad, EVAL035 bad, EVAL043 bad, GRAD029 bad, GRAD041 bad, GRAD048 bad, GRAD056 bad, GRAD060 "
+            "bad, LOSS014 bad, PARAM022 bad, SCHED004 bad, SCHED006 bad, SCHED009 bad, VALUE003 bad, VALUE021 "
+            "bad"
         ),
     ),
     "other_file": (
         "the check asks for both of its places in one file; what is only imported elsewhere is looked at there",
         (
             "AMP007 bad, DATA005 good, DIST002 bad, DIST014 bad, EVAL035 bad, GRAD029 bad, GRAD041 bad, GRAD048 "
-            "bad, LOSS014 bad, PARAM022 bad, SAVE007 bad, SCHED004 bad, SCHED005 bad, SCHED006 bad, SCHED009 bad, "
-            "SEED004 bad, snippet 13 wrong"
+            "bad, GRAD056 bad, GRAD060 bad, LOSS014 bad, PARAM022 bad, SAVE007 bad, SCHED004 bad, SCHED005 bad, "
+            "SCHED006 bad, SCHED009 bad, SEED004 bad, snippet 13 wrong"
         ),
     ),
     "other_names": (
@@ -89,10 +91,10 @@ LEFT = {
         "the check reads what a call is given where the call is written",
         (
             "AMP006 bad, DATA008 bad, DATA009 bad, DATA031 good, DIST003 bad, EVAL031 bad, GRAD013 bad, GRAD022 "
-            "bad, GRAD027 bad, GRAD029 bad, GRAD040 bad, LOSS004 bad, LOSS023 bad, MEM006 bad, PARAM005 bad, "
-            "PARAM007 bad, PARAM009 bad, PARAM012 bad, PARAM035 bad, PARAM037 bad, PARAM041 bad, snippet 18 "
-            "wrong, snippet 19 wrong, snippet 20 wrong, snippet 3 wrong, snippet 40 wrong, snippet 46 wrong, "
-            "snippet 47 wrong, snippet 7 wrong"
+            "bad, GRAD027 bad, GRAD029 bad, GRAD040 bad, LOSS004 bad, LOSS023 bad, LOSS046 bad, MEM006 bad, "
+            "PARAM005 bad, PARAM007 bad, PARAM009 bad, PARAM012 bad, PARAM035 bad, PARAM037 bad, PARAM041 bad, "
+            "snippet 18 wrong, snippet 19 wrong, snippet 20 wrong, snippet 3 wrong, snippet 40 wrong, snippet "
+            "46 wrong, snippet 47 wrong, snippet 7 wrong"
         ),
     ),
 }

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truestep.doctor import read
-from truestep.doctor.kept import keep_reading, kept_reading
-from truestep.doctor.processes import read_in_processes
+from truestep.doctor.kept import cache_source_reading, cached_source_reading
+from truestep.doctor.processes import read_sources_in_processes
 from truestep.doctor.read import read_text
 from truestep.doctor.source.project import SourceProject
-from truestep.doctor.source.units import units_of
+from truestep.doctor.source.units import source_units_of
 
 LOOP = """import torch
 from {module} import make
@@ -94,7 +94,7 @@ def test_a_damaged_entry_is_as_if_it_were_not_there(project, harm):
     for entry in entries:
         entry.write_bytes(harm(entry.read_bytes()))
     assert entries
-    assert all(kept_reading(entry.parent, entry.name) is None for entry in entries)
+    assert all(cached_source_reading(entry.parent, entry.name) is None for entry in entries)
     assert both(project) == before
 
 
@@ -121,7 +121,7 @@ def test_a_unit_holds_all_that_its_files_reach(tmp_path_factory, edges):
         )
     for number, text in lines.items():
         (folder / f"m{number}.py").write_text("\n".join(text) + "\n")
-    units = units_of(sorted(folder.iterdir()))
+    units = source_units_of(sorted(folder.iterdir()))
     assert sorted(each for unit in units for each in unit.named) == sorted(folder.iterdir())
     project = SourceProject()
     modules = {path: project.add(path.read_text(), str(path)) for path in folder.iterdir()}
@@ -134,9 +134,9 @@ def test_a_unit_holds_all_that_its_files_reach(tmp_path_factory, edges):
 @pytest.mark.parametrize("size", [1, 10**6])
 def test_pieces_come_back_in_their_order(size):
     given_, sizes = [(number,) for number in range(5)], [size * (number + 1) for number in range(5)]
-    assert list(read_in_processes(abs, given_, sizes, meanwhile=lambda: None)) == [0, 1, 2, 3, 4]
+    assert list(read_sources_in_processes(abs, given_, sizes, meanwhile=lambda: None)) == [0, 1, 2, 3, 4]
 
 
 def test_what_is_kept_quotes_source_and_is_for_its_owner_alone(tmp_path):
-    keep_reading(tmp_path, "key", read_text("x = 1\n"))
+    cache_source_reading(tmp_path, "key", read_text("x = 1\n"))
     assert (tmp_path / "key").stat().st_mode & 0o077 == 0

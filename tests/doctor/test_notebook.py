@@ -8,7 +8,7 @@ import pytest
 
 from truestep.doctor.notebook import parse_notebook
 from truestep.doctor.read import read_paths
-from truestep.doctor.replacement import apply_edits
+from truestep.doctor.replacement import apply_source_edits
 
 SETUP = """\
 %matplotlib inline
@@ -52,7 +52,7 @@ def test_a_finding_names_the_cell_and_the_line_in_it(tmp_path):
 def test_the_edits_of_a_fix_count_within_the_cell(tmp_path):
     path = notebook(tmp_path, ("code", SETUP), ("code", TRAINING))
     change = read_paths([path]).findings[0].replacement
-    assert apply_edits(TRAINING, change.edits) == TRAINING.replace(
+    assert apply_source_edits(TRAINING, change.edits) == TRAINING.replace(
         "    opt.step()", "    opt.step()\n    opt.zero_grad()"
     )
 

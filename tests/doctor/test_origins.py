@@ -17,7 +17,7 @@ from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Place
 from truestep.doctor.merging import merge_findings
 from truestep.doctor.runtime import origins
-from truestep.doctor.runtime.operations import OperationMode
+from truestep.doctor.runtime.operations import WatchedOperationMode
 
 NETWORK = """
 from torch import nn
@@ -170,7 +170,7 @@ def of_meta():
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_modes_of_the_users_come_and_go_in_their_own_order(inside):
-    mode = OperationMode(lambda *_: None)
+    mode = WatchedOperationMode(lambda *_: None)
     mode.switch(not inside)
     with torch.device("meta"), Own():
         mode.switch(inside)
@@ -189,7 +189,7 @@ def test_modes_of_the_users_come_and_go_in_their_own_order(inside):
 
 def test_a_mode_that_ends_in_another_thread_tells_nothing_more():
     told = []
-    mode = OperationMode(lambda *facts: told.append(facts))
+    mode = WatchedOperationMode(lambda *facts: told.append(facts))
     mode.switch(True)
     thread = threading.Thread(target=mode.switch, args=(False,))
     thread.start()

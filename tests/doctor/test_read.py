@@ -13,7 +13,7 @@ from rich.console import Console
 from truestep.core.errors import OptionError
 from truestep.doctor import processes, tally
 from truestep.doctor.read import read_paths, read_text
-from truestep.doctor.replacement import apply_edits, source_lines
+from truestep.doctor.replacement import apply_source_edits, source_lines
 from truestep.doctor.reporting.documents import sarif_document
 from truestep.doctor.reporting.terminal import show_reading
 from truestep.doctor.selection import CheckSelection, configured_selection, write_baseline
@@ -63,7 +63,7 @@ def test_a_finding_has_its_line_however_the_file_is_written(tmp_path, raw, line)
 def test_an_edit_counts_lines_as_python_does():
     text = "# a\x0bb\fc\u2028d\n" + FAULTY
     (finding,) = read_text(text).findings
-    assert apply_edits(text, finding.replacement.edits) == text + "    opt.zero_grad()\n"
+    assert apply_source_edits(text, finding.replacement.edits) == text + "    opt.zero_grad()\n"
     assert source_lines("a\r\nb\rc\n\n") == ["a", "b", "c", ""]
 
 
@@ -265,6 +265,22 @@ def test_sarif_names_any_file_by_a_uri(tmp_path, monkeypatch, name):
     assert unquote(urlsplit(uri).path) == name
     assert urlsplit(uri).scheme == "" == urlsplit(uri).fragment
     assert re.fullmatch(r"[A-Za-z0-9._~!$&'()*+,;=@%/-]+", uri)
+
+
+def test_where_an_activation_is_written_is_told_beside_the_loss_that_takes_it(tmp_path):
+    path = tmp_path / "net.py"
+    lines = [
+        "from torch import nn",
+        "net = nn.Sequential(nn.Linear(3, 2), nn.Softmax(1))",
+        "",
+        "def loss_of(x, y):",
+    ]
+    path.write_text("\n".join([*lines, "    return nn.functional.cross_entropy(net(x), y)", ""]))
+    (finding,) = read_paths([path]).findings
+    assert (finding.code, finding.place.line, finding.evidence["made_at"]) == ("LOSS001", 5, f"{path}:2")
+    assert "softmax at net.py:2" in finding.message
+    (related,) = sarif_document([finding])["runs"][0]["results"][0]["relatedLocations"]
+    assert related["physicalLocation"]["region"] == {"startLine": 2}
 
 
 def test_names_that_steer_a_terminal_are_written_out(tmp_path):

@@ -11,7 +11,7 @@ from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.read import read_text
-from truestep.doctor.replacement import Edit, apply_edits, replacement
+from truestep.doctor.replacement import SourceEdit, apply_source_edits, replacement
 
 FIXING = [
     check
@@ -21,7 +21,9 @@ FIXING = [
 
 
 def mended(text, found):
-    return apply_edits(text, [edit for each in found if each.replacement for edit in each.replacement.edits])
+    return apply_source_edits(
+        text, [edit for each in found if each.replacement for edit in each.replacement.edits]
+    )
 
 
 @pytest.mark.parametrize("check", FIXING, ids=lambda check: check.code)
@@ -36,9 +38,9 @@ def test_bad_with_its_fix_has_no_finding(check):
 
 def test_the_diff_is_the_lines_that_change():
     text = "a = 1\nb = net\nc = 3\n"
-    change = replacement(text, [Edit(2, 5, 2, 8, "other"), Edit(2, 8, 2, 8, "()")])
+    change = replacement(text, [SourceEdit(2, 5, 2, 8, "other"), SourceEdit(2, 8, 2, 8, "()")])
     assert change.diff == ("- b = net", "+ b = other()")
-    assert apply_edits(text, change.edits) == "a = 1\nb = other()\nc = 3\n"
+    assert apply_source_edits(text, change.edits) == "a = 1\nb = other()\nc = 3\n"
 
 
 def test_columns_are_characters_not_bytes():
@@ -55,7 +57,7 @@ def test_edits_replace_exactly_their_stretch(lines, data):
     row = data.draw(st.integers(0, len(lines) - 1))
     start = data.draw(st.integers(0, len(lines[row])))
     end = data.draw(st.integers(start, len(lines[row])))
-    edited = apply_edits(text, [Edit(row + 1, start + 1, row + 1, end + 1, "X")])
+    edited = apply_source_edits(text, [SourceEdit(row + 1, start + 1, row + 1, end + 1, "X")])
     assert edited.split("\n")[row] == lines[row][:start] + "X" + lines[row][end:]
     assert edited.split("\n")[:row] == lines[:row]
     assert edited.split("\n")[row + 1 :] == [*lines[row + 1 :], ""]

@@ -7,12 +7,16 @@ from truestep.doctor.catalogue import source_checks
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.read import read_text
-from truestep.doctor.replacement import apply_edits
+from truestep.doctor.replacement import apply_source_edits
 
 
 def mended(text):
     (found,) = read_text(PRELUDE + text).findings
-    return apply_edits(PRELUDE + text, found.replacement.edits)[len(PRELUDE) :] if found.replacement else None
+    return (
+        apply_source_edits(PRELUDE + text, found.replacement.edits)[len(PRELUDE) :]
+        if found.replacement
+        else None
+    )
 
 
 def test_gradients_are_cleared_although_the_step_is_left_out():

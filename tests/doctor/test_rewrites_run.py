@@ -16,7 +16,7 @@ from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.read import read_text
-from truestep.doctor.replacement import apply_edits
+from truestep.doctor.replacement import apply_source_edits
 
 REWRITING = [
     check
@@ -87,7 +87,7 @@ def mended(code):
     found = read_text(PRELUDE + code).findings
     edits = [edit for each in found if each.replacement for edit in each.replacement.edits]
     assert edits
-    return apply_edits(PRELUDE + code, edits)[len(PRELUDE) :]
+    return apply_source_edits(PRELUDE + code, edits)[len(PRELUDE) :]
 
 
 def same(first, second):

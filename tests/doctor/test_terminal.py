@@ -9,7 +9,7 @@ from rich.console import Console
 
 from truestep.doctor import checks
 from truestep.doctor.read import read_text, read_texts
-from truestep.doctor.reporting.evidence import WORDS, evidence_sentences
+from truestep.doctor.reporting.evidence import WORDS, finding_sentences
 from truestep.doctor.reporting.terminal import show_reading
 
 TEXT = """\
@@ -70,7 +70,7 @@ def test_what_a_finding_is_about_is_underlined_in_characters():
 
 
 def test_evidence_is_told_in_sentences():
-    assert evidence_sentences({"step": 3, "moved_by": [2.0, 3.25], "made_by": "softmax"}) == (
+    assert finding_sentences({"step": 3, "moved_by": [2.0, 3.25], "made_by": "softmax"}) == (
         "Seen at optimizer step 3. Moved by 2, 3.25 times its size, step by step."
     )
 

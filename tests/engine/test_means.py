@@ -14,11 +14,11 @@ from truestep.engine.means import (
     AT_ONCE,
     MOST_NUMBERS,
     MOST_VALUES,
-    means_as_numbers,
-    noted_mean,
-    value_of_noted_mean,
+    metric_means_as_numbers,
+    noted_metric_mean,
+    noted_metric_value,
 )
-from truestep.engine.result import NotedNorm, read_norms
+from truestep.engine.result import NotedGradientNorm, read_gradient_norms
 
 LENGTHS = (1, 2, 7, 32, 33, MOST_NUMBERS, MOST_NUMBERS + 1, 500, MOST_VALUES, MOST_VALUES + 1)
 
@@ -28,17 +28,17 @@ LENGTHS = (1, 2, 7, 32, 33, MOST_NUMBERS, MOST_NUMBERS + 1, 500, MOST_VALUES, MO
 def test_each_mean_has_the_bits_that_it_has_alone(lengths, seed):
     generator = torch.Generator().manual_seed(seed)
     values = [100 * torch.randn(length, generator=generator) for length in lengths]
-    many = [noted_mean(each) for each in values]
+    many = [noted_metric_mean(each) for each in values]
     expected = [float(each.mean()) for each in values]
-    assert expected == means_as_numbers(many) == [float(value_of_noted_mean(each)) for each in many]
+    assert expected == metric_means_as_numbers(many) == [float(noted_metric_value(each)) for each in many]
 
 
 def test_a_pass_is_too_short_to_be_divided_among_threads():
-    many = [noted_mean(torch.randn(MOST_VALUES)) for _ in range(2 * AT_ONCE // MOST_VALUES)]
+    many = [noted_metric_mean(torch.randn(MOST_VALUES)) for _ in range(2 * AT_ONCE // MOST_VALUES)]
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert means_as_numbers(many) == [float(each.mean()) for each in many]
+        assert metric_means_as_numbers(many) == [float(each.mean()) for each in many]
     finally:
         torch.set_num_threads(before)
 
@@ -101,10 +101,10 @@ def test_a_norm_that_is_computed_later_has_the_bits_of_one_computed_at_once(many
     gradients = [
         [torch.randn(size, 2, generator=generator).t().to(dtype) for size in sizes] for sizes in many
     ]
-    alone, together = ([*map(NotedNorm, gradients)] for _ in range(2))
+    alone, together = ([*map(NotedGradientNorm, gradients)] for _ in range(2))
     expected = [float(total_gradient_norm(each)) for each in gradients]
     for each in gradients:
         torch._foreach_zero_(each)
-    read_norms(together[:1])  # some are read sooner: their copies are let go of
-    read_norms(together)
+    read_gradient_norms(together[:1])  # some are read sooner: their copies are let go of
+    read_gradient_norms(together)
     assert expected == [*map(float, alone)] == [each.number for each in together]

@@ -9,7 +9,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.core import buffers as buffers_module
-from truestep.core.buffers import MovingBuffers
+from truestep.core.buffers import MovingBufferSnapshot
 
 DATA = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
 
@@ -141,7 +141,7 @@ def copied(kept):
 
 def test_buffers_that_never_move_are_copied_once(monkeypatch):
     module = Large()
-    kept = MovingBuffers(module)
+    kept = MovingBufferSnapshot(module)
     kept.keep()
     copies = []
     monkeypatch.setattr(buffers_module, "_copy", lambda entries, _: copies.append(entries))
@@ -156,7 +156,7 @@ def test_buffers_that_never_move_are_copied_once(monkeypatch):
 def test_large_buffers_are_copied_from_their_first_move_on(monkeypatch):
     monkeypatch.setattr(buffers_module, "MOST_UNMOVED_BYTES", 100)
     module = Large()
-    kept = MovingBuffers(module)
+    kept = MovingBufferSnapshot(module)
     kept.keep()
     assert copied(kept) == {"table": False, "small": True}
     module.table.add_(1)
@@ -173,7 +173,7 @@ def test_large_buffers_are_copied_from_their_first_move_on(monkeypatch):
 
 def test_a_layer_that_comes_later_is_found(make_learner, make_context):
     module = nn.Sequential(nn.Linear(2, 2))
-    kept = MovingBuffers(module)
+    kept = MovingBufferSnapshot(module)
     assert not kept
     kept.keep()
     module.append(nn.BatchNorm1d(2))
@@ -188,7 +188,7 @@ def test_a_layer_that_comes_later_is_found(make_learner, make_context):
 @pytest.mark.parametrize("num_before", [1, 2])
 def test_a_late_flag_puts_back_what_moved_in_every_way(flag, num_before, same):
     module = Statistics()
-    kept = MovingBuffers(module)
+    kept = MovingBufferSnapshot(module)
     for _ in range(num_before):
         kept.keep()
         module(DATA)
@@ -215,7 +215,7 @@ def test_a_tensor_of_the_batch_that_became_a_buffer_is_not_written_into():
             self.last = x
 
     module, batch = Keeps(), torch.ones(2)
-    kept = MovingBuffers(module)
+    kept = MovingBufferSnapshot(module)
     kept.keep()
     module(batch)
     kept.restore_where(torch.tensor(1.0))

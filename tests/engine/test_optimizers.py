@@ -268,7 +268,7 @@ def test_every_conflict_has_its_case_here():
 @pytest.mark.parametrize("conflict", CONFLICTS, ids=lambda c: f"{c.first} and {c.second}")
 def test_every_conflict_raises_with_its_reason(make_learner, conflict, monkeypatch):
     if conflict.second == 'strategy="fsdp"':  # real processes are in tests/engine/strategies
-        monkeypatch.setattr("truestep.engine.weights.is_divided_tensor", lambda parameter: True)
+        monkeypatch.setattr("truestep.engine.weights.is_divided_over_ranks", lambda parameter: True)
     options = dict(CONFLICTING[conflict.first, conflict.second])
     module = module_of(options.pop("module", "plain"))
     with pytest.raises(ts.OptionError) as caught:

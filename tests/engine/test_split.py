@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 import truestep as ts
-from truestep.engine.update import balanced_sizes
+from truestep.engine.update import balanced_micro_batches
 
 UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 TOKENS, WIDTH, VOCABULARY, CLASSES = 5, 6, 11, 3
@@ -318,7 +318,7 @@ def test_metrics_and_loss_are_means_over_the_whole_batch(make_learner):
 
 @given(total=st.integers(1, 300), limit=st.integers(1, 60))
 def test_parts_are_as_few_and_as_even_as_can_be(total, limit):
-    sizes = balanced_sizes(total, limit)
+    sizes = balanced_micro_batches(total, limit)
     assert (sum(sizes), len(sizes)) == (total, math.ceil(total / limit))
     assert max(sizes) <= limit
     assert max(sizes) - min(sizes) <= 1

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from truestep.core.buffers import MovingBuffers
+from truestep.core.buffers import MovingBufferSnapshot
 
 
 def test_memory_that_runs_out_before_an_update_costs_it_no_number(make_learner, make_context, monkeypatch):
@@ -21,7 +21,7 @@ def test_memory_that_runs_out_before_an_update_costs_it_no_number(make_learner, 
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(MovingBuffers, "keep", full)
+        patch.setattr(MovingBufferSnapshot, "keep", full)
         with pytest.raises(MemoryError):
             learner.update(loss, inputs)
     assert context.ordinal == 0

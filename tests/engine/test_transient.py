@@ -4,7 +4,7 @@
 import torch
 from torch import nn
 
-from truestep.engine.transient import TransientBuffers
+from truestep.engine.transient import TransientLearnerBuffers
 
 
 class Memory(nn.Module):
@@ -24,7 +24,7 @@ class Memory(nn.Module):
 
 def test_only_what_changed_and_no_state_dict_has_is_saved():
     module = nn.Sequential(Memory(), nn.Linear(2, 2))
-    buffers = TransientBuffers(module)
+    buffers = TransientLearnerBuffers(module)
     assert buffers.state_dict() == {}
     module(torch.ones(2))
     module(torch.ones(2))
@@ -33,7 +33,7 @@ def test_only_what_changed_and_no_state_dict_has_is_saved():
     assert saved["0.seen"].tolist() == [2.0, 2.0]
 
     fresh = nn.Sequential(Memory(), nn.Linear(2, 2))
-    again = TransientBuffers(fresh)
+    again = TransientLearnerBuffers(fresh)
     again.load_state_dict(saved)
     assert fresh[0].count == 2
     assert fresh[0].seen.tolist() == [2.0, 2.0]

@@ -108,6 +108,30 @@ def test_outputs_that_are_kept_in_a_list():
     assert "holds 4 tensors with their graphs" in note
 
 
+def test_a_loss_is_kept_where_a_loop_adds_it_up_and_not_where_it_has_terms():
+    def full():
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+    def epoch(net):
+        total = 0
+        for _ in range(5):
+            total = total + net(torch.rand(2, 3)).mean()
+        full()
+        return total
+
+    def step(net):
+        for _ in range(2):
+            loss = net(torch.rand(2, 3)).mean() + net.weight.sum()
+            loss += net.bias.sum()
+            loss = loss + net.bias.square().sum()
+        full()
+        return loss
+
+    net = nn.Linear(3, 3)
+    assert "`total` in epoch" in note_of(epoch, net)
+    assert "with all of their graphs" not in note_of(step, net)
+
+
 def test_an_evaluation_with_gradients():
     class Failing(nn.Module):
         def forward(self, features):

@@ -2,6 +2,7 @@
 """The contract of every error: its page is whole, its example raises it and is explained, Works raises nothing."""
 
 import ast
+import gc
 import linecache
 import subprocess
 import sys
@@ -38,6 +39,21 @@ def hook_put_back(monkeypatch):
 def distributions_check_their_parameters():
     """torch.compile ends these checks for the whole process, whoever called it."""
     torch.distributions.Distribution.set_default_validate_args(True)
+
+
+@pytest.fixture(autouse=True)
+def groups_outlive_their_models(monkeypatch):
+    """Where DDP's reducer is the last to hold a group, it waits with the GIL for threads that may need it (torch 2.13)."""
+    kept, destroy = [], torch.distributed.destroy_process_group
+
+    def destroy_later():
+        kept.append(torch.distributed.group.WORLD)
+        destroy()
+
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", destroy_later)
+    yield
+    if kept:
+        gc.collect()  # the models of the example, which its classes and functions keep in a circle
 
 
 def run(code, tmp_path):

@@ -10,10 +10,10 @@ import torch
 
 import truestep as ts
 from truestep.recipes.parts import speech
-from truestep.recipes.parts.harmonic import RATE, harmonic
+from truestep.recipes.parts.harmonic import RATE, harmonic_sounds
 from truestep.recipes.parts.mel import LogMel
 from truestep.recipes.parts.pieces import HELD_OUT, sound_pieces
-from truestep.recipes.parts.wav import read_folder
+from truestep.recipes.parts.wav import read_wav_folder
 
 
 def write(path, samples, *, rate=8_000, channels=1, width=2):
@@ -27,7 +27,7 @@ def test_files_are_read_in_the_order_of_their_names(tmp_path):
     write(tmp_path / "a.WAV", [16384] * 3)
     write(tmp_path / "c.wav", [])
     (tmp_path / "notes.txt").write_text("no sound")
-    sounds, rate = read_folder(tmp_path)
+    sounds, rate = read_wav_folder(tmp_path)
     assert [sound.tolist() for sound in sounds] == [[0.5] * 3, [32767 / 32768, -1.0], []]
     assert rate == 8_000
 
@@ -47,21 +47,21 @@ def test_files_that_are_not_alike_are_refused_with_the_way_to_convert_them(tmp_p
     write(tmp_path / "a.wav", [0] * 4)
     write(tmp_path / "b.wav", [0] * 4, **options)
     with pytest.raises(ts.DataError, match=message):
-        read_folder(tmp_path)
+        read_wav_folder(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"RIFF", b"no sound at all", b"RIFF\x04\0\0\0WAVE"])
 def test_a_file_that_is_no_sound_is_named(tmp_path, content):
     (tmp_path / "a.wav").write_bytes(content)
     with pytest.raises(ts.DataError, match=r"a.wav can't be read as a WAV file of PCM samples"):
-        read_folder(tmp_path)
+        read_wav_folder(tmp_path)
 
 
 def test_a_folder_without_sound_is_refused(tmp_path):
     with pytest.raises(ts.DataError, match=r"holds no WAV file \(a name that ends in .wav\)"):
-        read_folder(tmp_path)
+        read_wav_folder(tmp_path)
     with pytest.raises(ts.DataError, match="There is no folder"):
-        read_folder(tmp_path / "none")
+        read_wav_folder(tmp_path / "none")
 
 
 def test_every_tenth_sound_is_held_out_and_pieces_are_whole(tmp_path):
@@ -122,7 +122,7 @@ def test_without_a_synthesiser_the_sounds_are_harmonic_and_always_the_same(tmp_p
     known, held_out, rate = sound_pieces(None, 2048, tmp_path / "kept")
     assert rate == RATE
     assert not (tmp_path / "kept").exists()
-    sounds = harmonic()
+    sounds = harmonic_sounds()
     assert held_out[0].equal(sounds[0][:2048])
     assert known.abs().max() <= 1.0
     spectrum = torch.fft.rfft(sounds[0]).abs()

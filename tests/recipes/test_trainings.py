@@ -11,7 +11,7 @@ from support.trainings import digest
 import truestep as ts
 from truestep.recipes.loading.find import recipes
 from truestep.recipes.loading.parse import load_recipe
-from truestep.recipes.parts.harmonic import harmonic
+from truestep.recipes.parts.harmonic import harmonic_sounds
 from truestep.report.metrics import read_metrics
 from truestep.run.options import plain_run_config
 
@@ -53,7 +53,7 @@ def nothing_moves():
 def written(folder):
     """Write the sounds that the vocoder learns from."""
     folder.mkdir(exist_ok=True)
-    for number, sound in enumerate(harmonic()[:12]):
+    for number, sound in enumerate(harmonic_sounds()[:12]):
         (folder / f"{number:02}.wav").write_bytes(ts.Audio(sound[2000:3024], 8_000).content)
     return folder
 

@@ -172,7 +172,7 @@ def test_a_run_that_was_finished_early_stays_so(tmp_path, capsys):
     assert torch.equal(found, weight)
     said = capsys.readouterr().err
     assert "run.finish() ended this run at step 6; nothing is left to train" in said
-    assert 'resume="edited" takes it up where it was ended' in said
+    assert 'resume="edited") takes it up where it was ended' in said
     bodies, _ = go(resume="edited")
     assert bodies == 3 * len(ROWS) // 2 - 6
 

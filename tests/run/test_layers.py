@@ -10,7 +10,7 @@ from support.layer_plants import NETS, batch
 from torch import nn
 
 import truestep as ts
-from truestep.report.layers import read_layer_looks
+from truestep.report.layers import read_reported_looks
 
 OPTIONS = {"progress": False, "quiet": True, "doctor": False}
 
@@ -42,7 +42,7 @@ def test_a_run_ends_with_the_same_bits(tmp_path, options):
     _, without = train(tmp_path / "without", 12, watch_layers=0, **options)
     run, watched = train(tmp_path / "watched", 12, watch_layers=3, **options)
     assert all(map(torch.equal, without, watched))
-    assert [look["step"] for look in read_layer_looks(run.directory / "layers.jsonl")] == [3, 6, 9, 12]
+    assert [look["step"] for look in read_reported_looks(run.directory / "layers.jsonl")] == [3, 6, 9, 12]
     assert not (tmp_path / "without" / "layers.jsonl").exists()
 
 
@@ -53,7 +53,7 @@ def test_a_resumed_run_has_every_look_once(tmp_path, monkeypatch, at):
         with pytest.raises(KeyboardInterrupt):
             train(tmp_path / "a", 14, watch_layers=3, stop_after=at)
     run, _ = train(tmp_path / "a", 14, watch_layers=3)
-    steps = [look["step"] for look in read_layer_looks(run.directory / "layers.jsonl")]
+    steps = [look["step"] for look in read_reported_looks(run.directory / "layers.jsonl")]
     assert steps == sorted(set(steps))
     assert set(steps) <= {3, 6, 9, 12}
     assert len(steps) >= 3  # the look under way when it stopped may be lost
@@ -127,7 +127,7 @@ def test_a_full_disk_ends_the_watch_and_nothing_else(tmp_path, monkeypatch, capf
 def test_a_long_run_writes_fewer_and_fewer_looks(tmp_path, monkeypatch):
     monkeypatch.setattr("truestep.run.layers.FULL", 8)
     run, _ = train(tmp_path / "a", 130, watch_layers=2)
-    steps = [look["step"] for look in read_layer_looks(run.directory / "layers.jsonl")]
+    steps = [look["step"] for look in read_reported_looks(run.directory / "layers.jsonl")]
     assert 16 < len(steps) < 40
     assert steps == sorted(set(steps))
 
@@ -160,4 +160,4 @@ def test_what_can_not_be_used_is_refused(tmp_path, given):
 def test_other_networks(tmp_path, name):
     torch.manual_seed(0)
     run, _ = train(tmp_path / "a", 5, net=NETS[name](), watch_layers=3)
-    assert len(list(read_layer_looks(run.directory / "layers.jsonl"))) == 1
+    assert len(list(read_reported_looks(run.directory / "layers.jsonl"))) == 1

@@ -209,7 +209,7 @@ def test_statuses_that_no_process_can_exit_with_are_refused(tmp_path, statuses, 
 
 @pytest.mark.parametrize("directory", [5, b"runs"])
 def test_a_directory_that_is_no_path_is_refused(directory):
-    with pytest.raises(ts.OptionError, match="give the directory of the run"):
+    with pytest.raises(ts.OptionError, match="Give the directory of the run"):
         run_in(directory)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.run.user_state import glance_at_run_state
+from truestep.run.user_state import run_state_at_a_glance
 
 ROWS = torch.arange(16.0).reshape(8, 2) / 16
 
@@ -163,19 +163,19 @@ def test_after_an_exception_in_a_body_close_saves_nothing_to_go_on_from(tmp_path
 def test_a_glance_sees_what_was_written_in_place_and_what_is_another_object():
     tensor, array = torch.zeros(2), np.zeros(2)
     state = {"tensor": tensor, "more": [array, {"text": "a"}]}
-    before = glance_at_run_state(state)
-    assert glance_at_run_state(state) == before
+    before = run_state_at_a_glance(state)
+    assert run_state_at_a_glance(state) == before
     tensor.add_(1)
-    assert glance_at_run_state(state) != before
-    before = glance_at_run_state(state)
+    assert run_state_at_a_glance(state) != before
+    before = run_state_at_a_glance(state)
     array[0] = 1
-    assert glance_at_run_state(state) != before
+    assert run_state_at_a_glance(state) != before
     state["tensor"] = torch.ones(2)
-    before = glance_at_run_state(state)
+    before = run_state_at_a_glance(state)
     state["tensor"] = torch.ones(2)
-    assert glance_at_run_state(state) != before
+    assert run_state_at_a_glance(state) != before
     state["more"] = state
-    assert glance_at_run_state(state) == glance_at_run_state(state)
+    assert run_state_at_a_glance(state) == run_state_at_a_glance(state)
 
 
 def test_state_alone_is_saved_and_joins_what_was_there(tmp_path):

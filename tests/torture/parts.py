@@ -8,12 +8,12 @@ import torch
 from truestep.checkpoints import CheckpointStore
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.part_writer import CheckpointPartWriter
-from truestep.checkpoints.tree import TensorPiece
+from truestep.checkpoints.tree import SavedTensorPiece
 from truestep.core.errors import CheckpointError
 
 
-def piece(tensor: torch.Tensor, *box: slice) -> TensorPiece:
-    return TensorPiece(
+def piece(tensor: torch.Tensor, *box: slice) -> SavedTensorPiece:
+    return SavedTensorPiece(
         tensor=tensor[box].clone(),
         whole=tuple(tensor.shape),
         offset=tuple(part.start for part in box),

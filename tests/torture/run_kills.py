@@ -107,7 +107,7 @@ def attempt(directory: Path, training: Training, plan: Plan | None, uncaught: st
         before(trainings.Samples, "__getitem__", lambda: plan.reached("fetch"))
         before(evaluation._Totals, "add", lambda: plan.reached("evaluation"))
         before(save, "_write_image", lambda: plan.reached("save"))
-        before(clean, "remove", lambda: plan.reached("prune"))
+        before(clean, "remove_checkpoints", lambda: plan.reached("prune"))
         before(RunSession, "_finish", lambda: plan.reached("close"))
     journal = directory.with_suffix(".journal")
 

@@ -60,7 +60,7 @@ CODES: dict[str, str] = {
 CODES |= {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
 
 
-def is_dense_in_file(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+def is_dense_in_checkpoint(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     """Return whether the elements fill a stretch of memory without gap or overlap, in whatever order."""
     expected = 1
     # From the fastest axis outwards each stride is the product of the sizes inside it; axes of length 1 may have any.

@@ -13,14 +13,14 @@ from torch import Tensor
 from truestep.checkpoints.dtypes import CODES, DTYPES
 from truestep.checkpoints.files import CheckpointFiles, read_bytes, read_into
 from truestep.checkpoints.manifest import DamagedCheckpointError
-from truestep.checkpoints.memory import tensor_memory
+from truestep.checkpoints.memory import saved_bytes_of
 from truestep.checkpoints.safetensors_header import (
     SafetensorsEntry,
     parse_safetensors_header,
     safetensors_header_length,
 )
 from truestep.checkpoints.verify import opened_file
-from truestep.core.errors import CheckpointError, near_path
+from truestep.core.errors import CheckpointError, did_you_mean_path
 
 # the names under which training scripts keep a module's state beside other things, the commonest first
 WEIGHT_KEYS = (
@@ -39,7 +39,7 @@ SUFFIX = ".safetensors"
 def read_weights_file(path: Path) -> Any:
     """Return what is in a file; raises CheckpointError where it is damaged or would have to run code."""
     if not path.is_file():
-        raise CheckpointError(f"{path} does not exist, so there is nothing to load.{near_path(path)}")
+        raise CheckpointError(f"{path} does not exist, so there is nothing to load.{did_you_mean_path(path)}")
     if path.suffix == SUFFIX:
         return read_safetensors(path.resolve())  # a link of the user's own: caches of models are made of them
     return _read_torch_file(path)
@@ -57,7 +57,7 @@ def read_safetensors(path: Path, files: CheckpointFiles | None = None) -> dict[s
             ordered = sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end))
             tensors = {name: _tensor(name, entry) for name, entry in ordered}
             for tensor in tensors.values():
-                memory = tensor_memory(tensor)
+                memory = saved_bytes_of(tensor)
                 if read_into(files, descriptor, memory) < len(memory):
                     raise ValueError("it ends too early")
     except (ValueError, DamagedCheckpointError) as error:

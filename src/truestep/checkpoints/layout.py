@@ -13,7 +13,7 @@ from truestep.checkpoints.dtypes import DTYPES
 from truestep.checkpoints.manifest import ManifestTensor, TensorShard, manifest_tensors_text
 from truestep.checkpoints.regions import TensorRegion
 from truestep.checkpoints.safetensors_header import SafetensorsEntry, safetensors_header
-from truestep.checkpoints.tree import unused_file_name
+from truestep.checkpoints.tree import unused_saved_name
 
 LEARNERS = "learners"
 
@@ -75,7 +75,7 @@ def lay_out_files(regions: list[TensorRegion], rank: int = 0) -> list[FileLayout
     names: set[str] = set()
     files = []
     for group, members in groups.items():
-        stem = unused_file_name(
+        stem = unused_saved_name(
             re.sub(r"[^A-Za-z0-9_.-]", "_", ".".join(group)).lstrip(".") or "state", names
         )
         names.add(stem)
@@ -96,7 +96,7 @@ def lay_out_file(name: str, prefix: str, members: list[TensorRegion]) -> FileLay
     placed: dict[str, PlacedRegion] = {}
     at = 0
     for region in regions:
-        key = unused_file_name(region.name.removeprefix(prefix), placed)
+        key = unused_saved_name(region.name.removeprefix(prefix), placed)
         placed[key] = PlacedRegion(region, key, at)
         at = placed[key].end
     return FileLayout(name, list(placed.values()))

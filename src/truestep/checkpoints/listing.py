@@ -2,7 +2,7 @@
 """What there is in a run, for people and programs that look at it from outside. Imports no torch."""
 
 import json
-import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,54 +17,70 @@ from truestep.checkpoints.selection import read_checkpoints
 from truestep.checkpoints.sources import checkpoints_folder, read_newest
 from truestep.checkpoints.tree import saved_tensor_name, state_children
 from truestep.core.errors import CheckpointError, nearest_names
+from truestep.core.metric_names import MEASURED, better_way_of_metric
 
 _MODES: dict[str, Literal["max", "min"]] = {"highest": "max", "lowest": "min"}
 
 
-def checkpoint_overview(run: Path) -> list[Checkpoint | PassedOver]:
-    """Return the checkpoints of a run, newest first and damaged ones too; or the one `run` is."""
-    if (run / MANIFEST_NAME).exists():
-        return [Checkpoint.open(run)]
-    folder = _existing(run)
+def checkpoint_overview(directory: Path) -> list[Checkpoint | PassedOver]:
+    """Return the checkpoints of a run, newest first and damaged ones too; or the one `directory` is."""
+    if (directory / MANIFEST_NAME).exists():
+        return [Checkpoint.open(directory)]
+    folder = _existing(directory)
     return list(read_checkpoints(CheckpointFiles(), folder))
 
 
-def _existing(run: Path) -> Path:
+def _existing(directory: Path) -> Path:
     """Return the folder of a run's checkpoints; raises CheckpointError where there is no folder at all."""
-    folder = checkpoints_folder(run)
+    folder = checkpoints_folder(directory)
     if not folder.is_dir():
-        what = "is a file, not a run's directory" if run.exists() else "does not exist"
-        raise CheckpointError(f"{run} {what}, so it has no checkpoints.")
+        what = "is a file, not a run's directory" if directory.exists() else "does not exist"
+        raise CheckpointError(f"{directory} {what}, so it has no checkpoints.")
     return folder
 
 
-def select_checkpoint(run: Path, which: str | None) -> Checkpoint:
+def select_checkpoint(directory: Path, which: str | None) -> Checkpoint:
     """Return the checkpoint of a step or a name, that of the "highest METRIC" or "lowest METRIC", or the newest sound one."""
     if which is None:
-        return read_newest(run, Checkpoint.verify)[0]
-    found = checkpoint_overview(run)
+        return read_newest(directory, Checkpoint.verify)[0]
+    found = checkpoint_overview(directory)
     extreme, _, metric = which.partition(" ")
     if extreme in _MODES and metric:
         retention = Retention(best=1, best_metric=metric, best_mode=_MODES[extreme])
-        return _best(run, [item for item in found if isinstance(item, Checkpoint)], retention)
+        return _best(directory, [item for item in found if isinstance(item, Checkpoint)], retention)
     names = {item.name: item for item in reversed(found)}
     steps = {item.name.rpartition("-")[2]: item for item in reversed(found)}  # of one step, the newest
     numbers = {str(checkpoint_sequence(item.name)): item for item in found}
     item = names.get(which) or steps.get(which) or numbers.get(which)
     if item is None:
-        raise CheckpointError(f"{run} has no checkpoint {which!r}. {nearest_names(which, names)}")
+        raise CheckpointError(f"{directory} has no checkpoint {which!r}. {_instead(which, found)}")
     if isinstance(item, PassedOver):
         raise CheckpointError(f"The checkpoint {item.name} can't be used: {item.reason}.")
     return item
 
 
-def _best(run: Path, found: list[Checkpoint], retention: Retention) -> Checkpoint:
+def _instead(which: str, found: Sequence[Checkpoint | PassedOver]) -> str:
+    """Return what to write where no checkpoint is called so."""
+    if which in ("last", "latest", "newest"):
+        return "The newest sound one is taken where none is named: leave it out."
+    if which != "best":
+        return nearest_names(which, {item.name for item in found})
+    metrics = (name for item in found if isinstance(item, Checkpoint) for name in item.metrics)
+    known = sorted({name for name in metrics if name.rpartition("/")[2] not in MEASURED})
+    if not known:
+        return "Nothing was logged when they were saved, so none is the best. The newest is taken where none is named."
+    ways = {name: "lowest" if better_way_of_metric(name) == "min" else "highest" for name in known}
+    written = ", ".join(f'"{way} {name}"' for name, way in ways.items())
+    return f"Say by which metric, and which way is better: {written}."
+
+
+def _best(directory: Path, found: list[Checkpoint], retention: Retention) -> Checkpoint:
     best = retention.best_of([item.summary for item in found if item.summary.complete])
     if not best:
         known = {name for item in found for name in item.metrics}
         metric = retention.best_metric or ""
         raise CheckpointError(
-            f"{run} has no checkpoint with {metric!r} logged. {nearest_names(metric, known)}"
+            f"{directory} has no checkpoint with {metric!r} logged. {nearest_names(metric, known)}"
         )
     return next(item for item in found if item.summary is best[0])
 
@@ -91,27 +107,27 @@ def _walk(node: Any, path: tuple[str | int, ...], manifest: Manifest, found: dic
         found[name] = node["float"] if isinstance(node, dict) else json.dumps(node)
 
 
-def prune_run(run: Path, retention: Retention, *, dry_run: bool = False) -> list[str]:
+def prune_checkpoints_in(directory: Path, retention: Retention, *, dry_run: bool = False) -> list[str]:
     """Remove what a run is not to keep, and return the names; refused while a process trains in it.
 
     Each one to be kept is read from end to end before anything is removed: a damaged one counts for nothing. Raises
     CheckpointError where the best are to stay and no checkpoint has the metric.
     """
     try:
-        return _prune(run, retention, dry_run=dry_run)
+        return _prune(directory, retention, dry_run=dry_run)
     except OSError as error:
-        raise CheckpointError(f"The checkpoints of {run} could not be pruned: {error}.") from error
+        raise CheckpointError(f"The checkpoints of {directory} could not be pruned: {error}.") from error
 
 
-def _prune(run: Path, retention: Retention, *, dry_run: bool) -> list[str]:
-    files, folder = CheckpointFiles(), _existing(run)
+def _prune(directory: Path, retention: Retention, *, dry_run: bool) -> list[str]:
+    files, folder = CheckpointFiles(), _existing(directory)
     if not committed_checkpoints(files, folder):
         return []  # and no lock file is left in a folder that is no run's
     lock = RunLock(folder, files)
     try:
         if retention.best:
             _best(
-                run,
+                directory,
                 [item for item in read_checkpoints(files, folder) if isinstance(item, Checkpoint)],
                 retention,
             )
@@ -138,14 +154,3 @@ def checkpoint_problem(checkpoint: Checkpoint) -> str | None:
     except CheckpointError as error:
         return str(error.__cause__ or error)
     return None
-
-
-def plain_json(value: Any) -> Any:
-    """Return a value as strict JSON can hold it: numbers it lacks as strings, as in metrics.jsonl."""
-    if isinstance(value, dict):
-        return {key: plain_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    return value

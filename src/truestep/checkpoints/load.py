@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.boxes import PartOf, TensorBox, WantedTensorPart
+from truestep.checkpoints.boxes import CheckpointBox, PartOf, WantedCheckpointPart
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import Manifest, ManifestTensor
-from truestep.checkpoints.memory import tensor_memory
-from truestep.checkpoints.tree import decode_state, state_subtree, tensor_nodes
-from truestep.checkpoints.verify import check_structure, scan_file, scratch_memory, shards_in
+from truestep.checkpoints.memory import saved_bytes_of
+from truestep.checkpoints.tree import decode_state, saved_tensor_nodes, state_subtree
+from truestep.checkpoints.verify import check_structure, checkpoint_scratch_memory, scan_file, shards_in
 
 
 def load_state(
@@ -35,7 +35,7 @@ def load_state(
     """
     check_structure(folder, files, manifest)
     tree = state_subtree(manifest.state, under)
-    nodes = tensor_nodes(tree)
+    nodes = saved_tensor_nodes(tree)
     names = {node["tensor"] for node in nodes} if under else set(manifest.tensors)
     boxes = {name: _whole(manifest.tensors[name]) for name in names}
     parts = {} if part_of is None else _parts(part_of, manifest, nodes)
@@ -47,29 +47,32 @@ def load_state(
     return _restore(tree, manifest, tensors, parts)
 
 
-def _whole(entry: ManifestTensor) -> TensorBox:
-    return TensorBox((0,) * len(entry.shape), entry.shape)
+def _whole(entry: ManifestTensor) -> CheckpointBox:
+    return CheckpointBox((0,) * len(entry.shape), entry.shape)
 
 
-def _parts(part_of: PartOf, manifest: Manifest, nodes: list[dict[str, Any]]) -> dict[str, WantedTensorPart]:
+def _parts(
+    part_of: PartOf, manifest: Manifest, nodes: list[dict[str, Any]]
+) -> dict[str, WantedCheckpointPart]:
     """Return the parts that are wanted; what several tensors of the state are views of is needed whole."""
     seen_otherwise = {node["tensor"] for node in nodes if "shape" in node}
     found = {name: part_of(name, entry.shape) for name, entry in manifest.tensors.items()}
     return {name: part for name, part in found.items() if part is not None and name not in seen_otherwise}
 
 
-def _wanted(manifest: Manifest, boxes: dict[str, TensorBox]) -> set[str]:
+def _wanted(manifest: Manifest, boxes: dict[str, CheckpointBox]) -> set[str]:
     """Return the files that hold some of the boxes."""
     return {
         shard.file
         for name, box in boxes.items()
         for shard in manifest.tensors[name].shards
-        if box.common(TensorBox(shard.offset, shard.shape)) is not None or 0 in manifest.tensors[name].shape
+        if box.common(CheckpointBox(shard.offset, shard.shape)) is not None
+        or 0 in manifest.tensors[name].shape
     }
 
 
 def _restore(
-    tree: Any, manifest: Manifest, tensors: dict[str, Tensor], parts: dict[str, WantedTensorPart]
+    tree: Any, manifest: Manifest, tensors: dict[str, Tensor], parts: dict[str, WantedCheckpointPart]
 ) -> Any:
     """Put tensors into a tree, with the strides and the sharing they had."""
     ready = {
@@ -86,36 +89,36 @@ def _restore(
     return decode_state(tree, tensor)
 
 
-def _empty(entry: ManifestTensor, box: TensorBox) -> Tensor:
+def _empty(entry: ManifestTensor, box: CheckpointBox) -> Tensor:
     return torch.empty(box.shape, dtype=getattr(torch, entry.dtype))
 
 
 def _buffers(
-    file: str, manifest: Manifest, tensors: dict[str, Tensor], boxes: dict[str, TensorBox]
+    file: str, manifest: Manifest, tensors: dict[str, Tensor], boxes: dict[str, CheckpointBox]
 ) -> Iterator[memoryview]:
     """Yield memory for what a file holds, in order; what is of no wanted box is read past."""
     for name, shard in shards_in(file, manifest):
-        own = TensorBox(shard.offset, shard.shape)
+        own = CheckpointBox(shard.offset, shard.shape)
         common = boxes[name].common(own) if name in boxes else None
         if common is None:
-            yield from scratch_memory(shard.end - shard.begin)
+            yield from checkpoint_scratch_memory(shard.end - shard.begin)
         else:
             yield from _memory(own, common, tensors[name][common.within(boxes[name])])
 
 
-def _memory(shard: TensorBox, common: TensorBox, kept: Tensor) -> Iterator[memoryview]:
+def _memory(shard: CheckpointBox, common: CheckpointBox, kept: Tensor) -> Iterator[memoryview]:
     """Yield memory for a shard: that of what is kept of it, or a detour where this does not lie in one piece."""
     if kept.is_contiguous() and common.shape[1:] == shard.shape[1:]:  # whole rows
         first = common.offset[0] - shard.offset[0] if shard.shape else 0
         row_bytes = math.prod(shard.shape[1:]) * kept.element_size()
-        yield from scratch_memory(first * row_bytes)
-        yield tensor_memory(kept)
-        yield from scratch_memory(
+        yield from checkpoint_scratch_memory(first * row_bytes)
+        yield saved_bytes_of(kept)
+        yield from checkpoint_scratch_memory(
             (shard.shape[0] - first - common.shape[0]) * row_bytes if shard.shape else 0
         )
         return
     detour = torch.empty(shard.shape, dtype=kept.dtype)
-    yield tensor_memory(detour)
+    yield saved_bytes_of(detour)
     # Only now is it filled: the reader has asked for the next memory.
     kept.copy_(detour[common.within(shard)])
 

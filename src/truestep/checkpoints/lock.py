@@ -44,9 +44,11 @@ class RunLock:
         except BlockingIOError:
             holder = self._holder(self._descriptor)
             self.release()
+            advice = "Two runs in one directory would delete each other's checkpoints: end that process"
+            if holder.startswith(f"process {self._process} on {socket.gethostname()} "):
+                advice = "That is this process itself: close what it made there (run.close(), store.close()), or go on with it"
             raise RunDirectoryError(
-                f"{self._directory} is in use by {holder}. Two runs in one directory would delete each other's "
-                "checkpoints: end that process, or choose another directory."
+                f"{self._directory} is in use by {holder}. {advice}, or choose another directory."
             ) from None
         # KeyboardInterrupt too: a descriptor that nobody knows of would hold the lock as long as the process lives
         except BaseException:

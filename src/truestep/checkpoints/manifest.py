@@ -26,7 +26,7 @@ HEAD_BYTES = len(_PREFIX) + 64 + len(_MIDDLE)
 
 
 @cache
-def truestep_version() -> str:
+def version_for_manifest() -> str:
     """Return the version of truestep, read once."""
     return metadata.version("truestep")
 
@@ -80,7 +80,7 @@ class CheckpointSummary:
     complete: bool
     metrics: dict[str, Any] = field(default_factory=dict)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    truestep: str = field(default_factory=truestep_version)
+    truestep: str = field(default_factory=version_for_manifest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +172,7 @@ def _check_format(body: dict[str, Any]) -> None:
         raise NewerCheckpointError(
             f"it is sound, but in format {found}, written by truestep {body.get('truestep')}. This is "
             f"truestep "
-            f"{truestep_version()}, which reads formats up to {FORMAT}: install the newer version to use it"
+            f"{version_for_manifest()}, which reads formats up to {FORMAT}: install the newer version to use it"
         )
 
 

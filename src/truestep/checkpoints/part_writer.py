@@ -10,7 +10,7 @@ from truestep.checkpoints.parts import write_part_note
 from truestep.checkpoints.prepare import CheckpointPreparer, PreparedCheckpoint
 from truestep.checkpoints.save import write_images
 from truestep.checkpoints.snapshot import CheckpointStaging
-from truestep.checkpoints.writer import BackgroundWriter
+from truestep.checkpoints.writer import BackgroundCheckpointWriter
 
 
 class CheckpointPartWriter:
@@ -31,7 +31,7 @@ class CheckpointPartWriter:
         self._rank, self._tell, self._background = rank, tell, background
         self._files = files or CheckpointFiles()
         self._preparing = CheckpointPreparer(CheckpointStaging() if background else None, rank=rank)
-        self._writer = BackgroundWriter()
+        self._writer = BackgroundCheckpointWriter()
 
     def save(self, folder: Path, state: Any) -> None:
         """Write the tensors and pieces of tensors of a state; one part is in flight at a time."""

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from truestep.checkpoints.layout import FileLayout, lay_out_files
 from truestep.checkpoints.regions import regions_of
-from truestep.checkpoints.retrace import StateChangedError, part_of_saved_state
-from truestep.checkpoints.save import FileImage
+from truestep.checkpoints.retrace import SavedStateChangedError, part_of_saved_state
+from truestep.checkpoints.save import CheckpointFileImage
 from truestep.checkpoints.snapshot import CheckpointStaging, direct_image
 from truestep.checkpoints.tree import EncodedState, encode_state
 
@@ -26,7 +26,7 @@ MOST_MOVED = 100  # tensors at another address than last time that are looked at
 class PreparedCheckpoint(NamedTuple):
     """A state that can be written: the files with its tensors, and its tree."""
 
-    images: list[FileImage]
+    images: list[CheckpointFileImage]
     tree: Any
 
 
@@ -54,7 +54,7 @@ class CheckpointPreparer:
         if last is not None:
             try:
                 tree, tensors = last.tree_of(state)
-            except StateChangedError:
+            except SavedStateChangedError:
                 pass
             else:
                 self._last = last
@@ -66,7 +66,7 @@ class CheckpointPreparer:
             self._last = plan
         return PreparedCheckpoint(images, encoded.tree)
 
-    def _images(self, plan: "_Plan", tensors: list[Tensor]) -> list[FileImage]:
+    def _images(self, plan: "_Plan", tensors: list[Tensor]) -> list[CheckpointFileImage]:
         sources = plan.sources(tensors)
         if self._buffers is None:
             return [direct_image(file, source) for file, source in zip(plan.layout, sources, strict=True)]
@@ -92,16 +92,16 @@ class _Plan:
         tensors: list[Tensor] = []
         tree = self._part.node(state, tensors)
         if _kinds(tensors) != self._kinds:
-            raise StateChangedError
+            raise SavedStateChangedError
         addresses = np.fromiter(map(Tensor.data_ptr, tensors), np.uint64, len(tensors))
         moved = np.flatnonzero(addresses != self._addresses).tolist()
         if len(moved) > MOST_MOVED:
-            raise StateChangedError
+            raise SavedStateChangedError
         ends = addresses + self._bytes
         for number in moved:  # made anew, as the states of generators are: it may share memory with no other
             touching = (addresses < ends[number]) & (ends > addresses[number])
             if self._num_leaves[self._names[number]] != 1 or int(touching.sum()) > 1:
-                raise StateChangedError
+                raise SavedStateChangedError
         # Moved tensors are known by their new place from now on; all checks are behind us.
         self._addresses = addresses
         return tree, tensors

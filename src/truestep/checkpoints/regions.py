@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.dtypes import DTYPES, is_dense_in_file
-from truestep.checkpoints.tree import TensorLeaf, TensorPiece
+from truestep.checkpoints.dtypes import DTYPES, is_dense_in_checkpoint
+from truestep.checkpoints.tree import SavedTensorLeaf, SavedTensorPiece
 from truestep.core.errors import CheckpointError
 
 
@@ -30,15 +30,15 @@ class TensorRegion:
     stride: tuple[int, ...] | None
     byte_count: int
     joint: bool = False
-    piece: TensorPiece | None = None
+    piece: SavedTensorPiece | None = None
 
     @classmethod
     def of(
-        cls, name: str, tensor: Tensor, *, joint: bool = False, piece: TensorPiece | None = None
+        cls, name: str, tensor: Tensor, *, joint: bool = False, piece: SavedTensorPiece | None = None
     ) -> "TensorRegion":
         """Return the region that a tensor is."""
         shape, stride = tuple(tensor.shape), tuple(tensor.stride())
-        usual = tensor.is_contiguous() or tensor.numel() == 0 or not is_dense_in_file(shape, stride)
+        usual = tensor.is_contiguous() or tensor.numel() == 0 or not is_dense_in_checkpoint(shape, stride)
         usual = usual or piece is not None  # the strides of a piece are not those of the whole
         return cls(
             name=name,
@@ -63,14 +63,14 @@ class _Extent:
     """The bytes of a storage between the first and the last element of a leaf."""
 
     order: int
-    leaf: TensorLeaf
+    leaf: SavedTensorLeaf
     tensor: Tensor
     storage: tuple[str, int]
     begin: int
     end: int
 
 
-def regions_of(leaves: list[TensorLeaf]) -> list[TensorRegion]:
+def regions_of(leaves: list[SavedTensorLeaf]) -> list[TensorRegion]:
     """Return what must be written for these leaves, and note in their nodes where each is found.
 
     Leaves that are the same view are one region under the first one's name. Leaves that overlap otherwise
@@ -81,7 +81,7 @@ def regions_of(leaves: list[TensorLeaf]) -> list[TensorRegion]:
     return [region for _, region in sorted(found, key=lambda pair: pair[0])]
 
 
-def _extent(order: int, leaf: TensorLeaf) -> _Extent:
+def _extent(order: int, leaf: SavedTensorLeaf) -> _Extent:
     tensor = _plain(leaf)
     begin = int(tensor.storage_offset()) * tensor.element_size()
     size = tensor.element_size()
@@ -111,7 +111,7 @@ def why_tensor_cannot_be_saved(tensor: Tensor) -> str | None:
     return None
 
 
-def _plain(leaf: TensorLeaf) -> Tensor:
+def _plain(leaf: SavedTensorLeaf) -> Tensor:
     tensor: Tensor = leaf.tensor
     if problem := why_tensor_cannot_be_saved(tensor):
         raise CheckpointError(f"The tensor at {leaf.name!r} can't be saved: it {problem}.")

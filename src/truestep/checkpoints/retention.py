@@ -4,10 +4,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from truestep.checkpoints.manifest import CheckpointSummary
 from truestep.core.errors import OptionError, check_number
+from truestep.core.metric_names import Better, ask_for_best_mode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,8 @@ class Retention:
     last: int = 2
     best: int = 0
     best_metric: str | None = None
-    best_mode: Literal["min", "max"] = "max"
+    best_mode: Better | None = None
+    """None stands for "max"; a name that tells of a loss or an error needs one of the two."""
     every: int | None = None
 
     def __post_init__(self) -> None:
@@ -40,8 +41,13 @@ class Retention:
                 f"Retention(best={self.best}) does not say by what: add best_metric='accuracy', say, and "
                 "best_mode='max' or 'min'."
             )
-        if self.best_mode not in ("min", "max"):
+        if self.best_mode not in (None, "min", "max"):
             raise OptionError(f"best_mode is {self.best_mode!r}; write 'min' or 'max'.")
+        called = f"ts.Retention(best_metric={self.best_metric!r})"
+        if self.best_metric and (
+            said := ask_for_best_mode(called, self.best_metric, self.best_mode, 'best_mode="{}"')
+        ):
+            raise OptionError(said)
 
     def kept(self, summaries: Sequence[CheckpointSummary]) -> set[int]:
         """Return the sequence numbers of those to keep."""
@@ -59,7 +65,7 @@ class Retention:
         """Return the best by the metric, best first; of equals the oldest, which stays whatever comes after it."""
         # A NaN compares as neither less nor more, and would end up anywhere in the order.
         measured = [summary for summary in newest_first if math.isfinite(self._value(summary))]
-        sign = -1 if self.best_mode == "max" else 1
+        sign = 1 if self.best_mode == "min" else -1
         return sorted(measured, key=lambda each: (sign * self._value(each), each.sequence))[: self.best]
 
     def _value(self, summary: CheckpointSummary) -> float:

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.tree import TensorPiece, encode_plain_value, state_children
+from truestep.checkpoints.tree import SavedTensorPiece, encode_saved_value, state_children
 
 
-class StateChangedError(Exception):
+class SavedStateChangedError(Exception):
     """The state is no longer built as it was."""
 
 
@@ -29,18 +29,18 @@ class _TensorPart:
     def node(self, value: Any, tensors: list[Tensor]) -> Any:
         # Subclasses are refused in words by `encode`, so the exact types alone may pass.
         if type(value) is not Tensor and type(value) is not torch.nn.Parameter:
-            raise StateChangedError
+            raise SavedStateChangedError
         tensors.append(value)
         return self._node
 
 
 class _PiecePart:
-    def __init__(self, value: TensorPiece, node: Any) -> None:
+    def __init__(self, value: SavedTensorPiece, node: Any) -> None:
         self._place, self._node = (value.whole, value.offset), node
 
     def node(self, value: Any, tensors: list[Tensor]) -> Any:
-        if not isinstance(value, TensorPiece) or (value.whole, value.offset) != self._place:
-            raise StateChangedError
+        if not isinstance(value, SavedTensorPiece) or (value.whole, value.offset) != self._place:
+            raise SavedStateChangedError
         tensors.append(value.tensor)
         return self._node
 
@@ -53,9 +53,9 @@ class _PlainPart:
         # Identity, not equality: 1 is equal to True and to 1.0, which have other nodes.
         if value is self._value:
             return self._node
-        if isinstance(value, dict | list | tuple | Tensor | TensorPiece):
-            raise StateChangedError
-        self._value, self._node = value, encode_plain_value(value, self._path)
+        if isinstance(value, dict | list | tuple | Tensor | SavedTensorPiece):
+            raise SavedStateChangedError
+        self._value, self._node = value, encode_saved_value(value, self._path)
         return self._node
 
 
@@ -73,9 +73,9 @@ class _DictPart:
     def node(self, value: Any, tensors: list[Tensor]) -> Any:
         # The order of keys counts: it is the order of the tensors.
         if type(value) is not self._type or list(value) != self._keys:
-            raise StateChangedError
+            raise SavedStateChangedError
         if self._tag != "dict" and list(map(type, value)) != self._key_types:  # True is equal to 1
-            raise StateChangedError
+            raise SavedStateChangedError
         nodes = [part.node(item, tensors) for part, item in zip(self._parts, value.values(), strict=True)]
         if not all(map(is_, nodes, self._nodes)):
             self._nodes = nodes
@@ -98,7 +98,7 @@ class _ListPart:
 
     def node(self, value: Any, tensors: list[Tensor]) -> Any:
         if type(value) is not self._type or len(value) != len(self._parts):
-            raise StateChangedError
+            raise SavedStateChangedError
         nodes = [part.node(item, tensors) for part, item in zip(self._parts, value, strict=True)]
         if not all(map(is_, nodes, self._nodes)):
             self._nodes = nodes
@@ -110,7 +110,7 @@ def part_of_saved_state(value: Any, node: Any, path: tuple[Any, ...] = ()) -> _P
     """Return what encodes values like `value`, which was encoded as `node`, again."""
     if isinstance(value, Tensor):
         return _TensorPart(node)
-    if isinstance(value, TensorPiece):
+    if isinstance(value, SavedTensorPiece):
         return _PiecePart(value, node)
     if state_children(node) is None:
         return _PlainPart(value, node, path)

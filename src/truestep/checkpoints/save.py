@@ -39,7 +39,7 @@ from truestep.checkpoints.parts import joined_parts
 
 
 @dataclass(frozen=True)
-class FileImage:
+class CheckpointFileImage:
     """A file to be written: its name, the manifest's text of its tensors, their bytes, and its pieces."""
 
     name: str
@@ -48,7 +48,7 @@ class FileImage:
     pieces: Callable[[], Iterator[memoryview]]
 
 
-class SharedFolder(NamedTuple):
+class SharedCheckpointFolder(NamedTuple):
     """A folder in which other processes write, too; `wait` returns their ranks when all have, or raises."""
 
     folder: Path
@@ -60,9 +60,9 @@ class PendingCheckpoint:
     """A checkpoint about to be written; of one that is shared, what this process has of it."""
 
     summary: CheckpointSummary
-    images: list[FileImage]
+    images: list[CheckpointFileImage]
     state: Any
-    shared: SharedFolder | None = None
+    shared: SharedCheckpointFolder | None = None
 
     @property
     def bytes(self) -> int:
@@ -121,14 +121,14 @@ def _fill(files: CheckpointFiles, folder: Path, pending: PendingCheckpoint) -> t
 
 
 def write_images(
-    files: CheckpointFiles, folder: Path, images: list[FileImage]
+    files: CheckpointFiles, folder: Path, images: list[CheckpointFileImage]
 ) -> tuple[dict[str, ManifestFile], str]:
     """Write files; return what the manifest says of them, and its text of their tensors."""
     entries = {image.name: _write_image(files, folder / image.name, image) for image in images}
     return entries, ",".join(filter(None, (image.tensors() for image in images)))
 
 
-def _write_image(files: CheckpointFiles, path: Path, image: FileImage) -> ManifestFile:
+def _write_image(files: CheckpointFiles, path: Path, image: CheckpointFileImage) -> ManifestFile:
     """Write a file; the checksum is that of the memory it comes from, not of what the disk says it got."""
     size = 0
     descriptor = files.create(path)

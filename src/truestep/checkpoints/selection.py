@@ -91,7 +91,7 @@ def choose_checkpoint(
     return ChosenCheckpoint(None, None, tuple(passed))
 
 
-def warn_of_unused(directory: Path, passed_over: Iterable[PassedOver]) -> None:
+def warn_of_unused_checkpoints(directory: Path, passed_over: Iterable[PassedOver]) -> None:
     """Warn of each checkpoint that was not used, by name and with the reason."""
     for item in passed_over:
         warn_user(f"The checkpoint {directory / item.name} was passed over: {item.reason}.")

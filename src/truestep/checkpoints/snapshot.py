@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from truestep.checkpoints.layout import FileLayout
-from truestep.checkpoints.memory import tensor_memory
-from truestep.checkpoints.save import FileImage
+from truestep.checkpoints.memory import saved_bytes_of
+from truestep.checkpoints.save import CheckpointFileImage
 
 
 class CheckpointStaging:
@@ -23,7 +23,7 @@ class CheckpointStaging:
         self._buffers: dict[str, Tensor] = {}
         self._places: dict[str, tuple[FileLayout, Tensor, list[Tensor]]] = {}
 
-    def take(self, files: list[FileLayout], sources: list[list[Tensor]]) -> list[FileImage]:
+    def take(self, files: list[FileLayout], sources: list[list[Tensor]]) -> list[CheckpointFileImage]:
         """Copy what the files are to hold. The images are valid until the next call."""
         images = [self._take(file, tensors) for file, tensors in zip(files, sources, strict=True)]
         wanted = {file.name for file in files}
@@ -31,7 +31,7 @@ class CheckpointStaging:
         self._places = {name: place for name, place in self._places.items() if name in wanted}
         return images
 
-    def _take(self, file: FileLayout, sources: list[Tensor]) -> FileImage:
+    def _take(self, file: FileLayout, sources: list[Tensor]) -> CheckpointFileImage:
         devices = {source.device for source in sources if source.is_cuda}
         buffer = self._buffer(file.name, file.data_bytes, pinned=bool(devices))
         with torch.no_grad():
@@ -43,9 +43,9 @@ class CheckpointStaging:
             for event in events:
                 event.synchronize()
             yield memoryview(file.header())
-            yield tensor_memory(buffer[: file.data_bytes])
+            yield saved_bytes_of(buffer[: file.data_bytes])
 
-        return FileImage(file.name, file.manifest_text, file.data_bytes, pieces)
+        return CheckpointFileImage(file.name, file.manifest_text, file.data_bytes, pieces)
 
     def _places_in(self, file: FileLayout, buffer: Tensor) -> list[Tensor]:
         """Return the memory of each tensor in a buffer, kept as long as layout and buffer are the same."""
@@ -67,13 +67,13 @@ class CheckpointStaging:
         return buffer
 
 
-def direct_image(file: FileLayout, sources: list[Tensor]) -> FileImage:
+def direct_image(file: FileLayout, sources: list[Tensor]) -> CheckpointFileImage:
     """Return an image that reads the tensors themselves, for a writer during which their owner waits."""
 
     def pieces() -> Iterator[memoryview]:
         yield memoryview(file.header())
         for source in sources:
             # One tensor at a time on the host: memory for the largest is enough.
-            yield tensor_memory(source.detach().cpu().contiguous())
+            yield saved_bytes_of(source.detach().cpu().contiguous())
 
-    return FileImage(file.name, file.manifest_text, file.data_bytes, pieces)
+    return CheckpointFileImage(file.name, file.manifest_text, file.data_bytes, pieces)

@@ -14,7 +14,7 @@ from truestep.checkpoints.selection import (
     ChosenCheckpoint,
     choose_checkpoint,
     refuse_mid_step,
-    warn_of_unused,
+    warn_of_unused_checkpoints,
 )
 from truestep.core.errors import CheckpointError
 
@@ -48,10 +48,11 @@ def read_newest(path: str | Path, use: Callable[[Checkpoint], T]) -> tuple[Check
         passed = "".join(f"; {item}" for item in choice.passed_over)
         raise CheckpointError(
             f"{path} holds no checkpoint to read: there is no {MANIFEST_NAME} in it, and no folder like "
-            f"000001-step-100 in it or in its {FOLDER!r}{passed}."
+            f"000001-step-100 in it or in its {FOLDER!r}{passed}. A run writes its first when an epoch has ended, when ts.Saving "
+            "says so, between two batches after run.save(), and when it is closed."
         )
     # That one from the middle of a step is passed over is meant, and no news.
-    warn_of_unused(folder, [item for item in choice.passed_over if item.reason != MID_STEP])
+    warn_of_unused_checkpoints(folder, [item for item in choice.passed_over if item.reason != MID_STEP])
     return choice.checkpoint, choice.result
 
 

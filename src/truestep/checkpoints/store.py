@@ -26,17 +26,22 @@ from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.manifest import CheckpointSummary, Manifest
 from truestep.checkpoints.names import checkpoint_name, committed_checkpoints, next_sequence
 from truestep.checkpoints.retention import Retention
-from truestep.checkpoints.save import PendingCheckpoint, SharedFolder, commit_checkpoint, temporary_folder
+from truestep.checkpoints.save import (
+    PendingCheckpoint,
+    SharedCheckpointFolder,
+    commit_checkpoint,
+    temporary_folder,
+)
 from truestep.checkpoints.selection import (
     MID_STEP,
     ChosenCheckpoint,
     choose_checkpoint,
     read_checkpoints,
     refuse_mid_step,
-    warn_of_unused,
+    warn_of_unused_checkpoints,
 )
 from truestep.checkpoints.tree import encode_state
-from truestep.checkpoints.writer import BackgroundWriter
+from truestep.checkpoints.writer import BackgroundCheckpointWriter
 from truestep.core.calls import methods_raise_option_errors
 from truestep.core.errors import CheckpointError, OptionError
 
@@ -90,7 +95,7 @@ class CheckpointStore:
         waits for them, returns their ranks, and raises a CheckpointError where one can't write. A thread does it in any case."""
         self._preparing: CheckpointPreparer | None = None
         self._lock = self._take_directory()
-        self._writer = BackgroundWriter()
+        self._writer = BackgroundCheckpointWriter()
 
     def _take_directory(self) -> RunLock:
         with self._explained():
@@ -193,7 +198,7 @@ class CheckpointStore:
             return pending
         with self._explained():
             folder = temporary_folder(self._files, self.directory, checkpoint_name(pending.summary))
-        return replace(pending, shared=SharedFolder(folder, self.others(folder)))
+        return replace(pending, shared=SharedCheckpointFolder(folder, self.others(folder)))
 
     def _write(self, pending: PendingCheckpoint, keep: int | None) -> None:
         name = checkpoint_name(pending.summary)
@@ -357,7 +362,7 @@ class CheckpointStore:
     def _take_note(self, choice: ChosenCheckpoint) -> None:
         """Warn of what was passed over, and remember what is damaged: it counts for nothing from now on."""
         passed = [item for item in choice.passed_over if item.reason not in (UNHEALTHY, MID_STEP)]
-        warn_of_unused(self.directory, passed)
+        warn_of_unused_checkpoints(self.directory, passed)
         self._damaged |= {item.name for item in passed if item.damaged}
 
     def _check_open(self) -> None:

@@ -32,7 +32,7 @@ ADVICE = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorPiece:
+class SavedTensorPiece:
     """What this process has of a tensor that is divided among several: a box of it, and where that lies in the whole."""
 
     tensor: Any
@@ -41,13 +41,13 @@ class TensorPiece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorLeaf:
+class SavedTensorLeaf:
     """A tensor of a state, its name, and the JSON node that stands for it; of a divided one the piece that is here."""
 
     name: str
     tensor: Any
     node: dict[str, Any]
-    piece: TensorPiece | None = None
+    piece: SavedTensorPiece | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class EncodedState:
     """A state as a JSON tree, and its tensors in the order met."""
 
     tree: Any
-    leaves: list[TensorLeaf]
+    leaves: list[SavedTensorLeaf]
 
 
 def encode_state(state: Any) -> EncodedState:
@@ -72,7 +72,7 @@ def encode_state(state: Any) -> EncodedState:
 @dataclass
 class _Encoder:
     tensor_type: type
-    leaves: list[TensorLeaf] = field(default_factory=list)
+    leaves: list[SavedTensorLeaf] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
 
     def node(self, value: Any, path: tuple[Any, ...]) -> Any:
@@ -80,7 +80,7 @@ class _Encoder:
             return value
         if isinstance(value, self.tensor_type):
             return self._tensor(value, path)
-        if isinstance(value, TensorPiece):
+        if isinstance(value, SavedTensorPiece):
             return self._tensor(value.tensor, path, piece=value)
         if len(path) > MAX_DEPTH:
             raise CheckpointError(
@@ -94,7 +94,7 @@ class _Encoder:
             return [self.node(item, (*path, index)) for index, item in enumerate(value)]
         if isinstance(value, tuple):
             return {"tuple": [self.node(item, (*path, index)) for index, item in enumerate(value)]}
-        return encode_plain_value(value, path)
+        return encode_saved_value(value, path)
 
     def _dict(self, value: dict[Any, Any], path: tuple[Any, ...]) -> dict[str, Any]:
         # The exact type: a key of a subclass of str (an Enum, say) would come back as another key.
@@ -104,17 +104,19 @@ class _Encoder:
         pairs = [[_key(key, path), self.node(item, (*path, key))] for key, item in value.items()]
         return {"counter" if isinstance(value, Counter) else "items": pairs}
 
-    def _tensor(self, tensor: Any, path: tuple[Any, ...], piece: TensorPiece | None = None) -> dict[str, Any]:
-        name = unused_file_name(saved_tensor_name(path), self.names)
+    def _tensor(
+        self, tensor: Any, path: tuple[Any, ...], piece: SavedTensorPiece | None = None
+    ) -> dict[str, Any]:
+        name = unused_saved_name(saved_tensor_name(path), self.names)
         self.names.add(name)
         node: dict[str, Any] = {"tensor": name}
-        self.leaves.append(TensorLeaf(name=name, tensor=tensor, node=node, piece=piece))
+        self.leaves.append(SavedTensorLeaf(name=name, tensor=tensor, node=node, piece=piece))
         return node
 
 
 def _key(key: Any, path: tuple[Any, ...]) -> Any:
     if key is None or type(key) in (bool, int, float, str):
-        return encode_plain_value(key, path)
+        return encode_saved_value(key, path)
     if type(key) is tuple:
         return {"tuple": [_key(part, path) for part in key]}
     raise CheckpointError(
@@ -123,7 +125,7 @@ def _key(key: Any, path: tuple[Any, ...]) -> Any:
     )
 
 
-def encode_plain_value(value: Any, path: tuple[Any, ...]) -> Any:
+def encode_saved_value(value: Any, path: tuple[Any, ...]) -> Any:
     """Return the node of a value that is neither a tensor nor has parts; raises CheckpointError for any other."""
     # subclasses of float and str (numpy's float64 and str_) are those values; an Enum is more than its value
     if isinstance(value, float) and not isinstance(value, Enum):
@@ -140,7 +142,7 @@ def encode_plain_value(value: Any, path: tuple[Any, ...]) -> Any:
     if value is None or type(value) is bool:
         return value
     if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0:  # a scalar of NumPy's
-        return encode_plain_value(value.item(), path)
+        return encode_saved_value(value.item(), path)
     kind = type(value).__name__
     advice = ADVICE.get(kind) or "its state_dict()"
     raise CheckpointError(
@@ -162,7 +164,7 @@ def saved_tensor_name(path: tuple[Any, ...]) -> str:
     return "/".join(str(key).replace("~", "~0").replace("/", "~1") for key in path)
 
 
-def unused_file_name(name: str, taken: Collection[str]) -> str:
+def unused_saved_name(name: str, taken: Collection[str]) -> str:
     """Return the name, with a number at its end if it is taken: {0: a, "0": b} has two tensors named 0."""
     if name not in taken and name != "__metadata__":
         return name
@@ -228,7 +230,7 @@ def state_children(node: Any) -> dict[Any, Any] | None:
     return None
 
 
-def tensor_nodes(node: Any) -> list[dict[str, Any]]:
+def saved_tensor_nodes(node: Any) -> list[dict[str, Any]]:
     """Return the nodes of a tree that stand for tensors, in order."""
     found: list[dict[str, Any]] = []
     decode_state(node, found.append)

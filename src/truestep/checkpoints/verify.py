@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.checkpoints.checksum import Checksum
-from truestep.checkpoints.dtypes import DTYPES, is_dense_in_file
+from truestep.checkpoints.dtypes import DTYPES, is_dense_in_checkpoint
 from truestep.checkpoints.files import CHUNK_BYTES, CheckpointFiles, read_bytes, read_chunks, read_into
 from truestep.checkpoints.manifest import (
     HEAD_BYTES,
@@ -34,7 +34,7 @@ from truestep.checkpoints.safetensors_header import (
     parse_safetensors_header,
     safetensors_header_length,
 )
-from truestep.checkpoints.tree import tensor_nodes
+from truestep.checkpoints.tree import saved_tensor_nodes
 
 _SUFFIX_BYTES = 2
 
@@ -107,10 +107,10 @@ def verify_checkpoint(files: CheckpointFiles, folder: Path, manifest: Manifest) 
     """Check every byte of a checkpoint's files against its manifest; raises DamagedError."""
     check_structure(folder, files, manifest)
     for name, entry in manifest.files.items():
-        scan_file(files, folder / name, manifest, scratch_memory(entry.bytes))
+        scan_file(files, folder / name, manifest, checkpoint_scratch_memory(entry.bytes))
 
 
-def scratch_memory(size: int) -> Iterator[memoryview]:
+def checkpoint_scratch_memory(size: int) -> Iterator[memoryview]:
     """Yield memory for bytes that nobody needs, a few buffers again and again."""
     kept = [memoryview(bytearray(min(size, CHUNK_BYTES)))]
     for number, start in enumerate(range(0, size, CHUNK_BYTES)):
@@ -141,9 +141,9 @@ def check_structure(folder: Path, files: CheckpointFiles, manifest: Manifest) ->
             check_shards(name, tensor)
         for name in manifest.files:
             _check_tiling(name, manifest)
-        for node in tensor_nodes(manifest.state):
+        for node in saved_tensor_nodes(manifest.state):
             _check_node(node, manifest)
-        tensor_nodes({"dict": manifest.summary.metrics})
+        saved_tensor_nodes({"dict": manifest.summary.metrics})
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedCheckpointError(f"{MANIFEST_NAME}: {error}") from error
 
@@ -194,7 +194,7 @@ def check_shards(name: str, tensor: ManifestTensor) -> None:
             raise ValueError(
                 f"a shard of {name!r} of shape {shard.shape} has {shard.end - shard.begin} bytes"
             )
-    if tensor.stride is not None and not is_dense_in_file(tensor.shape, tensor.stride):
+    if tensor.stride is not None and not is_dense_in_checkpoint(tensor.shape, tensor.stride):
         raise ValueError(f"{name!r} of shape {tensor.shape} can't have the strides {tensor.stride}")
     volume = sum(math.prod(shard.shape) for shard in tensor.shards)
     if volume != math.prod(tensor.shape) or not tensor.shards or _overlap(tensor.shards):

@@ -44,6 +44,8 @@ def load_weights(
     or torch.compile put into names does not matter. With `strict=False` what fits is loaded, and what does not
     is returned. Raises CheckpointError with every difference.
     """
+    if isinstance(module, str | os.PathLike):
+        raise CheckpointError("The module comes first: write ts.load_weights(module, source).")
     found = read_weights(source, checkpoint=checkpoint, learner=learner, averages=averages)
     expected = module.state_dict()
     comparison = compare_weight_names(_shapes(expected), _shapes(found))
@@ -80,6 +82,10 @@ def read_weights(
     averages: bool = False,
 ) -> dict[str, Tensor]:
     """Return weights by name, on the CPU, from any of the sources of `load_weights`."""
+    if hasattr(source, "directory"):
+        raise CheckpointError(
+            f"Weights come from a folder, and not from a {type(source).__name__}: write run.directory."
+        )
     if not isinstance(source, str | os.PathLike | Mapping):
         hint = "source.state_dict()" if isinstance(source, nn.Module) else "'runs/digits', say"
         raise CheckpointError(

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 
-class BackgroundWriter:
+class BackgroundCheckpointWriter:
     """Runs jobs one after another, beside the caller.
 
     Each job has a thread of its own that is no daemon, so that the interpreter waits for it at exit.

@@ -15,7 +15,6 @@ from truestep.checkpoints.listing import (
     checkpoint_contents,
     checkpoint_overview,
     checkpoint_problem,
-    plain_json,
     select_checkpoint,
 )
 from truestep.cli import screen
@@ -81,7 +80,7 @@ def verify(run: Run, as_json: Json = False) -> None:
     if as_json:
         _print_json({"checkpoints": results})
     if not results:
-        screen.warn(f"{run} has no checkpoints: there was nothing to verify.")
+        screen.warn_on_screen(f"{run} has no checkpoints: there was nothing to verify.")
     if not results or not all(result["sound"] for result in results):
         raise typer.Exit(EXIT_FAILED)
 
@@ -167,23 +166,26 @@ def prune(
     last: Annotated[int, typer.Option(help="Keep this many of the newest.")] = 2,
     best: Annotated[int, typer.Option(help="Keep this many of the best.")] = 0,
     best_metric: Annotated[str | None, typer.Option(help="The metric that says which are best.")] = None,
-    best_mode: Annotated[Mode, typer.Option(help="Whether the highest or the lowest is best.")] = Mode.MAX,
+    best_mode: Annotated[
+        Mode | None,
+        typer.Option(help="Whether the highest or the lowest is best; of a loss it must be said."),
+    ] = None,
     every: Annotated[int | None, typer.Option(help="Keep those whose step is a multiple.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     as_json: Json = False,
 ) -> None:
     """Remove what is not to be kept, once what is kept was found sound. Refused while the run goes on."""
-    from truestep.checkpoints.listing import prune_run
+    from truestep.checkpoints.listing import prune_checkpoints_in
     from truestep.checkpoints.retention import Retention
 
     retention = Retention(
         last=last,
         best=best,
         best_metric=best_metric,
-        best_mode="max" if best_mode is Mode.MAX else "min",
+        best_mode=None if best_mode is None else best_mode.value,
         every=every,
     )
-    names = prune_run(run, retention, dry_run=dry_run)
+    names = prune_checkpoints_in(run, retention, dry_run=dry_run)
     if as_json:
         _print_json({"names": names, "removed": not dry_run})
         return
@@ -197,7 +199,7 @@ def _chosen(run: Path, which: str | None) -> Checkpoint:
         warnings.simplefilter("always")
         checkpoint = select_checkpoint(run, which)
     for warning in caught:
-        screen.warn(str(warning.message))
+        screen.warn_on_screen(str(warning.message))
     return checkpoint
 
 
@@ -267,7 +269,7 @@ def _table(columns: list[str], rows: list[list[str]]) -> None:
         table.add_column(column, no_wrap=number == 0, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    screen.show(table)
+    screen.show_on_screen(table)
 
 
 def _print(text: str) -> None:
@@ -275,4 +277,4 @@ def _print(text: str) -> None:
 
 
 def _print_json(document: dict[str, Any]) -> None:
-    screen.print_document({"schema_version": 1, **plain_json(document)})
+    screen.print_json_document({"schema_version": 1, **document})

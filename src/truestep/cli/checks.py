@@ -12,7 +12,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from truestep.cli.screen import console, show
+from truestep.cli.screen import command_console, show_on_screen
 from truestep.core.errors import OptionError
 from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.catalogue import checks, find_check, topic_of
@@ -54,7 +54,7 @@ def show_checks(
             )
         )
     elif check and check in (wanted[0].code, wanted[0].name(), wanted[0].code.lower()):
-        _show_page(wanted[0], console())
+        _show_page(wanted[0], command_console())
     else:
         _show_table(wanted)
 
@@ -112,20 +112,22 @@ def _show_table(wanted: list[type[Check]]) -> None:
         table.add_column(name, no_wrap=name != "fault")
     for check in wanted:
         table.add_row(check.code, _severity(check), _how(check), check.page().summary)
-    show(table)
+    show_on_screen(table)
     number = f"{len(wanted)} check{'s' if len(wanted) != 1 else ''}"
-    show(Text(f"\n{number}. `truestep checks {wanted[0].code}` shows the page of one, with examples."))
+    show_on_screen(
+        Text(f"\n{number}. `truestep checks {wanted[0].code}` shows the page of one, with examples.")
+    )
 
 
 def _show_page(check: type[Check], screen: Console) -> None:
     page = check.page()
-    show(Text.assemble((check.code, STYLES[check.severities()[0]]), "  ", (check.name(), "bold")))
-    show(Text.assemble("severity ", _severity(check), f", found by {_FOUND[_how(check)]}\n"))
-    show(Text(f"{page.summary}\n\nWhy: {page.why}\n"))
+    show_on_screen(Text.assemble((check.code, STYLES[check.severities()[0]]), "  ", (check.name(), "bold")))
+    show_on_screen(Text.assemble("severity ", _severity(check), f", found by {_FOUND[_how(check)]}\n"))
+    show_on_screen(Text(f"{page.summary}\n\nWhy: {page.why}\n"))
     for title, code in page.examples():
-        show(Text(f"{title}:", "bold"))
+        show_on_screen(Text(f"{title}:", "bold"))
         python = Syntax("", "python", theme="ansi_light", background_color="default")
         screen.print(python.highlight(textwrap.indent(code, "  ")), soft_wrap=True)
-    show(Text(f"Fix: {page.fix}"))
+    show_on_screen(Text(f"Fix: {page.fix}"))
     if address := check_docs_address(check.code):
-        show(Text(f"See: {address}", f"link {address}"))
+        show_on_screen(Text(f"See: {address}", f"link {address}"))

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from truestep.cli.read import FAIL_ON, IGNORE, SELECT, ReadOutput
-from truestep.cli.usage import refuse_option
+from truestep.cli.usage import refuse_command_option
 from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_paths
@@ -69,7 +69,7 @@ def doctor(
     if module is None and script is None:
         raise typer.BadParameter("Name the script to run, or a module with -m.", param_hint="FILE.py")
     if module is None:
-        refuse_option(str(script), context)
+        refuse_command_option(str(script), context)
     to_run = WatchedScript(
         module or str(script), module is not None, (*([script] if module and script else []), *rest)
     )
@@ -81,13 +81,13 @@ def doctor(
     if report_to is not None and not report_to.resolve().parent.is_dir():
         raise OptionError(f"There is no folder {str(report_to.parent)!r} to write the report to.")
     with _streams(output is not ReadOutput.TEXT and report_to is None) as (stdout, stderr):
-        delivery = Delivery(output, report_to, stdout, stderr, fail_on)
+        delivery = CommandReportDelivery(output, report_to, stdout, stderr, fail_on)
         status = _doctored(to_run, watch, delivery)
     raise typer.Exit(status)
 
 
 @dataclass(frozen=True)
-class Delivery:
+class CommandReportDelivery:
     """How the report is given, and where."""
 
     output: ReadOutput
@@ -119,16 +119,16 @@ class Delivery:
         return report.outcome.status or int(worst <= self.fail_on.rank)
 
 
-def _doctored(script: "WatchedScript", watch: "Watch", delivery: Delivery) -> int:
+def _doctored(script: "WatchedScript", watch: "Watch", delivery: CommandReportDelivery) -> int:
     """Read and run the target, have the report given by the process whose task that is, return the status."""
     from truestep.doctor.report import make_report
     from truestep.doctor.runtime.children import gathered_notes, watched_children
-    from truestep.doctor.runtime.notes import NotesFolder
+    from truestep.doctor.runtime.notes import WatchNotesFolder
     from truestep.doctor.runtime.running import ScriptOutcome, run_watched
 
     reading = read_paths(script.sources(), watch.options.selection)
     started = time.perf_counter()
-    shared = NotesFolder.of_this_run()
+    shared = WatchNotesFolder.of_this_run()
     with watched_children(watch, shared) as folder:
 
         def speak(outcome: ScriptOutcome) -> int:

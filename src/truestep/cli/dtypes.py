@@ -24,8 +24,8 @@ def dtypes(
 
     Everything is tried out here: a sum and a product on each device, a safetensors file in memory.
     """
-    from truestep.cli.screen import print_document, show
+    from truestep.cli.screen import print_json_document, show_on_screen
     from truestep.machine.dtypes import dtypes as read
 
     report = read(time_matmul=time_matmul, size=size)
-    print_document(report.to_dict()) if as_json else show(report)
+    print_json_document(report.to_dict()) if as_json else show_on_screen(report)

@@ -35,18 +35,18 @@ def env(
 
     The exit status is 1 when a verdict fails.
     """
-    from truestep.cli.screen import print_document, show
+    from truestep.cli.screen import print_json_document, show_on_screen
     from truestep.machine.environment import environment
 
     if as_json and collect_env:
         raise OptionError("--json and --collect-env are two formats. Write one of them.")
     report = environment(real_import=real_import)
     if as_json:
-        print_document(report.to_dict())
+        print_json_document(report.to_dict())
     elif collect_env:
         from truestep.machine.environment.collect_env import collect_env_text
 
         sys.stdout.write(collect_env_text(report.machine) + "\n")
     else:
-        show(report)
+        show_on_screen(report)
     raise typer.Exit(EXIT_CHECK_FAILED if report.failed else 0)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from truestep.cli.screen import print_document
+from truestep.cli.screen import print_json_document
 from truestep.explainer.catalogue import explained_errors, find_error, topic_of
 from truestep.explainer.explainer import Explainer
 
@@ -25,7 +25,7 @@ def show(
         else sorted(explained_errors().values(), key=lambda each: (topic_of(each), each.name()))
     )
     if as_json:
-        print_document({"schema_version": 1, "errors": [_entry(each) for each in wanted]})
+        print_json_document({"schema_version": 1, "errors": [_entry(each) for each in wanted]})
     else:
         typer.echo("\n".join(_page(wanted[0]) if name else _list(wanted)))
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from truestep.cli.screen import print_document
+from truestep.cli.screen import print_json_document
 from truestep.cli.statuses import EXIT_FAILED
-from truestep.core.errors import OptionError, near_path
+from truestep.core.errors import OptionError, did_you_mean_path
 from truestep.explainer.logs.explaining import ErrorLogReport, ExplainedLogError, explain_log
 from truestep.explainer.logs.reading import decode_error_log
 
@@ -36,7 +36,7 @@ def explain(
     """
     report = explain_log(_text(log))
     if as_json:
-        print_document(report.to_dict())
+        print_json_document(report.to_dict())
     else:
         typer.echo("\n".join(_lines(report)))
     if report.main is None or report.main.explanation is None:
@@ -54,7 +54,8 @@ def _text(log: str) -> str:
             " " not in log and (os.sep in log or path.suffix in (".log", ".txt", ".out", ".err"))
         ):
             raise OptionError(
-                f"There is no file {log!r} to explain.{near_path(path)} A message stands in quotes, and - reads what is piped in."
+                f"There is no file {log!r} to explain.{did_you_mean_path(path)} A message stands in quotes, and - reads what is "
+                "piped in."
             )
     return log
 

@@ -35,12 +35,12 @@ def export(
 
     The exit status is 1 when the results differ by more than rounding, or the model can't be exported.
     """
-    from truestep.cli.screen import print_document, show
+    from truestep.cli.screen import print_json_document, show_on_screen
     from truestep.cli.statuses import EXIT_FAILED
     from truestep.cli.targets import model_and_batch
     from truestep.model.export.onnx import export_onnx
 
     made, example = model_and_batch(model, inputs or [], batch)
     result = export_onnx(made, example, path, providers=providers, threads=threads)
-    print_document(result.to_dict()) if as_json else show(result)
+    print_json_document(result.to_dict()) if as_json else show_on_screen(result)
     raise typer.Exit(0 if result.agrees else EXIT_FAILED)

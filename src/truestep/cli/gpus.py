@@ -84,18 +84,18 @@ def gpus(
 
 
 def _once(as_json: bool, form: str) -> None:
-    from truestep.cli.screen import print_document, show, warn
+    from truestep.cli.screen import print_json_document, show_on_screen, warn_on_screen
     from truestep.machine.gpus import gpus as read
 
     report = read()
     if as_json:
-        print_document(report.to_dict())
+        print_json_document(report.to_dict())
     elif form == "table":
-        show(report)
+        show_on_screen(report)
     else:
         sys.stdout.writelines(f"{line}\n" for card in report.gpus for line in _lines(card, form))
         if report.error:
-            warn(report.error)
+            warn_on_screen(report.error)
     raise typer.Exit(0 if report.gpus else EXIT_MISSING)
 
 
@@ -110,10 +110,10 @@ def _lines(card: "Gpu", form: str) -> Iterable[str]:
 
 
 def _legend(as_json: bool) -> None:
-    from truestep.cli.screen import print_document, show
+    from truestep.cli.screen import print_json_document, show_on_screen
     from truestep.machine.gpus.legend import GpuLegend, gpu_legend_document
 
-    print_document(gpu_legend_document()) if as_json else show(GpuLegend())
+    print_json_document(gpu_legend_document()) if as_json else show_on_screen(GpuLegend())
 
 
 def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
@@ -145,9 +145,9 @@ class _screen:  # noqa: N801  used like a function
     def __init__(self, wanted: bool) -> None:
         from rich.live import Live
 
-        from truestep.cli.screen import console
+        from truestep.cli.screen import command_console
 
-        screen = console()
+        screen = command_console()
         in_place = wanted and screen.is_terminal
         self.live = Live(console=screen, auto_refresh=False, screen=True) if in_place else None
 
@@ -161,12 +161,12 @@ class _screen:  # noqa: N801  used like a function
             self.live.stop()
 
     def draw(self, report: "GpuReport") -> None:
-        from truestep.cli.screen import show
+        from truestep.cli.screen import show_on_screen
 
         if self.live:
             self.live.update(report, refresh=True)
         else:
-            show(report)
+            show_on_screen(report)
 
 
 def _conditions(**given: Any) -> "CardConditions":
@@ -180,7 +180,7 @@ def _conditions(**given: Any) -> "CardConditions":
 
 def _pick(wanted: "CardConditions", wait: str, steady: str, hold: float | None) -> "CardChoice":
     """Pick and claim: for `hold` seconds, or, without it, by descriptors that stay open through exec."""
-    from truestep.cli.screen import warn
+    from truestep.cli.screen import warn_on_screen
     from truestep.core.quantities import parse_seconds
     from truestep.machine.gpus.claims import CardClaims
     from truestep.machine.gpus.pick import CardPatience, CardPicker
@@ -196,15 +196,15 @@ def _pick(wanted: "CardConditions", wait: str, steady: str, hold: float | None) 
     patience = CardPatience(wait_seconds=parse_seconds(wait), steady_seconds=parse_seconds(steady))
     choice = CardPicker(wanted, claims).pick(take, patience)
     for message in choice.warnings:
-        warn(message)
+        warn_on_screen(message)
     return choice
 
 
 def _unless_met(choice: "CardChoice") -> None:
-    from truestep.cli.screen import warn
+    from truestep.cli.screen import warn_on_screen
 
     if not choice.met:
-        warn(choice.explain())
+        warn_on_screen(choice.explain())
         raise typer.Exit(EXIT_MISSING if choice.error else EXIT_UNMET)
 
 
@@ -230,7 +230,7 @@ def pick(
     CUDA_VISIBLE_DEVICES=$(truestep gpus pick | paste -sd,) takes them as they are. The exit status is 4
     where the conditions are not met, with the nearest miss, and 3 where there is no card at all.
     """
-    from truestep.cli.screen import print_document
+    from truestep.cli.screen import print_json_document
     from truestep.core.quantities import parse_seconds
 
     wanted = _conditions(
@@ -244,7 +244,7 @@ def pick(
     )
     choice = _pick(wanted, wait, steady, parse_seconds(hold))
     if as_json:
-        print_document(
+        print_json_document(
             {
                 **choice.to_dict(),
                 "uuids": list(choice.uuids),
@@ -274,7 +274,7 @@ def run(
 
     truestep gpus run --count 2 --free-memory 20GiB -- python train.py
     """
-    from truestep.cli.screen import warn
+    from truestep.cli.screen import warn_on_screen
     from truestep.machine.gpus.use import cuda_variables
 
     wanted = _conditions(
@@ -295,7 +295,7 @@ def run(
         # The command takes this process's place: signals, status and claims are then its own.
         os.execvpe(command[0], command, {**os.environ, **cuda_variables(choice)})
     except OSError as error:
-        warn(f"{command[0]} can't be started: {error.strerror}")
+        warn_on_screen(f"{command[0]} can't be started: {error.strerror}")
         raise typer.Exit(EXIT_NO_COMMAND) from error
 
 
@@ -314,7 +314,7 @@ def free(
 
     Memory inside a running Python process is freed there: truestep.free_memory().
     """
-    from truestep.cli.screen import print_document, show, warn
+    from truestep.cli.screen import print_json_document, show_on_screen, warn_on_screen
     from truestep.core.quantities import parse_seconds
     from truestep.core.results import plain_result
     from truestep.machine.gpus import gpus as read
@@ -325,22 +325,17 @@ def free(
     seconds = parse_seconds(timeout)
     endings = [end_process(pid, holding, force=force, timeout_seconds=seconds) for pid in end or () if yes]
     if as_json:
-        print_document(
-            {
-                "schema_version": 1,
-                "processes": plain_result(holding),
-                "endings": plain_result(endings),
-                "error": report.error,
-            }
-        )
+        said = {"processes": plain_result(holding), "endings": plain_result(endings), "error": report.error}
+        print_json_document({"schema_version": 1, **said})
     else:
-        from truestep.machine.memory.screen import processes_table
+        from truestep.machine.memory.screen import holding_processes_table
 
-        show(processes_table(holding) if holding else report.error or "No process holds a card.")
+        nobody = report.error or "No process holds a card."
+        show_on_screen(holding_processes_table(holding) if holding else nobody)
         for ending in endings:
-            warn(f"process {ending.pid}: {ending.says}")
+            warn_on_screen(f"process {ending.pid}: {ending.says}")
         if end and not yes:
-            warn(f"would end {', '.join(map(str, end))}; add --yes to do it")
+            warn_on_screen(f"would end {', '.join(map(str, end))}; add --yes to do it")
     if not report.gpus:
         raise typer.Exit(EXIT_MISSING)
     raise typer.Exit(EXIT_FAILED if any(not ending.ended for ending in endings) else 0)
@@ -374,26 +369,26 @@ def _administer(
     names: list[str], command_for: Callable[["Gpu"], list[str]], yes: bool, as_json: bool
 ) -> None:
     """Show each card's command; run it only with --yes, as root, and on a card that nobody uses."""
-    from truestep.cli.screen import print_document, warn
+    from truestep.cli.screen import print_json_document, warn_on_screen
     from truestep.machine.gpus import gpus as read
-    from truestep.machine.gpus.admin import chosen_cards, command_refusal
+    from truestep.machine.gpus.admin import card_command_refusal, chosen_cards
 
     report = read()
     if not report.gpus:
-        warn(report.error or "there is no card")
+        warn_on_screen(report.error or "there is no card")
         raise typer.Exit(EXIT_MISSING)
     cards = chosen_cards(report, names)
     if as_json:
         shown = [{"index": card.index, "command": command_for(card)} for card in cards]
-        print_document({"schema_version": 1, "commands": shown, "run": yes})
+        print_json_document({"schema_version": 1, "commands": shown, "run": yes})
     else:
         sys.stdout.writelines(" ".join(command_for(card)) + "\n" for card in cards)
     if not yes:
-        warn("nothing was done; add --yes to run this, as root, on cards that no process uses")
+        warn_on_screen("nothing was done; add --yes to run this, as root, on cards that no process uses")
         return
-    refused = {card.index: why for card in cards if (why := command_refusal(card))}
+    refused = {card.index: why for card in cards if (why := card_command_refusal(card))}
     for index, why in refused.items():
-        warn(f"card {index}: not done, {why}")
+        warn_on_screen(f"card {index}: not done, {why}")
     if refused:
         raise typer.Exit(EXIT_FAILED)
     sys.stdout.flush()

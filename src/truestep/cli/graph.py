@@ -48,7 +48,7 @@ def graph(
 
     Drawings (.html, .svg) need the extra: pip install 'truestep\\[graph]'.
     """
-    from truestep.cli.screen import print_document, show, warn
+    from truestep.cli.screen import print_json_document, show_on_screen, warn_on_screen
     from truestep.cli.targets import model_and_batch
     from truestep.model.graph.graph import graph as trace
 
@@ -56,5 +56,5 @@ def graph(
     found = trace(made, example, saved=saved, attributes=attributes)
     shown = found.shown(depth, kind.value)
     for path in out or []:
-        warn(f"wrote {found.save(path, depth, kind.value)}")
-    print_document(found.to_dict()) if as_json else show(shown)
+        warn_on_screen(f"wrote {found.save(path, depth, kind.value)}")
+    print_json_document(found.to_dict()) if as_json else show_on_screen(shown)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from truestep.cli.screen import warn
+from truestep.cli.screen import warn_on_screen
 from truestep.cli.statuses import EXIT_USAGE
-from truestep.cli.usage import refuse_option
-from truestep.core.errors import near_path
+from truestep.cli.usage import refuse_command_option
+from truestep.core.errors import did_you_mean_path
 
 app = typer.Typer(add_completion=False)
 
@@ -40,10 +40,10 @@ def launch(
     What the first process writes is shown; what each writes is in the folder of logs. When a process fails, all stop, and the
     first lines say which was first, its exception and where in your code it was raised.
     """
-    refuse_option(str(file), context)
+    refuse_command_option(str(file), context)
     if not file.is_file():
-        warn(
-            f"there is no file {str(file)!r}.{near_path(file)} Give the training file: truestep launch -n 2 train.py"
+        warn_on_screen(
+            f"there is no file {str(file)!r}.{did_you_mean_path(file)} Give the training file: truestep launch -n 2 train.py"
         )
         raise typer.Exit(EXIT_USAGE)
     from truestep.run.launching.agent import LaunchOptions

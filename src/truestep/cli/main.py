@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from truestep.cli.completion import VARIABLE
-from truestep.cli.screen import complain
+from truestep.cli.screen import complain_on_screen
 from truestep.cli.statuses import EXIT_FAILED, EXIT_MISSING, EXIT_USAGE
 from truestep.cli.usage import USAGE_ERROR, NamedCommands, usage_message
 from truestep.core.errors import MissingPackageError, ModelError, TruestepError
@@ -179,7 +179,7 @@ class LazyCommands(NamedCommands):
         except USAGE_ERROR as error:
             if not standalone_mode:
                 raise
-            complain(usage_message(error))
+            complain_on_screen(usage_message(error))
             sys.exit(EXIT_USAGE)
         if not standalone_mode:
             return status
@@ -231,7 +231,7 @@ def main() -> None:
     try:
         app(prog_name="truestep")
     except TruestepError as error:
-        complain(f"truestep: {error}\n")
+        complain_on_screen(f"truestep: {error}\n")
         sys.exit(_status_of(error))
     except ModuleNotFoundError as error:
         if error.name != "torch":

@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from truestep.cli.screen import console, warn
+from truestep.cli.screen import command_console, warn_on_screen
 from truestep.cli.statuses import EXIT_FAILED, EXIT_USAGE
 from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
 from truestep.doctor.fixing import FixedFile, fix_files
-from truestep.doctor.kept import readings_folder
+from truestep.doctor.kept import source_readings_folder
 from truestep.doctor.read import read_paths
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import reading_document, sarif_document, workflow_commands
@@ -85,7 +85,7 @@ def read(
     if new_baseline is not None:
         selection = replace(selection, baseline=None)  # the new one is to hold what the old one hides
     paths = paths or [Path()]
-    reading = read_paths(paths, selection, _waiting, cache=None if no_cache else readings_folder())
+    reading = read_paths(paths, selection, _waiting, cache=None if no_cache else source_readings_folder())
     if diff:
         for each in fix_files(reading.findings, write=False):
             typer.echo("".join(each.diff()), nl=False)
@@ -122,10 +122,10 @@ def _status(reading: SourceReading, fail_on: Severity) -> int:
 
 def _show(reading: SourceReading, fixed: Sequence[FixedFile], output: ReadOutput, abstentions: bool) -> None:
     if output is ReadOutput.TEXT:
-        show_fixed(fixed, console())
-        show_reading(reading, console(), abstentions=abstentions)
+        show_fixed(fixed, command_console())
+        show_reading(reading, command_console(), abstentions=abstentions)
     elif output is ReadOutput.CONCISE:
-        show_concisely(reading.findings, console())
+        show_concisely(reading.findings, command_console())
     elif output is ReadOutput.GITHUB:
         typer.echo("\n".join(workflow_commands(reading.findings)))
     else:
@@ -138,4 +138,4 @@ def _show(reading: SourceReading, fixed: Sequence[FixedFile], output: ReadOutput
 
 
 def _waiting(done: int, total: int) -> None:
-    warn(f"{done} of {total} files read")
+    warn_on_screen(f"{done} of {total} files read")

@@ -30,8 +30,7 @@ def make_report(
 
     The page is one file that loads nothing. Runs that are at work can be given too: nothing of theirs is changed.
     """
-    from truestep.checkpoints.listing import plain_json
-    from truestep.cli.screen import print_document, show, warn
+    from truestep.cli.screen import print_json_document, show_on_screen, warn_on_screen
     from truestep.report import directories_to_report, render_records, write_page
     from truestep.report.compare import compare_runs
     from truestep.report.record import read_records
@@ -45,11 +44,11 @@ def make_report(
     if csv is not None:
         from truestep.report.export import write_metrics_csv
 
-        warn(f"wrote {write_metrics_csv(paths, found.runs, csv):,} values to {csv}")
+        warn_on_screen(f"wrote {write_metrics_csv(paths, found.runs, csv):,} values to {csv}")
     if as_json:
-        print_document({**plain_json(found.to_dict()), "report": str(page)})
+        print_json_document({**found.to_dict(), "report": str(page)})
         return
-    show(found)
+    show_on_screen(found)
     typer.echo(f"Report: {page}")
 
 

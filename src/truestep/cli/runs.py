@@ -26,8 +26,8 @@ def list_runs(
     A run is running, finished, stopped (asked to end), interrupted (killed, or by an exception) or damaged. It may be at work:
     nothing of it is touched.
     """
-    from truestep.cli.screen import print_document, show
+    from truestep.cli.screen import print_json_document, show_on_screen
     from truestep.report.listing import runs
 
     found = runs(folder, best=best)
-    print_document(found.to_dict()) if as_json else show(found)
+    print_json_document(found.to_dict()) if as_json else show_on_screen(found)

@@ -45,15 +45,15 @@ def schedule(
 
     The schedule is stepped on a dummy parameter; several are drawn in one plot.
     """
-    from truestep.cli.screen import print_document, show, warn
-    from truestep.cli.targets import load_target
+    from truestep.cli.screen import print_json_document, show_on_screen, warn_on_screen
+    from truestep.cli.targets import load_command_target
     from truestep.model.schedules.plot import plot_schedule
     from truestep.model.schedules.stepping import factory_taking_optimizer
 
     factories = {
-        target.rpartition(":")[2]: factory_taking_optimizer(load_target(target)) for target in targets
+        target.rpartition(":")[2]: factory_taking_optimizer(load_command_target(target)) for target in targets
     }
     plot = plot_schedule(factories, steps, optimizer=lr, steps_per_epoch=steps_per_epoch, by=by.value)
     for path in out or []:
-        warn(f"wrote {plot.save(path)}")
-    print_document(plot.to_dict()) if as_json else show(plot)
+        warn_on_screen(f"wrote {plot.save(path)}")
+    print_json_document(plot.to_dict()) if as_json else show_on_screen(plot)

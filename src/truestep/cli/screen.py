@@ -2,6 +2,7 @@
 """How the commands of this room print: a screen that fits, or exactly one JSON document."""
 
 import json
+import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 PIPED_COLUMNS = 200  # off a terminal nothing needs to be folded
 
 
-def console() -> "Console":
+def command_console() -> "Console":
     """Return the console of stdout; off a terminal it is wide and has no control codes."""
     from rich.console import Console
 
@@ -26,22 +27,33 @@ def console() -> "Console":
     return Console(width=width, emoji=False, highlight=False)
 
 
-def show(result: RenderableType) -> None:
+def show_on_screen(result: RenderableType) -> None:
     """Print a result; off a terminal without the blanks that fill its lines."""
-    print_results((result,), console())
+    print_results((result,), command_console())
 
 
-def print_document(document: dict[str, Any]) -> None:
+def print_json_document(document: dict[str, Any]) -> None:
     """Print one JSON document, in ASCII: a command line on the screen may hold bytes that are no text."""
-    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(_strict(document), indent=2, allow_nan=False) + "\n")
 
 
-def warn(message: str) -> None:
+def _strict(value: Any) -> Any:
+    """Return a value as strict JSON can hold it: NaN and the infinities as strings, as in metrics.jsonl."""
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return value
+
+
+def warn_on_screen(message: str) -> None:
     """Print a message for the person, beside the results."""
-    complain(f"truestep: {message}\n")
+    complain_on_screen(f"truestep: {message}\n")
 
 
-def complain(text: str) -> None:
+def complain_on_screen(text: str) -> None:
     """Print on standard error; on a terminal lines are broken between words, elsewhere they stay whole."""
     if sys.stderr.isatty():
         text = "".join(f"{_folded(line)}\n" for line in text.splitlines())

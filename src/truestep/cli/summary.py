@@ -34,11 +34,11 @@ def summary(
 
     A multiply-add is one product and its addition in a matrix product or a convolution; biases and activations count nothing.
     """
-    from truestep.cli.screen import print_document, show
+    from truestep.cli.screen import print_json_document, show_on_screen
     from truestep.cli.targets import model_and_batch
     from truestep.model.summaries.summary import summary as summarise
 
     made, example = model_and_batch(model, inputs or [], batch)
     chosen = None if optimizer == "none" else optimizer
     found = summarise(made, example, depth=depth, optimizer=chosen, precision=precision, time=time)
-    print_document(found.to_dict()) if as_json else show(found)
+    print_json_document(found.to_dict()) if as_json else show_on_screen(found)

@@ -12,7 +12,7 @@ from typing import Any
 from truestep.core.errors import ModelError, OptionError, nearest_names
 
 
-def load_target(target: str) -> Any:
+def load_command_target(target: str) -> Any:
     """Import the file of `FILE.py:NAME` and return what NAME is there.
 
     Raises:
@@ -46,9 +46,9 @@ def load_target(target: str) -> Any:
     return found
 
 
-def call_target(target: str) -> Any:
+def call_command_target(target: str) -> Any:
     """Return what the function (or class) of `FILE.py:NAME` gives when it is called without arguments."""
-    made = load_target(target)
+    made = load_command_target(target)
     if not callable(made):
         return made
     try:
@@ -77,9 +77,9 @@ def model_and_batch(target: str, inputs: "list[str]", batch: str | None) -> tupl
             "--batch FILE.py:make_batch."
         )
     if batch:
-        return call_target(target), call_target(batch)
+        return call_command_target(target), call_command_target(batch)
     tensors = tuple(_tensor(description) for description in inputs)
-    return call_target(target), tensors
+    return call_command_target(target), tensors
 
 
 def _tensor(description: str) -> Any:

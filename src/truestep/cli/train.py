@@ -53,7 +53,7 @@ def _print_general_help() -> None:
     )
 
 
-def num_processes(arguments: Sequence[str]) -> tuple[int | None, list[str]]:
+def processes_option(arguments: Sequence[str]) -> tuple[int | None, list[str]]:
     """Return what `--processes` says, None where it is not there, and the other words."""
     words = list(arguments)
     for place, word in enumerate(words):
@@ -90,10 +90,10 @@ def _missing(name: str, package: str | None) -> typer.Exit:
 
 
 def _print_json(folder: Path) -> None:
-    from truestep.cli.screen import print_document
+    from truestep.cli.screen import print_json_document
     from truestep.report.listing import runs
 
-    print_document(runs(folder).to_dict())
+    print_json_document(runs(folder).to_dict())
 
 
 def _train(name: str, arguments: Sequence[str]) -> None:
@@ -105,7 +105,7 @@ def _train(name: str, arguments: Sequence[str]) -> None:
         from truestep.recipes.loading.start import start_recipe
 
         as_json = "--json" in arguments
-        processes, words = num_processes([word for word in arguments if word != "--json"])
+        processes, words = processes_option([word for word in arguments if word != "--json"])
         prepared = parse_recipe(path, words, name=name)
         if processes is not None:
             raise typer.Exit(_train_in_processes(processes, name, words, prepared, as_json=as_json))

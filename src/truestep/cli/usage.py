@@ -59,7 +59,7 @@ def _wrong(error: Any, context: Any) -> str:
     return message
 
 
-def refuse_option(word: str, context: Any) -> None:
+def refuse_command_option(word: str, context: Any) -> None:
     """End with a message where an option stands in the place of the file whose own arguments are passed on unread."""
     if word.startswith("-"):
         context.fail(_no_option(word.partition("=")[0], context))

@@ -24,7 +24,7 @@ def buffer_places(module: nn.Module) -> list[Place]:
     return [(part, name) for part in module.modules() for name in part._buffers.keys()]  # noqa: SIM118
 
 
-def spectral_norm_places(module: nn.Module) -> list[Place]:
+def spectral_norm_buffers(module: nn.Module) -> list[Place]:
     """Return where the power-iteration vectors of spectral norms are (today's parametrization and the old hook)."""
     return [(part, name) for part, name in buffer_places(module) if _is_spectral(part, name)]
 
@@ -94,7 +94,7 @@ class _Entry:
         )
 
 
-class MovingBuffers:
+class MovingBufferSnapshot:
     """A module's buffers as they were before an update, to be put back where it is not applied, or is another learner's.
 
     What was not written to since it was kept is not copied again. Torch counts the writes to a tensor, except a normalisation's
@@ -102,7 +102,7 @@ class MovingBuffers:
     first update and, on a CPU, in the second, fourth, eighth and so on.
     """
 
-    def __init__(self, module: nn.Module, others: Sequence["MovingBuffers"] = ()) -> None:
+    def __init__(self, module: nn.Module, others: Sequence["MovingBufferSnapshot"] = ()) -> None:
         self._module = module
         self._others = others  # a buffer that one of them has stays theirs
         self._entries: list[_Entry] = []

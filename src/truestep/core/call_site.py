@@ -10,21 +10,21 @@ from typing import NamedTuple
 from truestep.core.frames import is_user_file
 
 
-class CallSite(NamedTuple):
+class UserCallSite(NamedTuple):
     """A line of the user's own code, and the variable that takes what is called there; None where none does."""
 
     place: str
     variable: str | None
 
 
-def call_site() -> CallSite | None:
+def user_call_site() -> UserCallSite | None:
     """Return where the innermost running line of the user's own code calls; None where there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_user_file(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:
         return None
-    return CallSite(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}", _variable(frame))
+    return UserCallSite(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}", _variable(frame))
 
 
 def _variable(frame: FrameType) -> str | None:

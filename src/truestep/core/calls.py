@@ -21,7 +21,7 @@ _DECORATORS = ("contextlib", "torch.utils._contextlib")  # of context managers, 
 _MARK = "_explained_as"
 
 
-def check_keywords(
+def check_keyword_options(
     owner: str, given: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] = _NOTHING
 ) -> None:
     """Raise an OptionError for the first of `given` that is not `known`; `elsewhere` says what to write for other words."""

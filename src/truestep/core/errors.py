@@ -73,6 +73,16 @@ class MissingPackageError(TruestepError, ModuleNotFoundError):
     """A package that is needed here is not installed; the message names what to install."""
 
 
+class _Nothing:
+    """An object that has no names: in the place of the one that lacks a name, python adds no guess to ours."""
+
+    def __dir__(self) -> list[str]:
+        return []
+
+
+NO_GUESS = _Nothing()
+
+
 def nearest_names(word: str, known: Iterable[str]) -> str:
     """Return the end of a "not found" message: the nearest names first, then all there are."""
     names = sorted(known)
@@ -87,7 +97,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
 
 
-def near_path(path: Path) -> str:
+def did_you_mean_path(path: Path) -> str:
     """Return the end of a message about a path that is not there: the nearest names beside it, nothing without one."""
     try:
         names = [each.name for each in path.parent.iterdir()]

@@ -81,14 +81,14 @@ def replacing_file(path: Path, mode: int | None = None, *, is_durable: bool = Tr
         raise
 
 
-def is_partial_file(path: Path) -> bool:
+def is_unfinished_file(path: Path) -> bool:
     """Whether this is what a process that was killed left of a file it was writing."""
     return path.name.startswith(".") and path.name.endswith(SUFFIX)
 
 
-def remove_partial_files(directory: Path) -> None:
+def remove_unfinished_files(directory: Path) -> None:
     """Remove what killed processes left; another one may be writing just now, but none for so long."""
-    for path in filter(is_partial_file, directory.iterdir()):
+    for path in filter(is_unfinished_file, directory.iterdir()):
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > OLD_SECONDS:
                 path.unlink()

@@ -4,7 +4,9 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from truestep.core.errors import did_you_mean
+from truestep.core.errors import NO_GUESS, did_you_mean
+
+_MOST_NAMES = 12
 
 
 def no_attribute_message(called: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str]) -> str:
@@ -14,7 +16,13 @@ def no_attribute_message(called: str, name: str, known: Iterable[str], elsewhere
         return said
     if name in elsewhere:
         return f"{said}: {elsewhere[name]}."
-    return f"{said}. {did_you_mean(name, (each for each in known if not each.startswith('_')))}".rstrip()
+    public = sorted(each for each in known if not each.startswith("_"))
+    return f"{said}. {did_you_mean(name, public) or _all_of(public)}".rstrip()
+
+
+def _all_of(names: list[str]) -> str:
+    """Return the names, where they are few enough to be read."""
+    return f"It has {', '.join(names)}." if 0 < len(names) <= _MOST_NAMES else ""
 
 
 class HelpfulAttributes:
@@ -32,8 +40,7 @@ class HelpfulAttributes:
             """Say what to write."""
             known = () if name.startswith("_") else dir(self)  # which asks for names of its own
             said = no_attribute_message(self._called, name, known, self._elsewhere)
-            # by an object python would add a guess of its own
-            raise AttributeError(said, name=name, obj=None)
+            raise AttributeError(said, name=name, obj=NO_GUESS)
 
 
 class SealedAttributes(HelpfulAttributes):
@@ -52,7 +59,7 @@ class SealedAttributes(HelpfulAttributes):
         def __setattr__(self, name: str, value: Any) -> None:
             """Set it where it is read; else say what to write."""
             if self._is_sealed and not name.startswith("_") and name not in self._settable:
-                raise AttributeError(self._not_settable(name), name=name, obj=None)
+                raise AttributeError(self._not_settable(name), name=name, obj=NO_GUESS)
             object.__setattr__(self, name, value)
 
     def _not_settable(self, name: str) -> str:
@@ -61,4 +68,4 @@ class SealedAttributes(HelpfulAttributes):
         if hasattr(self, name):
             return f"{name!r} of {self._called[0].lower()}{self._called[1:]} can be read, not set."
         said = no_attribute_message(self._called, name, dir(self), self._elsewhere)
-        return f"{said.removesuffix('.')}. Set, it would be read by nobody."
+        return f"{said}{'' if said.endswith(('?', '.')) else '.'} Set, it would be read by nobody."

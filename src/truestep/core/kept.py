@@ -29,7 +29,7 @@ def cache_folder(part: str) -> Path:
     return Path(base) / "truestep" / part
 
 
-def state_of_source_files(files: Iterable[Path]) -> str:
+def cache_state_of_files(files: Iterable[Path]) -> str:
     """Return what tells one state of source files from another."""
     stats = [(str(each), each.stat()) for each in sorted(files)]
     return repr([(path, stat.st_mtime_ns, stat.st_size) for path, stat in stats])

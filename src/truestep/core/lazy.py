@@ -57,8 +57,10 @@ def _load(package: str, home: str, name: str, called: str | None) -> Any:
             name="torch",
         ) from error
     if called is not None:
+        from truestep.core.called_modules import refuse_calls_of_modules
         from truestep.core.calls import with_option_errors
 
+        refuse_calls_of_modules()
         value = with_option_errors(f"{called}.{name}", value)
         if home != package:
             setattr(import_module(home), name, value)  # by whichever way it is imported it is one
@@ -66,7 +68,7 @@ def _load(package: str, home: str, name: str, called: str | None) -> Any:
 
 
 def _unknown(package: str, name: str, names: list[str]) -> Exception:
-    from truestep.core.errors import did_you_mean
+    from truestep.core.errors import NO_GUESS, did_you_mean
     from truestep.core.other_words import name_from_other_library
 
     said = f"module {package!r} has no attribute {name!r}."
@@ -81,8 +83,7 @@ def _unknown(package: str, name: str, names: list[str]) -> Exception:
         said += f" {name_from_other_library(name) or f'{near}dir({package}) lists all names.'}"
     if _is_imported_from():
         return ImportError(said, name=package)
-    # python would fill the object in, and add a guess of its own
-    return AttributeError(said, name=name, obj=None)
+    return AttributeError(said, name=name, obj=NO_GUESS)
 
 
 def _is_imported_from() -> bool:

@@ -47,5 +47,7 @@ def as_module(model: object, piece: str) -> nn.Module:
     """Return the module that a user's `model` is or owns (a learner, a compiled module)."""
     module = module_of(model)
     if module is None:
-        raise OptionError(f"{piece} needs a module, or a learner of a run, got {type(model).__name__}.")
+        raise OptionError(
+            f"{piece} needs a module, or a learner of a run, first, got {type(model).__name__}."
+        )
     return module

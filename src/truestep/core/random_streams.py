@@ -26,7 +26,7 @@ def random_key(*numbers: int) -> int:
     return key
 
 
-class StepKeys:
+class StepRandomKeys:
     """The keys `random_key(seed, step, *others)` of steps one after another, a window of them computed at once."""
 
     def __init__(self, seed: int) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from truestep.doctor.catalogue import topic_of
 from truestep.doctor.check import At, SourceCheck
@@ -13,11 +14,11 @@ from truestep.doctor.finding import Abstention, CheckFailure, Place, Severity
 from truestep.doctor.markdown import Markdown
 from truestep.doctor.notebook import NotebookText
 from truestep.doctor.reading import SourceReading
-from truestep.doctor.replacement import Replacement, apply_edits, parse_source, replacement
+from truestep.doctor.replacement import Replacement, apply_source_edits, parse_source, replacement
 from truestep.doctor.selection import ignore_comments_in
 from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import RewriteError
+from truestep.doctor.source.rewriting import SourceRewriteError
 
 _NESTING = 12_000
 _OF_PAGES = {"module": "net", "ddp": "net", "optimizer": "opt", "scheduler": "sched"}  # by the kind
@@ -30,19 +31,20 @@ def apply_checks(
     reading: SourceReading,
 ) -> None:
     """Apply the checks to one file; a finding in a notebook or a page has its place there."""
-    found = SourceReading()
+    found, wanted = SourceReading(), tuple(checks)
+    present = module.words_of_program(_words_of(wanted))
     with _room_to_nest():
-        for check in checks:
-            if _may_have(check, module):
+        for check in wanted:
+            if not check.words or not present.isdisjoint(check.words):
                 _apply(check, module, found)
     if blocks is not None:
         _put_into_blocks(found, module.path, blocks)
     reading.add(found)
 
 
-def _may_have(check: SourceCheck, module: SourceModule) -> bool:
-    """Tell whether one of the words without which a fault can't be stands in a file, or where it leads to."""
-    return not check.words or any(module.program_has(word) for word in check.words)
+@lru_cache(4)
+def _words_of(checks: tuple[SourceCheck, ...]) -> frozenset[str]:
+    return frozenset(word for check in checks for word in check.words)
 
 
 def _put_into_blocks(found: SourceReading, path: str, blocks: NotebookText | Markdown) -> None:
@@ -158,8 +160,8 @@ def _rewritten(
     try:
         change = replacement(module.text, check.rewrite(module, node))
         if change is not None:
-            parse_source(apply_edits(module.text, change.edits))
-    except (RewriteError, SyntaxError):
+            parse_source(apply_source_edits(module.text, change.edits))
+    except (SourceRewriteError, SyntaxError):
         return None
     except Exception as error:  # noqa: BLE001 - the finding is true whether or not it can be mended here
         reading.failures.append(CheckFailure(check.code, module.path, f"{type(error).__name__}: {error}"))

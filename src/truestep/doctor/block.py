@@ -7,7 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError
-from truestep.doctor.runtime.frames import user_place
+from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 from truestep.doctor.selection import selection_of
 
@@ -38,7 +38,7 @@ def watch(
     made = Watch(WatchOptions(selection_of(select, ignore), probe=probe, thorough=thorough))
     for each in watched:
         if isinstance(each, Optimizer):
-            made.recorder.known(each, user_place())
+            made.recorder.known(each, watched_user_place())
         elif isinstance(each, nn.Module):
             made.recorder.add_model(each)
         else:

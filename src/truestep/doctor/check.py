@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from truestep.doctor.finding import Finding, Place, Severity
 from truestep.doctor.page import CheckPage, check_name, parse_check_page
-from truestep.doctor.severities import severities_in
+from truestep.doctor.severities import check_severities
 
 if TYPE_CHECKING:
     from truestep.doctor.source.module import SourceModule
@@ -70,7 +70,7 @@ class Check(ABC):
     @classmethod
     def severities(cls) -> tuple[Severity, ...]:
         """Return what its findings may be, gravest first; a bug that rests on a name alone is told as a risk."""
-        return severities_in(cls.__module__)
+        return check_severities(cls.__module__)
 
     def finding(
         self,

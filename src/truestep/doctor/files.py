@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from truestep.core.errors import OptionError, near_path
+from truestep.core.errors import OptionError, did_you_mean_path
 from truestep.doctor import markdown
 from truestep.doctor.selection import CheckSelection
 
@@ -22,7 +22,7 @@ def files_to_read(paths: Sequence[Path], selection: CheckSelection) -> Iterator[
     seen: set[str] = set()
     for path in paths:
         if not path.exists():
-            raise OptionError(f"There is no file or folder {str(path)!r} to read.{near_path(path)}")
+            raise OptionError(f"There is no file or folder {str(path)!r} to read.{did_you_mean_path(path)}")
         for each in _beneath(path, selection) if path.is_dir() else [path]:
             full = str(each.absolute())
             if full not in seen:

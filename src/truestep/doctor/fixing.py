@@ -20,7 +20,7 @@ from truestep.doctor.check import SourceCheck
 from truestep.doctor.finding import Finding
 from truestep.doctor.markdown import parse_markdown
 from truestep.doctor.notebook import cell_source, is_python_cell
-from truestep.doctor.replacement import Edit, apply_edits, why_no_python
+from truestep.doctor.replacement import SourceEdit, apply_source_edits, why_source_is_no_python
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _laid_out(document: object) -> str:
 
 
 def _is_python(text: str) -> bool:
-    return why_no_python(text, "script") is None
+    return why_source_is_no_python(text, "script") is None
 
 
 def rewritten_by_findings(
@@ -124,13 +124,13 @@ def rewritten_by_findings(
         trial = [*made, each]
         if _overlaps(trial):
             continue
-        changed = apply_edits(text, _edits(trial, "\r\n" if "\r\n" in text else "\n"))
+        changed = apply_source_edits(text, _edits(trial, "\r\n" if "\r\n" in text else "\n"))
         if is_whole(changed):
             made, after = trial, changed
     return after, tuple(made)
 
 
-def _edits(findings: Sequence[Finding], newline: str) -> list[Edit]:
+def _edits(findings: Sequence[Finding], newline: str) -> list[SourceEdit]:
     edits = sorted(edit for each in findings if each.replacement for edit in each.replacement.edits)
     return [replace(each, text=each.text.replace("\n", newline)) for each in edits]
 

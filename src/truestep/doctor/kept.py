@@ -10,18 +10,18 @@ from typing import Any
 from truestep.core import kept as store
 from truestep.doctor.finding import Abstention, Finding, Place, Severity
 from truestep.doctor.reading import SourceReading
-from truestep.doctor.replacement import Edit, Replacement
+from truestep.doctor.replacement import Replacement, SourceEdit
 
 _MOST_ENTRIES = 2_000  # the oldest go first
 _TOOL = Path(__file__).parent
 
 
-def readings_folder() -> Path:
+def source_readings_folder() -> Path:
     """Return the folder in which this platform keeps what can be found again."""
     return store.cache_folder("read")
 
 
-def reading_key(*parts: str) -> str:
+def source_reading_cache_key(*parts: str) -> str:
     """Return the name of an entry: of these parts, this Python and the files of the doctor itself."""
     return store.cache_key(parts, str(Path.cwd()), _tool())
 
@@ -29,10 +29,10 @@ def reading_key(*parts: str) -> str:
 @cache
 def _tool() -> str:
     """Return the state of the doctor: it is the same for as long as this process runs."""
-    return store.state_of_source_files(_TOOL.rglob("*.py"))
+    return store.cache_state_of_files(_TOOL.rglob("*.py"))
 
 
-def kept_reading(folder: Path, key: str) -> SourceReading | None:
+def cached_source_reading(folder: Path, key: str) -> SourceReading | None:
     """Return what was found, if it is kept whole."""
     try:
         document = store.read_cached(folder, key)
@@ -41,12 +41,12 @@ def kept_reading(folder: Path, key: str) -> SourceReading | None:
         return None
 
 
-def keep_reading(folder: Path, key: str, reading: SourceReading) -> None:
+def cache_source_reading(folder: Path, key: str, reading: SourceReading) -> None:
     """Keep what was found; a folder that can't be written to, or evidence that is no JSON, keeps nothing."""
     store.write_cached(folder, key, _document(reading))
 
 
-def forget_oldest_readings(folder: Path) -> None:
+def forget_oldest_source_readings(folder: Path) -> None:
     """Delete the entries that were not written for longest, where there are too many."""
     store.forget_oldest_cached(folder, _MOST_ENTRIES)
 
@@ -87,4 +87,4 @@ def _finding(found: dict[str, Any]) -> Finding:
 def _replacement(change: dict[str, Iterable[Any]] | None) -> Replacement | None:
     if change is None:
         return None
-    return Replacement(tuple(Edit(**each) for each in change["edits"]), tuple(change["diff"]))
+    return Replacement(tuple(SourceEdit(**each) for each in change["edits"]), tuple(change["diff"]))

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, replace
 
 from truestep.doctor.finding import Finding, Place
-from truestep.doctor.replacement import source_lines, why_no_python
+from truestep.doctor.replacement import source_lines, why_source_is_no_python
 
 ENDINGS = (".md", ".markdown", ".mdx", ".qmd", ".rmd")
 _FENCE = re.compile(r"(?P<indent>(?:[ ]*(?:>[ ]?)?)*)(?P<marks>`{3,}|~{3,})(?P<info>.*)$")
@@ -43,7 +43,7 @@ def parse_markdown(raw: str) -> Markdown:
         code = [
             line[indent:] if line[:indent].strip(" >") == "" else line.lstrip() for line in lines[first:last]
         ]
-        if reason := why_no_python("\n".join(code) + "\n", "block"):
+        if reason := why_source_is_no_python("\n".join(code) + "\n", "block"):
             unreadable.append((first + 1, reason))
             continue
         text[first:last] = code

@@ -7,7 +7,13 @@ import re
 from dataclasses import dataclass, replace
 
 from truestep.doctor.finding import Finding, Place
-from truestep.doctor.replacement import Edit, Replacement, replacement, source_lines, why_no_python
+from truestep.doctor.replacement import (
+    Replacement,
+    SourceEdit,
+    replacement,
+    source_lines,
+    why_source_is_no_python,
+)
 
 # Cells of another language, or that IPython keeps from Python; of these the body is Python after all.
 _PYTHON_CELLS = re.compile(r"%%(time|timeit|capture|prun|python3?)\b")
@@ -51,7 +57,7 @@ class NotebookText:
         return replacement(own, (_shifted(each, -first) for each in change.edits))
 
 
-def _shifted(edit: Edit, lines: int) -> Edit:
+def _shifted(edit: SourceEdit, lines: int) -> SourceEdit:
     return replace(edit, line=edit.line + lines, end_line=edit.end_line + lines)
 
 
@@ -73,7 +79,7 @@ def parse_notebook(raw: str) -> NotebookText:
             numbers.append(number)
             starts.append(len(lines) + 1)
             code = _python_of(cell_source(cell))
-            if reason := why_no_python(_joined(code), "cell"):
+            if reason := why_source_is_no_python(_joined(code), "cell"):
                 unreadable.append((number, reason))
                 code = ["" for _ in code]
             lines += code
@@ -103,7 +109,7 @@ def _joined(code: list[str]) -> str:
 
 def is_python_cell(source: str) -> bool:
     """Tell whether a cell is Python, its magics and shell lines left aside."""
-    return why_no_python(_joined(_python_of(source)), "cell") is None
+    return why_source_is_no_python(_joined(_python_of(source)), "cell") is None
 
 
 def _python_of(source: str) -> list[str]:

@@ -9,7 +9,7 @@ from truestep.doctor.watcher import Observations
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import ForwardCall, LossCall, WatchHistory
-    from truestep.doctor.runtime.sequences import SequenceTask, StepSight
+    from truestep.doctor.runtime.sequences import SequenceProbeSight, SequenceProbeTask
 
 
 class Probe(Check):
@@ -71,5 +71,7 @@ class SequenceProbe(Probe):
             yield from self.judge(forward, task, sight)
 
     @abstractmethod
-    def judge(self, forward: "ForwardCall", task: "SequenceTask", sight: "StepSight") -> Observations:
+    def judge(
+        self, forward: "ForwardCall", task: "SequenceProbeTask", sight: "SequenceProbeSight"
+    ) -> Observations:
         """Yield what the sight shows."""

@@ -5,13 +5,31 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 _WORTH_IT = 400_000  # bytes of source: below, starting a process takes longer than it saves
+_LARGE = 4  # pieces of this share of what a process does on average are worth being shared themselves
 Result = TypeVar("Result")
 
 
-def read_in_processes(
+def is_large(size: int, sizes: Sequence[int]) -> bool:
+    """Tell whether a piece of work would keep one process busy while the others have nothing left."""
+    return size >= _WORTH_IT and size * _LARGE * (os.cpu_count() or 1) > sum(sizes)
+
+
+def shares_of(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Return (start, end) of about equal shares of a row, several for each processor: no two take equally long."""
+    number = _LARGE * (os.cpu_count() or 1)
+    bounds, done = [0], 0
+    for index, size in enumerate(sizes):
+        done += size
+        if done * number >= sum(sizes) * len(bounds):
+            bounds.append(index + 1)
+    return list(pairwise(dict.fromkeys([*bounds, len(sizes)])))
+
+
+def read_sources_in_processes(
     function: Callable[..., Result],
     arguments: Sequence[tuple[Any, ...]],
     sizes: Sequence[int],

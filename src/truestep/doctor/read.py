@@ -18,17 +18,22 @@ from truestep.doctor.catalogue import source_checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.files import files_to_read
 from truestep.doctor.finding import Place
-from truestep.doctor.kept import forget_oldest_readings, keep_reading, kept_reading, reading_key
+from truestep.doctor.kept import (
+    cache_source_reading,
+    cached_source_reading,
+    forget_oldest_source_readings,
+    source_reading_cache_key,
+)
 from truestep.doctor.markdown import Markdown, parse_markdown
 from truestep.doctor.notebook import NotebookText, parse_notebook
-from truestep.doctor.processes import read_in_processes
+from truestep.doctor.processes import is_large, read_sources_in_processes, shares_of
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import parse_source
 from truestep.doctor.selection import CheckSelection, FindingsBaseline
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.places import SourceTexts
 from truestep.doctor.source.project import SourceProject
-from truestep.doctor.source.units import FileUnit, idle_units, units_of
+from truestep.doctor.source.units import SourceUnit, idle_source_units, source_units_of
 from truestep.doctor.tally import ReadTally, Waiting, count_source_read
 
 Result = TypeVar("Result")
@@ -62,7 +67,7 @@ def read_paths(
     files = list(files_to_read(paths, selection))
     relevant = [each for each in files if _is_relevant(each)]
     known = set(relevant)
-    units = units_of(relevant) + idle_units([each for each in files if each not in known])
+    units = source_units_of(relevant) + idle_source_units([each for each in files if each not in known])
     reading = SourceReading()
     for part in _read_units(units, wanted, cache, ReadTally(files, waiting)):
         reading.add(part)
@@ -84,50 +89,73 @@ def _is_relevant(path: Path) -> bool:
 
 
 def _read_units(
-    units: list[FileUnit], wanted: list[SourceCheck], cache: Path | None, tally: ReadTally
+    units: list[SourceUnit], wanted: list[SourceCheck], cache: Path | None, tally: ReadTally
 ) -> Iterator[SourceReading]:
     """Yield what each unit gives: as it was kept, or read anew, several at a time."""
     codes = ",".join(check.code for check in wanted)
     keys = {
-        unit: reading_key(unit.digest, codes, *map(str, unit.named))
+        unit: source_reading_cache_key(unit.digest, codes, *map(str, unit.named))
         for unit in units
         if cache and unit.digest
     }
     found = {
-        unit: before for unit in keys if cache and (before := kept_reading(cache, keys[unit])) is not None
+        unit: before
+        for unit in keys
+        if cache and (before := cached_source_reading(cache, keys[unit])) is not None
     }
     new = [unit for unit in units if unit not in found]
     tally.add([path for unit in found for path in unit.named])
-    parts = read_in_processes(_read_unit, [(unit, wanted) for unit in new], _sizes(new), meanwhile=tally.tell)
+    sizes = [unit.num_bytes for unit in new]
+    tasks = [(unit, wanted, is_large(unit.num_bytes, sizes)) for unit in new]
+    parts = read_sources_in_processes(_read_unit, tasks, sizes, meanwhile=tally.tell)
     for unit, part in zip(new, parts, strict=True):
         found[unit] = part
         if cache is not None and unit in keys and not part.failures:
-            keep_reading(cache, keys[unit], part)
+            cache_source_reading(cache, keys[unit], part)
     if cache is not None and new:
-        forget_oldest_readings(cache)
+        forget_oldest_source_readings(cache)
     yield from (found[unit] for unit in units)
 
 
-def _sizes(units: list[FileUnit]) -> list[int]:
-    return [unit.num_bytes for unit in units]
-
-
-def _read_unit(unit: FileUnit, wanted: list[SourceCheck]) -> SourceReading:
+def _read_unit(unit: SourceUnit, wanted: list[SourceCheck], is_large: bool = False) -> SourceReading:
+    global _followed
     with _without_collector():
         if unit.is_idle:
             return _parse_all(unit)
         reading, project = SourceReading(), SourceProject()
         files = [_added(path, project, reading) for path in unit.named]
         project.link()
-        for path, file in zip(unit.named, files, strict=True):
-            reading.num_files += 1
-            if file is not None:
-                apply_checks(file.module, file.blocks, wanted, reading)
-            count_source_read(path)
+        _followed = list(zip(unit.named, files, strict=True))
+        if is_large:
+            project.every_trace()  # what all shares need is found before they part
+            sizes = [len(file.module.text) if file is not None else 0 for file in files]
+            tasks = [(start, end, wanted) for start, end in shares_of(sizes)]
+            shares = [sum(sizes[start:end]) for start, end, _ in tasks]
+            for part in read_sources_in_processes(_apply_to, tasks, shares, meanwhile=lambda: None):
+                reading.add(part)
+        else:
+            reading.add(_apply_to(0, len(files), wanted))
+        _followed = []
+        project.forget()
     return reading
 
 
-def _parse_all(unit: FileUnit) -> SourceReading:
+# The files of the unit that is read now, parsed and linked: processes that are forked to share it find it here.
+_followed: "list[tuple[Path, _File | None]]" = []
+
+
+def _apply_to(start: int, end: int, wanted: list[SourceCheck]) -> SourceReading:
+    """Apply the checks to some of the files at hand."""
+    reading = SourceReading()
+    for path, file in _followed[start:end]:
+        reading.num_files += 1
+        if file is not None:
+            apply_checks(file.module, file.blocks, wanted, reading)
+        count_source_read(path)
+    return reading
+
+
+def _parse_all(unit: SourceUnit) -> SourceReading:
     """Name the files that Python can't parse."""
     reading = SourceReading(num_files=len(unit.named))
     for path in unit.named:

@@ -14,7 +14,7 @@ _END = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, order=True)
-class Edit:
+class SourceEdit:
     """Puts `text` in the place of a stretch of the file; lines and columns (of characters) count from 1."""
 
     line: int
@@ -38,7 +38,7 @@ class Edit:
 class Replacement:
     """The edits that mend one finding, and the lines that they take away and add."""
 
-    edits: tuple[Edit, ...]
+    edits: tuple[SourceEdit, ...]
     diff: tuple[str, ...]  # "- old line", "+ new line", "  neighbouring line", "  …"
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def parse_source(text: str, path: str = "<text>") -> ast.Module:
         return ast.parse(text, filename=path)
 
 
-def why_no_python(text: str, what: str) -> str | None:
+def why_source_is_no_python(text: str, what: str) -> str | None:
     """Return why a text, named by what it is, is no Python; None where it is."""
     try:
         parse_source(text, what)
@@ -68,7 +68,7 @@ def source_lines(text: str) -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+def apply_source_edits(text: str, edits: Iterable[SourceEdit]) -> str:
     """Return the text with the edits made; one that overlaps an earlier one is left out."""
     starts = [0, *(found.end() for found in _END.finditer(text)), len(text)]
     taken: list[tuple[int, int, str]] = []
@@ -82,12 +82,12 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     return text
 
 
-def replacement(text: str, edits: Iterable[Edit]) -> Replacement | None:
+def replacement(text: str, edits: Iterable[SourceEdit]) -> Replacement | None:
     """Return the replacement that these edits of a text are; None if they change nothing, or one another."""
     edits = tuple(sorted(edits))
     if any((a.end_line, a.end_column) > (b.line, b.column) for a, b in pairwise(edits)):
         return None
-    after = source_lines(apply_edits(text, edits))
+    after = source_lines(apply_source_edits(text, edits))
     before = source_lines(text)
     diff = _diff(before, after, 0)
     if all(line[0] == "+" for line in diff) or _only_moves(diff):

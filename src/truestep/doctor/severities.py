@@ -13,7 +13,7 @@ _MAKERS = {"At": 2, "Observation": 2}
 
 
 @cache
-def severities_in(module_name: str) -> tuple[Severity, ...]:
+def check_severities(module_name: str) -> tuple[Severity, ...]:
     """Return what the check of a file may say, gravest first."""
     tree = ast.parse(inspect.getsource(sys.modules[module_name]))
     named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}

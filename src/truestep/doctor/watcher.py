@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         OptimizerRecord,
         WatchHistory,
     )
-    from truestep.doctor.runtime.origins import Origin
+    from truestep.doctor.runtime.origins import WatchedOrigin
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Watcher(Check):
         """Any module, also within others, gave its output."""
 
     def on_operation(
-        self, history: "WatchHistory", origin: "Origin", given: "list[Tensor]", result: Any
+        self, history: "WatchHistory", origin: "WatchedOrigin", given: "list[Tensor]", result: Any
     ) -> Observations | None:
         """An operation of torch's was computed, by the user's code or in a layer."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from truestep.core.calls import methods_raise_option_errors
 from truestep.core.errors import LossError, OptionError, check_number
 from truestep.core.held import HelpfulAttributes
-from truestep.engine.backward import run_backward
+from truestep.engine.backward import backward_of_losses
 from truestep.engine.elsewhere import ACCUMULATING
 from truestep.engine.losses import LossOutput, Weighted, read_loss
 from truestep.engine.parts import LearnerParts
@@ -74,7 +74,7 @@ class Accumulating(HelpfulAttributes):
 
     def _go_back(self, values: Tensor, seed: Tensor) -> None:
         try:
-            run_backward(values, seed)
+            backward_of_losses(values, seed)
         except RuntimeError as error:
             if clear := used_graph_error(error, None):
                 raise clear from error

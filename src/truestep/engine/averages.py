@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.core.held import HelpfulAttributes
-from truestep.engine.processes.shards import is_divided_tensor, local_part
+from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
 
 _ELSEWHERE = dict.fromkeys(
     (
@@ -72,7 +72,7 @@ class EMA(HelpfulAttributes):
         return min(self.decay, (1 + averaged) / (10 + averaged)) if self.warmup else self.decay
 
 
-class WeightAverage:
+class LearnerAverage:
     """The moving average of a learner's weights and, where that was asked for, of its buffers."""
 
     def __init__(
@@ -91,7 +91,7 @@ class WeightAverage:
         self._sources: list[Tensor] = [master for _, _, master in kept]
         self._places = _floating_buffers(module) if options.buffers else {}
         self.tensors = [_wide_copy(tensor.detach()) for tensor in self._now(self._sources)]
-        self._are_divided = any(map(is_divided_tensor, self._sources))
+        self._are_divided = any(map(is_divided_over_ranks, self._sources))
         # Buffers may be replaced by others of another type; the optimizer's parameters stay what they are.
         self._has_one_type = not self._places and all(
             source.dtype == mean.dtype for source, mean in zip(self._sources, self.tensors, strict=True)
@@ -119,7 +119,7 @@ class WeightAverage:
 
     def _here(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the parts that this process has, where they are divided."""
-        return [local_part(tensor) for tensor in tensors] if self._are_divided else tensors
+        return [part_on_this_rank(tensor) for tensor in tensors] if self._are_divided else tensors
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from torch.autograd import Variable
 from torch.autograd.graph import _engine_run_backward
 
 
-def run_backward(values: Tensor, seed: Tensor) -> None:
+def backward_of_losses(values: Tensor, seed: Tensor) -> None:
     """Accumulate into `.grad` the gradient of Σ seed·values: `torch.autograd.backward`, without its checks of the arguments.
 
     Those cost 8 µs, a tenth of the smallest step (docs/log.md), and here the seed is made to fit.

@@ -105,7 +105,7 @@ def _count(batch: Batch) -> tuple[int, bool]:
     return _agreed(sizes, "leading dimension"), set(sizes.values()) == set(lengths.values())
 
 
-def is_pair_of_tensors(batch: Batch) -> bool:
+def is_pair_batch(batch: Batch) -> bool:
     """Whether it is what most batches are: two tensors of as many examples, which need no walk."""
     return _count_pairs(batch) > 0
 
@@ -128,7 +128,7 @@ def cut_batch(batch: Batch, sizes: Sequence[int], split: Split | None = None) ->
             "Give one number for the largest micro-batch, or sizes that add up."
         )
     start = 0
-    if split is None and is_pair_of_tensors(batch):
+    if split is None and is_pair_batch(batch):
         for size in sizes:
             yield batch[0].narrow(0, start, size), batch[1].narrow(0, start, size)
             start += size

@@ -15,7 +15,7 @@ from torch.nn.modules.module import (
 )
 
 
-class ModuleChanges:
+class LearnerModuleChanges:
     """How many there have been, in all modules that are watched."""
 
     def __init__(self) -> None:
@@ -52,4 +52,4 @@ class ModuleChanges:
             self.number += 1
 
 
-changes = ModuleChanges()
+changes = LearnerModuleChanges()

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.engine.own_steps import step_optimizer
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import UpdateEvidence, UpdateVerdict
 from truestep.engine.result import Update, update_result
@@ -76,7 +77,7 @@ def _search(
         return now.loss
 
     with suppress(_SkippedError):
-        learner.optimizers[0].step(closure)  # type: ignore[arg-type]
+        step_optimizer(learner.optimizers[0], closure)
     return sums, first[0]
 
 

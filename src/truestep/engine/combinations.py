@@ -8,13 +8,13 @@ from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError
 from truestep.engine.clipping import Clip, ClipAdaptive, ClipFunction, ClipValue
-from truestep.engine.optimizers import has_wrong_kernel, needs_closure
+from truestep.engine.optimizers import has_wrong_kernel, optimizer_needs_closure
 from truestep.engine.options import LearnerOptions
 from truestep.engine.precision import Precision
 from truestep.engine.weights import LearnerWeights
 
 
-class OptionCombination(NamedTuple):
+class LearnerCombination(NamedTuple):
     """What is looked at of a learner that is being made."""
 
     options: LearnerOptions
@@ -26,7 +26,7 @@ class OptionCombination(NamedTuple):
     @property
     def needs_closure(self) -> bool:
         """Whether an optimizer evaluates the loss itself."""
-        return needs_closure(self.optimizers)
+        return optimizer_needs_closure(self.optimizers)
 
     @property
     def are_divided(self) -> bool:
@@ -39,18 +39,18 @@ class OptionCombination(NamedTuple):
         return any(parameter.is_complex() for parameter in self.weights.parameters)
 
 
-class OptionConflict(NamedTuple):
+class LearnerConflict(NamedTuple):
     """Two options that exclude each other."""
 
     first: str
     second: str
-    applies: Callable[[OptionCombination], bool]
+    applies: Callable[[LearnerCombination], bool]
     reason: str
 
 
-def _with_fsdp(option: str, applies: Callable[[OptionCombination], bool], reason: str) -> OptionConflict:
+def _with_fsdp(option: str, applies: Callable[[LearnerCombination], bool], reason: str) -> LearnerConflict:
     """Return what can't be done where weights are divided."""
-    return OptionConflict(option, 'strategy="fsdp"', lambda made: made.are_divided and applies(made), reason)
+    return LearnerConflict(option, 'strategy="fsdp"', lambda made: made.are_divided and applies(made), reason)
 
 
 CONFLICTS = (
@@ -85,50 +85,50 @@ CONFLICTS = (
         lambda made: made.has_complex,
         'they are not tested there. Use strategy="ddp".',
     ),
-    OptionConflict(
+    LearnerConflict(
         "LBFGS",
         "a precision with a loss scale",
         lambda made: made.needs_closure and made.precision.loss_scaling,
         "its line search compares losses and gradients of several evaluations, which an overflow in one of them makes "
         'meaningless. Use precision="float32", "float64" or "bf16-mixed".',
     ),
-    OptionConflict(
+    LearnerConflict(
         "LBFGS",
         "a second optimizer in the same learner",
         lambda made: made.needs_closure and len(made.optimizers) > 1,
         "it evaluates the loss while it steps, with the other optimizer's parameters half-way. Make two learners.",
     ),
-    OptionConflict(
+    LearnerConflict(
         "LBFGS",
         "float32 master weights (O2)",
         lambda made: made.needs_closure and made.precision.master_weights,
         "it moves the masters and evaluates the half-precision weights, which it does not see. Use float32.",
     ),
-    OptionConflict(
+    LearnerConflict(
         "a precision with a loss scale",
         "complex parameters",
         lambda made: made.precision.loss_scaling and made.has_complex,
         'torch has no float16 arithmetic for them, nor a check of their gradients for overflow. Use float32 or "bf16-mixed".',
     ),
-    OptionConflict(
+    LearnerConflict(
         "ts.ClipValue",
         "complex parameters",
         lambda made: isinstance(made.clip, ClipValue) and made.has_complex,
         "complex numbers have no order, so there is nothing to clamp to. Use ts.ClipNorm.",
     ),
-    OptionConflict(
+    LearnerConflict(
         "ts.ClipAdaptive",
         "sparse gradients (nn.Embedding(..., sparse=True))",
         lambda made: isinstance(made.clip, ClipAdaptive) and made.weights.has_sparse,
         "it compares whole parameters with whole gradients, and a sparse one holds few rows. Use ts.ClipNorm, or sparse=False.",
     ),
-    OptionConflict(
+    LearnerConflict(
         "half-precision weights",
         "sparse gradients (nn.Embedding(..., sparse=True))",
         lambda made: made.weights.has_half and made.weights.has_sparse,
         "they could not be added up in float32 row by row. Use a mixed precision, or sparse=False.",
     ),
-    OptionConflict(
+    LearnerConflict(
         "torch.optim.SGD(fused=True)",
         "half-precision weights on a CPU",
         lambda made: any(
@@ -136,7 +136,7 @@ CONFLICTS = (
         ),
         "torch's kernel computes wrong numbers from them. Leave fused out: the engine chooses what is right and fast.",
     ),
-    OptionConflict(
+    LearnerConflict(
         "loss_scale",
         "a precision without a loss scale",
         lambda made: made.options.loss_scale is not None and not made.precision.loss_scaling,
@@ -145,7 +145,7 @@ CONFLICTS = (
 )
 
 
-def check_option_combination(made: OptionCombination) -> None:
+def check_learner_combination(made: LearnerCombination) -> None:
     """Raise an `OptionError` for the first pair in the table that applies."""
     for conflict in CONFLICTS:
         if conflict.applies(made):

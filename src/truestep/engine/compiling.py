@@ -31,7 +31,7 @@ class LossCompiler:
         return compiled(batch)
 
 
-def compile_refusal(error: BaseException) -> OptionError | None:
+def loss_compile_refusal(error: BaseException) -> OptionError | None:
     """Return a clear refusal if `error` means that torch can't compile this loss, None otherwise."""
     text = str(error)
     if _DOUBLE_BACKWARD in text or ("autograd.grad" in text and "Unsupported" in type(error).__name__):

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from truestep.core.example_draws import ExampleDraws
-from truestep.core.random_streams import KeyedRandom, StepKeys, random_key
+from truestep.core.random_streams import KeyedRandom, StepRandomKeys, random_key
 from truestep.engine.choices import Choice
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import NonFinite
@@ -37,7 +37,7 @@ class UpdateObserver(Protocol):
         """An evaluation was left because of `wants_to_stop`; everything is in its place again."""
 
 
-class Unobserved:
+class UnobservedUpdates:
     """An observer that does nothing."""
 
     def starting(self) -> None:
@@ -68,13 +68,15 @@ class LearnerContext:
     """The processes that train together; None where this one is alone."""
     strategy: RankStrategy = field(default_factory=SingleProcess)
     nonfinite: NonFinite = "raise"
-    observer: UpdateObserver = field(default_factory=Unobserved)
+    observer: UpdateObserver = field(default_factory=UnobservedUpdates)
     step: int = 0
     """Batches so far: the cursor, which keys randomness and `starts_at`."""
     ordinal: int = 0
     """Updates since the cursor last moved."""
     is_busy: bool = False
     """Whether an update is under way."""
+    is_measuring: bool = False
+    """Whether an evaluation is."""
     learners: dict[str, LearnerParts] = field(default_factory=dict)
     plans: dict[tuple[int, ...], Any] = field(default_factory=dict)
     """What an update of each set of learners does; see `engine/plan.py`."""
@@ -84,7 +86,7 @@ class LearnerContext:
         self.is_host = self.device.type == "cpu"
         """Whether what is computed is at hand; to ask the device for its type takes 8 µs in the midst of a training."""
         self.random = KeyedRandom(self.device)
-        self._keys = StepKeys(self.seed)
+        self._keys = StepRandomKeys(self.seed)
         self.draws = ExampleDraws(lambda: random_key(self.seed, self.step, self.ordinal, _DRAWS))
 
     def advance(self, step: int) -> None:
@@ -99,7 +101,7 @@ class LearnerContext:
         if not self.step:  # nobody counts batches, or they begin just now
             return random_key(self.seed, 0, self.ordinal, micro_batch, self.rank)
         if self._keys.seed != self.seed:
-            self._keys = StepKeys(self.seed)
+            self._keys = StepRandomKeys(self.seed)
         return self._keys.at(self.step, (self.ordinal, micro_batch, self.rank))
 
     def choose(self, name: str, value: object, reason: str, *, weakens: bool = False) -> None:

@@ -25,7 +25,7 @@ class UpdateReport(NamedTuple):
     """The smallest weight."""
 
 
-class DelayedReports:
+class DelayedUpdateReports:
     """The report of the newest update while it is on its way to the host."""
 
     def __init__(self) -> None:

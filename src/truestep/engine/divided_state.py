@@ -3,10 +3,15 @@
 
 from typing import Any
 
-from truestep.checkpoints.boxes import PartOf, WantedTensorPart
+from truestep.checkpoints.boxes import PartOf, WantedCheckpointPart
 from truestep.checkpoints.tree import saved_tensor_name
 from truestep.engine.parts import LearnerParts
-from truestep.engine.processes.shards import divided_as, divided_by_name, is_divided_tensor, wanted_part_like
+from truestep.engine.processes.shards import (
+    divided_over_ranks_as,
+    divided_over_ranks_by_name,
+    is_divided_over_ranks,
+    part_wanted_of_divided_tensor,
+)
 
 
 def divided_learner_state(learner: LearnerParts, state: dict[str, Any]) -> dict[str, Any]:
@@ -15,16 +20,16 @@ def divided_learner_state(learner: LearnerParts, state: dict[str, Any]) -> dict[
     for optimizer, saved in zip(learner.optimizers, state["optimizers"], strict=True):
         parameters = _parameters(optimizer)
         kept = {
-            index: {name: divided_as(value, parameters[index]) for name, value in each.items()}
+            index: {name: divided_over_ranks_as(value, parameters[index]) for name, value in each.items()}
             for index, each in saved["state"].items()
         }
         optimizers.append(saved | {"state": kept})
     found = state | {
-        "modules": divided_by_name(state["modules"], learner.module.state_dict()),
+        "modules": divided_over_ranks_by_name(state["modules"], learner.module.state_dict()),
         "optimizers": optimizers,
     }
     if learner.average is not None:
-        found["averages"] = divided_by_name(state["averages"], learner.average.state_dict())
+        found["averages"] = divided_over_ranks_by_name(state["averages"], learner.average.state_dict())
     return found
 
 
@@ -47,8 +52,12 @@ def learner_parts_here(learner: LearnerParts, *under: str) -> PartOf:
         for index, parameter in enumerate(_parameters(optimizer)):
             owners[saved_tensor_name((*under, "optimizers", number, "state", index))] = parameter
 
-    def part_of(name: str, shape: tuple[int, ...]) -> WantedTensorPart | None:
+    def part_of(name: str, shape: tuple[int, ...]) -> WantedCheckpointPart | None:
         like: Any = likes.get(name, owners.get(name.rpartition("/")[0]))
-        return wanted_part_like(like) if is_divided_tensor(like) and like.shape == shape else None
+        return (
+            part_wanted_of_divided_tensor(like)
+            if is_divided_over_ranks(like) and like.shape == shape
+            else None
+        )
 
     return part_of

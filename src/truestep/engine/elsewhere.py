@@ -64,6 +64,39 @@ LEARNER = {
         ("no_sync",), "Processes share gradients once an update by themselves: nothing is to be written."
     ),
 }
+NEW_UPDATE = {
+    **dict.fromkeys(
+        ("clip", "clip_norm", "max_norm", "max_grad_norm", "gradient_clip_val"),
+        "it where the learner is made: run.learner(module, optimizer, clip=ts.ClipNorm(1.0))",
+    ),
+    **dict.fromkeys(
+        ("optimizer", "opt", "optimizers", "scheduler", "lr_scheduler", "schedule"),
+        "it where the learner is made: run.learner(module, optimizer, schedule=...)",
+    ),
+    **dict.fromkeys(
+        ("retain_graph", "create_graph", "zero_grad", "set_to_none", "inputs", "gradient"),
+        "nothing: the update clears the gradients and goes back through the loss once; a gradient that the loss itself needs is "
+        "torch.autograd.grad(value, inputs, create_graph=True)",
+    ),
+    **dict.fromkeys(
+        ("scaler", "grad_scaler", "autocast", "amp"), 'ts.Run(directory, precision="bf16-mixed")'
+    ),
+    **dict.fromkeys(
+        ("step", "epoch", "batch_idx", "global_step", "iteration"),
+        "nothing: run.batches counts; run.step is the number",
+    ),
+    **dict.fromkeys(("model", "module", "net", "learner"), "nothing: the loss calls it, net(inputs)"),
+    **dict.fromkeys(
+        ("targets", "labels", "target", "y"), "them into the batch: net.update(loss, (inputs, targets))"
+    ),
+    **dict.fromkeys(
+        ("weights", "weight", "sample_weight"),
+        "them into what the loss returns: ts.weighted(losses, weights)",
+    ),
+    **dict.fromkeys(
+        ("lr", "learning_rate"), "it in the optimizer's factory: lambda p: torch.optim.AdamW(p, lr=1e-3)"
+    ),
+}
 UPDATE = {
     **dict.fromkeys(
         ("item", "detach", "cpu", "numpy", "mean", "data", "tolist"),
@@ -72,6 +105,11 @@ UPDATE = {
     **dict.fromkeys(
         ("backward", "step", "zero_grad"),
         "backward, clipping and step are done by then: for the number write float(update.loss)",
+    ),
+    **dict.fromkeys(
+        ("accuracy", "acc", "metrics", "values", "correct"),
+        "the loss gives what is to be averaged beside it, ts.weighted(losses, accuracy=correct), for metrics.jsonl and the report, "
+        "and what is wanted at once as ts.weighted(losses, outputs={...}), for update.outputs",
     ),
     **dict.fromkeys(("grad_norm", "norm", "total_norm"), "write update.gradient_norm"),
     **dict.fromkeys(("lr", "learning_rate"), "the learner has it: net.learning_rate"),

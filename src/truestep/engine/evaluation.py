@@ -15,7 +15,7 @@ from truestep.core.random_streams import random_key
 from truestep.engine.batches import batch_to_device, is_empty_batch, try_count_examples
 from truestep.engine.context import LearnerContext
 from truestep.engine.feeding import FedMetric
-from truestep.engine.losses import Weighted, negative_weights_error
+from truestep.engine.losses import Weighted, negative_loss_weights
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.fillers import shared_example
@@ -116,6 +116,7 @@ def _with_lent(context: LearnerContext, batch: Any, *, is_here: bool) -> Any:
 def evaluating(learner: LearnerParts) -> Iterator[None]:
     """Every learner in evaluation mode and back, part by part; no gradients; the caller's random stream put back."""
     context = learner.context
+    was_measuring, context.is_measuring = context.is_measuring, True
     everybody = [other.module for other in context.learners.values()]
     modes: list[tuple[nn.Module, bool]] = [
         (part, part.training) for module in everybody for part in module.modules()
@@ -130,6 +131,7 @@ def evaluating(learner: LearnerParts) -> Iterator[None]:
         with torch.no_grad():
             yield
     finally:
+        context.is_measuring = was_measuring
         for part, mode in modes:
             part.training = mode
         context.random.restore(caller)
@@ -223,7 +225,7 @@ class _Totals:
                 "There was nothing to evaluate: the data gave no batch. A generator that was used up gives none."
             )
         if self._least < 0:
-            raise negative_weights_error()
+            raise negative_loss_weights()
         means = {name: float(total / self._weight) for name, total in self._sums.items()}
         return next(iter(means.values())) if self._single and len(means) == 1 else means
 

@@ -18,7 +18,7 @@ _RETURN_THEMSELVES = ("train", "eval", "requires_grad_")
 _DEVICES = ("cuda", "cpu", "xpu")
 
 
-class Forwarding(Protocol):
+class ForwardingLearner(Protocol):
     """What is looked at of a learner."""
 
     @property
@@ -27,7 +27,7 @@ class Forwarding(Protocol):
     def module(self) -> nn.Module: ...  # noqa: D102
 
 
-def unknown_attribute(learner: Forwarding, name: str) -> str:
+def unknown_attribute(learner: ForwardingLearner, name: str) -> str:
     """Return the message for an attribute that neither the learner nor its module has, with the nearest that one has."""
     module = learner.module
     message = f"Neither the learner {learner.name!r} nor its module ({type(module).__name__}) has the attribute {name!r}."
@@ -38,27 +38,41 @@ def unknown_attribute(learner: Forwarding, name: str) -> str:
     return message + (f" Did you mean {' or '.join(repr(each) for each in close)}?" if close else "")
 
 
-def forwarded(learner: Forwarding, name: str) -> Any:
+def forwarded_to_module(learner: ForwardingLearner, name: str) -> Any:
     """Return an attribute of the learner's module; torch's own that would give it another device or type are looked after."""
     module = learner.module
     if (name == "to" or name in _TYPES or name in _DEVICES) and _is_of_torch(module, name):
         return partial(_stay, learner, name)
+    if name == "compile" and _is_of_torch(module, name):
+        return partial(_compile, module)
     if name in _RETURN_THEMSELVES:
         return partial(_itself, learner, getattr(module, name))
     return getattr(module, name)
 
 
-def _itself(learner: Forwarding, method: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
+def _itself(
+    learner: ForwardingLearner, method: Callable[..., Any], /, *arguments: Any, **keywords: Any
+) -> Any:
     """Return the learner where its module returns itself: `net = net.eval()` is still a learner."""
     result = method(*arguments, **keywords)
     return learner if result is learner.module else result
+
+
+def _compile(module: nn.Module, /, *arguments: Any, **keywords: Any) -> None:
+    """Compile the module as torch does; Keras' method of this name has other options."""
+    if keywords.keys() & {"optimizer", "loss", "metrics"}:
+        raise OptionError(
+            "net.compile compiles the module's forward, as torch has it. What Keras' compile is told goes to the learner and into "
+            "the loop: net = run.learner(module, lambda p: torch.optim.AdamW(p, lr=1e-3)), and net.update(loss, batch)."
+        )
+    module.compile(*arguments, **keywords)
 
 
 def _is_of_torch(module: nn.Module, name: str) -> bool:
     return getattr(type(module), name, None) is getattr(nn.Module, name)
 
 
-def _stay(learner: Forwarding, name: str, /, *arguments: Any, **keywords: Any) -> Forwarding:
+def _stay(learner: ForwardingLearner, name: str, /, *arguments: Any, **keywords: Any) -> ForwardingLearner:
     """Return the learner where it is what it would become; else raise an OptionError: its optimizer was made for what it is."""
     device: torch.device | None = torch.device(name) if name in _DEVICES else None
     dtype = _TYPES.get(name)
@@ -83,13 +97,15 @@ def _is_so(tensor: torch.Tensor, device: torch.device | None, dtype: torch.dtype
     return here and (dtype is None or not tensor.is_floating_point() or dtype == tensor.dtype)
 
 
-def set_on_module(learner: Forwarding, name: str, value: Any) -> None:
+def set_on_module(learner: ForwardingLearner, name: str, value: Any) -> None:
     """Set an attribute of the learner's module; an AttributeError says so where it has none of this name."""
     if hasattr(type(learner), name):
         instead = " Set it in the optimizer: " if name == "learning_rate" else ""
+        if name == "optimizers":
+            instead = " The learner's is made by the function that run.learner(module, optimizer) is given."
         group = (
             f'for group in {learner.name}.optimizers[0].param_groups: group["lr"] = {value!r}'
-            if instead
+            if name == "learning_rate"
             else ""
         )
         raise AttributeError(
@@ -103,7 +119,7 @@ def set_on_module(learner: Forwarding, name: str, value: Any) -> None:
     setattr(learner.module, name, value)
 
 
-def warn_of_hidden(learner: Forwarding) -> None:
+def warn_of_hidden(learner: ForwardingLearner) -> None:
     """Warn of attributes of the module that the learner's own names hide: reading or setting them reaches the learner."""
     module = learner.module
     hidden = sorted(

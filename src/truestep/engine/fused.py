@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from truestep.engine.processes.shards import is_divided_tensor
+from truestep.engine.own_steps import LOOKING, step_optimizer
+from truestep.engine.processes.shards import is_divided_over_ranks
 
 _gradient: Callable[[Tensor], Any] = attrgetter("grad")
 _nothing = repeat(None)
@@ -118,7 +119,7 @@ class FusedOptimizerStep:
         self._state: Any = None
         self._hooks = (
             *(optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks),
-            *(_global_optimizer_pre_hooks, _global_optimizer_post_hooks),
+            _global_optimizer_post_hooks,
         )
         self._num_states = 0
 
@@ -133,8 +134,11 @@ class FusedOptimizerStep:
             self._step_as_torch()
             return
         # torch calls them in its own `step`, which they may have been registered to see.
-        if any(self._hooks):
-            optimizer.step()
+        before = _global_optimizer_pre_hooks
+        if any(self._hooks) or len(before) > (
+            LOOKING in before
+        ):  # one that looks at others' steps needs not see these
+            step_optimizer(optimizer)
             return
         if gathered is not None and self._takes_gathered:
             assert self._kernel is not None
@@ -156,7 +160,7 @@ class FusedOptimizerStep:
         optimizer = self.optimizer
         if self._kernel is not None and not any(self._hooks):
             _fill_momentum(optimizer)
-        optimizer.step()
+        step_optimizer(optimizer)
         if self._kernel is not None and not self._made and _is_complete(optimizer):
             self._keep_lists()
 
@@ -204,7 +208,7 @@ def _is_plain(group: dict[str, Any]) -> bool:
     kinds = {(parameter.device, parameter.dtype) for parameter in group["params"]}
     unusual = group.get("amsgrad") or group.get("differentiable") or isinstance(group["lr"], Tensor)
     betas = group.get("betas", (0.0, 0.0))
-    if any(map(is_divided_tensor, group["params"])):
+    if any(map(is_divided_over_ranks, group["params"])):
         return False
     return len(kinds) == 1 and bool(group.get("fused")) and not unusual and not isinstance(betas[0], Tensor)
 

@@ -6,7 +6,7 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from truestep.core.buffers import MovingBuffers
+from truestep.core.buffers import MovingBufferSnapshot
 
 
 class LearnerIsolation:
@@ -16,7 +16,7 @@ class LearnerIsolation:
     before, go back only after the backward, which may still need what the forward wrote.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], buffers: Sequence[MovingBuffers]) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], buffers: Sequence[MovingBufferSnapshot]) -> None:
         self._parameters = list(parameters)
         self._buffers = buffers
         self._frozen: list[Tensor] = []

@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learner: the handle of what is trained, and with what."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
-from truestep.core.errors import OptionError
+from truestep.core.errors import NO_GUESS, OptionError
 from truestep.engine import state as states
 from truestep.engine.accumulating import Accumulating
+from truestep.engine.averaged_block import AveragedBlock
 from truestep.engine.batches import Batch, Split
 from truestep.engine.context import LearnerContext
+from truestep.engine.elsewhere import NEW_UPDATE
 from truestep.engine.evaluation import Values, evaluate
-from truestep.engine.forwarding import forwarded, set_on_module, unknown_attribute, warn_of_hidden
+from truestep.engine.forwarding import forwarded_to_module, set_on_module, unknown_attribute, warn_of_hidden
 from truestep.engine.making import Modules, make_parts
 from truestep.engine.optimizers import OptimizerFactory
 from truestep.engine.options import LearnerOptions
 from truestep.engine.parts import LearnerParts
-from truestep.engine.precision.weights import cast_floats
+from truestep.engine.precision.weights import cast_to_precision
 from truestep.engine.result import Update
 from truestep.engine.splitting import BatchSplitting, MicroBatch
 from truestep.engine.untrained import warn_of_frozen
@@ -66,21 +67,21 @@ class Learner:
         if self._input_dtype is None:
             return self._parts.module(*inputs, **named_inputs)
         output = self._parts.module(
-            *cast_floats(inputs, self._input_dtype), **cast_floats(named_inputs, self._input_dtype)
+            *cast_to_precision(inputs, self._input_dtype),
+            **cast_to_precision(named_inputs, self._input_dtype),
         )
-        return output if self._output_dtype is None else cast_floats(output, self._output_dtype)
+        return output if self._output_dtype is None else cast_to_precision(output, self._output_dtype)
 
     def __getattr__(self, name: str) -> Any:
         if "_parts" not in self.__dict__:  # not made yet
             raise AttributeError(name)
         module = self._parts.module
         try:
-            return forwarded(self, name)
-        except AttributeError as error:
+            return forwarded_to_module(self, name)
+        except AttributeError:
             if hasattr(type(module), name) or name.startswith("__"):
                 raise  # a property of the module that failed, a protocol that somebody asks for
-            # by an object python would add a guess of its own
-            raise AttributeError(unknown_attribute(self, name), name=name, obj=None) from error
+            raise AttributeError(unknown_attribute(self, name), name=name, obj=NO_GUESS) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         set_on_module(self, name, value)
@@ -127,7 +128,7 @@ class Learner:
         """Whether this learner trains yet: `starts_at` batches have been counted."""
         return self._parts.started
 
-    @raises_option_errors("net.update", otherwise=wrong_update_message)
+    @raises_option_errors("net.update", NEW_UPDATE, wrong_update_message)
     def update(
         self,
         loss: Loss,
@@ -191,20 +192,13 @@ class Learner:
                 return evaluate(self._parts, values, data, metric)
         return evaluate(self._parts, values, data, metric)
 
-    @contextmanager
-    def averaged(self) -> Iterator[nn.Module]:
-        """Put the moving average in the place of the weights for a while, and the weights back."""
-        parts = self._parts
-        if parts.average is None:
+    def averaged(self) -> AveragedBlock:
+        """Put the moving average in the place of the weights within a `with` block, and the weights back behind it."""
+        if self._parts.average is None:
             raise OptionError(
                 f"{self.name!r} keeps no average of its weights; ask for one with run.learner(..., ema=ts.EMA())."
             )
-        with parts.average.in_place():
-            parts.shows_average = True
-            try:
-                yield parts.module
-            finally:
-                parts.shows_average = False
+        return AveragedBlock(self._parts)
 
     # ------------------------------------------------------------------ state
 

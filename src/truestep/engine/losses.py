@@ -86,7 +86,8 @@ def _check_metric(name: str, metric: Any, values: Tensor) -> None:
         shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
         raise LossError(
             f"The metric {name!r} must be a tensor of the losses' shape {tuple(values.shape)}, or a scalar tensor; "
-            f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
+            f"got {shape}. It is averaged with the losses' weights, so each value needs its own: give the values of the examples "
+            "as they are, without .item()."
         )
 
 
@@ -98,7 +99,7 @@ def _option_meant(name: str) -> str | None:
     return near[0] if near else option_by_other_name(name, options)
 
 
-def negative_weights_error() -> LossError:
+def negative_loss_weights() -> LossError:
     """Return the error for weights below zero."""
     return LossError(
         "ts.weighted was given negative weights: a mean divided by their sum says nothing, and may divide by nearly zero. Weights "
@@ -106,7 +107,7 @@ def negative_weights_error() -> LossError:
     )
 
 
-def nonzero_weight(weight: Tensor) -> Tensor:
+def nonzero_loss_weight(weight: Tensor) -> Tensor:
     """Keep a sum of weights from dividing by zero: with no weight there is no gradient either."""
     return torch.where(weight == 0, torch.ones_like(weight), weight)
 
@@ -135,7 +136,7 @@ class LossOutput(NamedTuple):
         values = self.values.detach()
         if self.weights is None:
             return values.mean()
-        return (values * self.weights).sum() / nonzero_weight(self.weights.sum())
+        return (values * self.weights).sum() / nonzero_loss_weight(self.weights.sum())
 
 
 def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutput:

@@ -7,19 +7,19 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from truestep.core.buffers import MovingBuffers, spectral_norm_places
+from truestep.core.buffers import MovingBufferSnapshot, spectral_norm_buffers
 from truestep.core.errors import OptionError
-from truestep.engine.averages import WeightAverage
+from truestep.engine.averages import LearnerAverage
 from truestep.engine.clipping import clip_from_option
-from truestep.engine.combinations import OptionCombination, check_option_combination
+from truestep.engine.combinations import LearnerCombination, check_learner_combination
 from truestep.engine.context import LearnerContext
-from truestep.engine.delayed_reports import DelayedReports
+from truestep.engine.delayed_reports import DelayedUpdateReports
 from truestep.engine.optimizers import (
     OptimizerFactory,
     Parameters,
-    choose_fused,
+    choose_fused_optimizer,
     make_optimizers,
-    needs_closure,
+    optimizer_needs_closure,
     prepare_optimizer_momentum,
 )
 from truestep.engine.options import LearnerOptions
@@ -30,11 +30,11 @@ from truestep.engine.precision.loss_scale import LossScale, Scaler
 from truestep.engine.precision.weights import (
     cast_weights,
     named_parameters_for_optimizer,
-    weights_back_after_error,
+    precision_back_after_error,
 )
 from truestep.engine.schedules import LearnerSchedules
 from truestep.engine.sharing import check_sharing
-from truestep.engine.transient import TransientBuffers
+from truestep.engine.transient import TransientLearnerBuffers
 from truestep.engine.weights import LearnerWeights
 
 Modules = nn.Module | Mapping[str, nn.Module] | Sequence[nn.Module]
@@ -47,16 +47,16 @@ def make_parts(
     module = _one_module(modules, context)
     precision = precision_named(options.precision)
     clip = clip_from_option(options.clip)
-    with weights_back_after_error(module):
+    with precision_back_after_error(module):
         _place(module, precision, options.name, context)
         named = list(named_parameters_for_optimizer(module, precision))
         weights = LearnerWeights(module, [parameter for _, parameter in named])
         optimizers = make_optimizers(factory, Parameters(named, module))
-        check_option_combination(OptionCombination(options, precision, clip, weights, optimizers))
+        check_learner_combination(LearnerCombination(options, precision, clip, weights, optimizers))
         scaler = Scaler(LossScale.of(options.loss_scale), context.device) if precision.loss_scaling else None
         _choose_kernels(optimizers, weights, options.name, context, scales=precision.loss_scaling)
         policy = GradientPolicy.of(context.nonfinite, clip, scaler, weights.parameters)
-        buffers = MovingBuffers(module, [other.buffers for other in context.learners.values()])
+        buffers = MovingBufferSnapshot(module, [other.buffers for other in context.learners.values()])
     parts = LearnerParts(
         context=context,
         options=options,
@@ -66,10 +66,10 @@ def make_parts(
         optimizers=optimizers,
         policy=policy,
         schedules=LearnerSchedules(options.schedule, optimizers, options.name),
-        average=WeightAverage(weights.names, weights.stepped, module, options.ema) if options.ema else None,
+        average=LearnerAverage(weights.names, weights.stepped, module, options.ema) if options.ema else None,
         buffers=buffers,
-        transient=TransientBuffers(module),
-        spectral_places=[place for place in spectral_norm_places(module) if buffers.holds(place)],
+        transient=TransientLearnerBuffers(module),
+        spectral_places=[place for place in spectral_norm_buffers(module) if buffers.holds(place)],
         delayed=_delayed_reports(options.name, optimizers, policy, context),
     )
     _register(parts)
@@ -94,7 +94,7 @@ def _choose_kernels(
     optimizers: list[Optimizer], weights: LearnerWeights, name: str, context: LearnerContext, *, scales: bool
 ) -> None:
     for index, optimizer in enumerate(optimizers):
-        if reason := choose_fused(
+        if reason := choose_fused_optimizer(
             optimizer, context.device, sparse=weights.has_sparse, divided=weights.are_divided
         ):
             fused = bool(optimizer.defaults.get("fused"))
@@ -107,9 +107,9 @@ def _choose_kernels(
 
 def _delayed_reports(
     name: str, optimizers: list[Optimizer], policy: GradientPolicy, context: LearnerContext
-) -> DelayedReports | None:
+) -> DelayedUpdateReports | None:
     """Return some where the device runs ahead of the host and all optimizers take a flag; None where flags are at hand."""
-    if context.device.type != "cuda" or needs_closure(optimizers):
+    if context.device.type != "cuda" or optimizer_needs_closure(optimizers):
         return None
     slow = [type(o).__name__ for o in optimizers if not getattr(o, "_step_supports_amp_scaling", False)]
     if slow and policy.may_skip:
@@ -119,7 +119,7 @@ def _delayed_reports(
             f"{', '.join(slow)} can't leave a step out on the device, so the host waits to know whether to take it. "
             'A fused optimizer (Adam, AdamW, SGD, Adagrad) avoids it, and so does nonfinite="keep" without float16.',
         )
-    return None if slow else DelayedReports()
+    return None if slow else DelayedUpdateReports()
 
 
 def _register(parts: LearnerParts) -> None:
@@ -140,7 +140,9 @@ def _one_module(modules: Modules, context: LearnerContext) -> nn.Module:
     if isinstance(modules, Sequence) and all(isinstance(module, nn.Module) for module in modules):
         return nn.ModuleList([_unwrapped(module, context) for module in modules])
     raise OptionError(
-        f"A learner trains an nn.Module, a dict of them or a list of them; got {_kind(modules)}."
+        f"A learner trains an nn.Module, a dict of them or a list of them; got {_kind(modules)}. "
+        "It comes first, and the function that makes its optimizer after it: "
+        "run.learner(net, lambda p: torch.optim.AdamW(p, lr=1e-3))."
     )
 
 

@@ -24,7 +24,7 @@ AT_ONCE = 1 << 15
 """Values from which torch may divide a pass among threads, and with it each sum (its GRAIN_SIZE)."""
 
 
-def noted_mean(values: Tensor) -> Noted:
+def noted_metric_mean(values: Tensor) -> Noted:
     """Return what stands for the mean of values, without a gradient; nobody else can write to it."""
     if values.ndim == 1 and values.is_cpu and values.dtype is torch.float32 and values.is_contiguous():
         count = values.numel()  # `len` of a tensor is a function in Python
@@ -35,17 +35,17 @@ def noted_mean(values: Tensor) -> Noted:
     return values.detach().mean()
 
 
-def value_of_noted_mean(one: Noted) -> Tensor:
+def noted_metric_value(one: Noted) -> Tensor:
     """Return the mean that was noted."""
     if isinstance(one, array):
         return torch.frombuffer(one, dtype=torch.float32).mean()
     return one.mean() if one.ndim else one
 
 
-def means_as_numbers(many: Sequence[Noted]) -> list[float]:
+def metric_means_as_numbers(many: Sequence[Noted]) -> list[float]:
     """Return the means that were noted, as numbers; waits for the device where they are on one."""
     if len(many) == 1:
-        return [float(value_of_noted_mean(many[0]))]
+        return [float(noted_metric_value(many[0]))]
     numbers = [0.0] * len(many)
     places: dict[tuple[bool, int], list[int]] = {}
     for place, one in enumerate(many):

@@ -17,14 +17,14 @@ _SIGNS = (
 )
 
 
-def is_out_of_memory(error: BaseException) -> bool:
+def update_is_out_of_memory(error: BaseException) -> bool:
     """Whether `error` says that memory could not be allocated, on a device or on the host."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(sign.lower() in str(error).lower() for sign in _SIGNS)
 
 
-def release_device_memory(device: torch.device) -> None:
+def release_memory_for_update(device: torch.device) -> None:
     """Collect cycles that hold tensors and give the device's cached blocks back."""
     # An exception and its frames hold each other, and so all tensors of the attempt.
     gc.collect()

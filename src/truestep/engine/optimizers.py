@@ -3,7 +3,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -106,6 +106,18 @@ def muon_with_adamw(
     return optimizers
 
 
+class OwnOptimizers(list[Optimizer]):
+    """The optimizers of a learner: to be read; another one in their place would step nothing."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise OptionError(
+            "net.optimizers can be read, not changed: an optimizer that is put there would never step. The learner's is made by "
+            "the function that run.learner is given; what it has can be set: net.optimizers[0].param_groups[0]['lr'] = 0.01."
+        )
+
+    __setitem__ = __delitem__ = __iadd__ = append = extend = insert = pop = remove = clear = _refuse
+
+
 def _owners(module: nn.Module) -> dict[str, nn.Module]:
     return {
         f"{prefix}.{name}" if prefix else name: part
@@ -122,14 +134,14 @@ def _is_matrix(_: str, module: nn.Module, parameter: nn.Parameter) -> bool:
     return parameter.ndim == 2 and not isinstance(module, nn.Embedding | nn.EmbeddingBag)
 
 
-def sparse_embeddings(module: nn.Module) -> list[nn.Module]:
+def sparse_gradient_embeddings(module: nn.Module) -> list[nn.Module]:
     """Return the embeddings of `module` that make sparse gradients."""
     return [
         part for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse
     ]
 
 
-def needs_closure(optimizers: Sequence[Optimizer]) -> bool:
+def optimizer_needs_closure(optimizers: Sequence[Optimizer]) -> bool:
     """Whether one of them evaluates the loss itself while it steps."""
     return any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers)
 
@@ -155,7 +167,7 @@ def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[O
             f"The optimizer factory was called with the learner's parameters, and python says: {error}. Let it take them: "
             "lambda p: torch.optim.AdamW(p, lr=1e-3)."
         ) from error
-    optimizers = list(made) if isinstance(made, Sequence | Iterator) else [made]
+    optimizers = OwnOptimizers(made) if isinstance(made, Sequence | Iterator) else OwnOptimizers([made])
     _check_kinds(optimizers)
     _check_membership(optimizers, parameters)
     return optimizers
@@ -201,7 +213,7 @@ def _check_membership(optimizers: Sequence[Optimizer], parameters: Parameters) -
         )
 
 
-def choose_fused(
+def choose_fused_optimizer(
     optimizer: Optimizer, device: torch.device, *, sparse: bool = False, divided: bool = False
 ) -> str | None:
     """Switch an optimizer to its fused kernel unless the user chose; return the reason, None where nothing was chosen."""

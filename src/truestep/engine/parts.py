@@ -8,19 +8,19 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from truestep.core.buffers import MovingBuffers, Place
-from truestep.engine.averages import WeightAverage
+from truestep.core.buffers import MovingBufferSnapshot, Place
+from truestep.engine.averages import LearnerAverage
 from truestep.engine.compiling import LossCompiler
 from truestep.engine.counters import UpdateCounters
-from truestep.engine.delayed_reports import DelayedReports
+from truestep.engine.delayed_reports import DelayedUpdateReports
 from truestep.engine.fused import FusedOptimizerStep
-from truestep.engine.optimizers import given_optimizer_options, needs_closure
+from truestep.engine.optimizers import given_optimizer_options, optimizer_needs_closure
 from truestep.engine.options import LearnerOptions
 from truestep.engine.policy import GradientPolicy
 from truestep.engine.precision import Precision
 from truestep.engine.processes.compiles import tell_of_compiles
 from truestep.engine.schedules import LearnerSchedules
-from truestep.engine.transient import TransientBuffers
+from truestep.engine.transient import TransientLearnerBuffers
 from truestep.engine.weights import LearnerWeights
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ class LearnerParts:
     optimizers: list[Optimizer]
     policy: GradientPolicy
     schedules: LearnerSchedules
-    average: WeightAverage | None
-    buffers: MovingBuffers
-    transient: TransientBuffers
+    average: LearnerAverage | None
+    buffers: MovingBufferSnapshot
+    transient: TransientLearnerBuffers
     spectral_places: list[Place]
     """Where power-iteration vectors are that no earlier learner holds."""
-    delayed: DelayedReports | None
+    delayed: DelayedUpdateReports | None
     """None where flags are at hand."""
     counters: UpdateCounters = field(default_factory=UpdateCounters)
     shows_average: bool = False
@@ -59,7 +59,7 @@ class LearnerParts:
         gathered = self.weights.parameters if self.weights.are_usual else ()
         self.steppers = [FusedOptimizerStep(optimizer, gathered) for optimizer in self.optimizers]
         self.given_options = given_optimizer_options(self.optimizers)
-        self.needs_closure = needs_closure(self.optimizers)
+        self.needs_closure = optimizer_needs_closure(self.optimizers)
         self.compiler = LossCompiler() if self.options.compile else None
         if self.compiler is not None and self.context.world is not None:
             tell_of_compiles(self.context.world)

@@ -14,7 +14,7 @@ from truestep.core.errors import NonFiniteError
 from truestep.engine.clipping import Clip
 from truestep.engine.finite import FiniteGradientCheck
 from truestep.engine.precision.loss_scale import Scaler
-from truestep.engine.processes.shards import is_divided_tensor
+from truestep.engine.processes.shards import is_divided_over_ranks
 from truestep.engine.sums import LossTotals
 
 NonFinite = Literal["raise", "skip", "keep", "rollback"]
@@ -91,7 +91,7 @@ class GradientPolicy:
             clip is not None
             or nonfinite in ("skip", "rollback")
             # what one process finds in its part says nothing of the others'
-            or any(map(is_divided_tensor, parameters))
+            or any(map(is_divided_over_ranks, parameters))
             or (complex_weights and nonfinite == "raise")
         )
         # A loss scale looks at the gradients itself.

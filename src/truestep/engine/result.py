@@ -19,7 +19,7 @@ MOST_NOTED_VALUES = 1 << 15
 """Of a gradient that is copied for its norm."""
 
 
-class NotedNorm:
+class NotedGradientNorm:
     """The norm of gradients that were copied, computed where somebody reads it; its bits are the same."""
 
     __slots__ = ("copies", "number")
@@ -39,9 +39,9 @@ class NotedNorm:
         self.number, self.copies = number, []
 
 
-def read_norms(noted: Iterable[NotedNorm]) -> None:
+def read_gradient_norms(noted: Iterable[NotedGradientNorm]) -> None:
     """Compute many norms in few calls; each has the bits that it has alone (tests/engine/test_means.py)."""
-    alike: dict[tuple[int, torch.dtype], list[NotedNorm]] = {}
+    alike: dict[tuple[int, torch.dtype], list[NotedGradientNorm]] = {}
     for each in noted:
         if each.number is not None:
             continue
@@ -122,7 +122,7 @@ class Update(HelpfulAttributes):
             )
         return self._norm
 
-    def note_norm(self) -> Tensor | NotedNorm:
+    def note_norm(self) -> Tensor | NotedGradientNorm:
         """Return the gradient's norm, of a small gradient on a CPU as one that is computed later.
 
         Its kernels take three times as long in the middle of updates, where others have driven them from the caches.
@@ -131,7 +131,7 @@ class Update(HelpfulAttributes):
         if self._norm is None and self.has_gradient and weights.num_at_hand <= MOST_NOTED_VALUES:
             tensors = weights.gather().tensors
             if tensors:
-                return NotedNorm(tensors)
+                return NotedGradientNorm(tensors)
         return self.gradient_norm
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from truestep.core.errors import LossError
-from truestep.engine.batches import Batch, is_pair_of_tensors, map_batch_tensors
+from truestep.engine.batches import Batch, is_pair_batch, map_batch_tensors
 from truestep.engine.parts import LearnerParts
 
 _HOOK = -1  # torch numbers its own from 0
@@ -63,11 +63,16 @@ class LossSideEffects:
         }
         stepped = [owners.get(id(p)) for group in optimizer.param_groups for p in group["params"]]
         if name := next(filter(None, stepped), None):
-            raise LossError(
-                f"The loss function stepped an optimizer ({type(optimizer).__name__}) that holds parameters of {name!r}, which is "
-                "being updated: they would be stepped twice, or between two parts of a batch. Return the loss and leave "
-                "backward(), step() and zero_grad() out: net.update(loss, batch) does them."
-            )
+            raise stepped_in_loss(optimizer, name)
+
+
+def stepped_in_loss(optimizer: Optimizer, name: str) -> LossError:
+    """Return the error for a loss that steps an optimizer which holds parameters of the learner `name`."""
+    return LossError(
+        f"The loss function stepped an optimizer ({type(optimizer).__name__}) that holds parameters of {name!r}: they would be "
+        "stepped twice, or between two parts of a batch. Return the loss and leave backward(), step() and zero_grad() out: "
+        "net.update(loss, batch) does them."
+    )
 
 
 _CHANGED_GRADIENTS = (
@@ -86,7 +91,7 @@ def refuse_batch_with_graph(batch: Batch, why: str) -> None:
             raise LossError(_reused_graph(why))
         return tensor
 
-    if is_pair_of_tensors(batch):
+    if is_pair_batch(batch):
         look(batch[0])
         look(batch[1])
     else:

@@ -66,7 +66,7 @@ def check_micro_batch(micro_batch: MicroBatch) -> None:
         )
 
 
-def balanced_sizes(total: int, limit: int) -> list[int]:
+def balanced_micro_batches(total: int, limit: int) -> list[int]:
     """Return as few sizes as do, none above `limit`, that differ by one at most: a short last part would idle the device."""
     parts = -(-total // limit)
     size, longer = divmod(total, parts)

@@ -53,8 +53,9 @@ def check_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise CheckpointError(
             f"The checkpoint does not fit the learner {learner.name!r}. In the checkpoint:\n{listed}\nA run goes on with the model "
-            'and the optimizer it was started with; to take over weights alone, start anew (ts.Run(..., resume="anew")) with '
-            "a module after ts.load_weights(module, this_directory)."
+            "and the optimizer it was started with, whatever resume= says. Put them back as they were; or start a run of its own, "
+            'ts.Run(..., resume="anew"), where ts.load_weights(module, the_old_directory, strict=False) takes over the weights '
+            "that still fit."
         )
 
 

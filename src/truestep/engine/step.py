@@ -11,7 +11,7 @@ from torch import Tensor
 from truestep.core.errors import LossError, NonFiniteError
 from truestep.engine.clipping import Gradients, gradient_norms, total_gradient_norm
 from truestep.engine.delayed_reports import UpdateReport
-from truestep.engine.losses import negative_weights_error
+from truestep.engine.losses import negative_loss_weights
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import (
     APPLY,
@@ -169,8 +169,8 @@ def step_optimizers(learner: LearnerParts, gradients: Gradients | None = None) -
 def note_applied(learner: LearnerParts) -> None:
     """Count an update that was applied: schedule and average move with it."""
     learner.counters.note_applied()
-    for schedule in learner.schedules.per_update:
-        schedule.step()
+    if learner.schedules.per_update:
+        learner.schedules.update_applied()
     if learner.average is not None:
         learner.average.update(learner.counters.updates)
 
@@ -225,11 +225,10 @@ def follow_update_report(learner: LearnerParts, report: UpdateReport) -> None:
     counters = learner.counters
     if report.least < 0:
         counters.note_skipped()
-        raise negative_weights_error()
+        raise negative_loss_weights()
     if not report.skipped:
         counters.note_applied()
-        for schedule in learner.schedules.per_update:
-            schedule.step()
+        learner.schedules.update_applied()
         return
     is_finite = math.isfinite(report.loss)
     overflow = learner.policy.scaler is not None and is_finite

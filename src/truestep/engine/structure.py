@@ -13,63 +13,65 @@ def is_data_class(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-def batch_children(tree: Any) -> list[tuple[str, Any]] | None:
-    """Return the parts of `tree` with what one writes to reach each, or None for a leaf."""
-    if isinstance(tree, PackedSequence):  # a named tuple whose fields live on different devices
+def batch_children(batch: Any) -> list[tuple[str, Any]] | None:
+    """Return the parts of `batch` with what one writes to reach each, or None for a leaf."""
+    if isinstance(batch, PackedSequence):  # a named tuple whose fields live on different devices
         return None
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return [(f".{name}", getattr(tree, name)) for name in tree._fields]
-    if isinstance(tree, (tuple, list)):
-        return [(f"[{number}]", part) for number, part in enumerate(tree)]
-    if isinstance(tree, Mapping):
-        return [(f"[{key!r}]", part) for key, part in tree.items()]
-    if is_data_class(tree):
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return [(f".{name}", getattr(batch, name)) for name in batch._fields]
+    if isinstance(batch, (tuple, list)):
+        return [(f"[{number}]", part) for number, part in enumerate(batch)]
+    if isinstance(batch, Mapping):
+        return [(f"[{key!r}]", part) for key, part in batch.items()]
+    if is_data_class(batch):
         return [
-            (f".{field.name}", getattr(tree, field.name)) for field in dataclasses.fields(tree) if field.init
+            (f".{field.name}", getattr(batch, field.name))
+            for field in dataclasses.fields(batch)
+            if field.init
         ]
     return None
 
 
-def rebuild_batch(tree: Any, parts: list[Any]) -> Any:
-    """Return a structure like `tree` with other `parts`, in the order of `batch_children`."""
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*parts)
-    if isinstance(tree, (tuple, list)):
-        return _like(tree, parts if isinstance(tree, list) else tuple(parts))
-    if isinstance(tree, Mapping):
-        return _like(tree, dict(zip(tree, parts, strict=True)))
-    names = [field.name for field in dataclasses.fields(tree) if field.init]
-    return dataclasses.replace(tree, **dict(zip(names, parts, strict=True)))
+def rebuild_batch(batch: Any, parts: list[Any]) -> Any:
+    """Return a structure like `batch` with other `parts`, in the order of `batch_children`."""
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*parts)
+    if isinstance(batch, (tuple, list)):
+        return _like(batch, parts if isinstance(batch, list) else tuple(parts))
+    if isinstance(batch, Mapping):
+        return _like(batch, dict(zip(batch, parts, strict=True)))
+    names = [field.name for field in dataclasses.fields(batch) if field.init]
+    return dataclasses.replace(batch, **dict(zip(names, parts, strict=True)))
 
 
-def _like(tree: Any, plain: Any) -> Any:
-    """Return `plain` as what `tree` is; as it is where that type's constructor wants something else."""
-    if type(tree) is type(plain):
+def _like(batch: Any, plain: Any) -> Any:
+    """Return `plain` as what `batch` is; as it is where that type's constructor wants something else."""
+    if type(batch) is type(plain):
         return plain
     try:
-        return type(tree)(plain)
+        return type(batch)(plain)
     except TypeError:
         return plain
 
 
-def batch_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every leaf of `tree` with its name, as in `data['images'][0]`."""
-    parts = batch_children(tree)
+def batch_leaves(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every leaf of `batch` with its name, as in `data['images'][0]`."""
+    parts = batch_children(batch)
     if parts is None:
-        yield name, tree
+        yield name, batch
         return
     for step, part in parts:
         yield from batch_leaves(part, name + step)
 
 
-def map_batch_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return `tree` with `function` applied to every leaf."""
-    parts = batch_children(tree)
+def map_batch_leaves(function: Callable[[Any], Any], batch: Any) -> Any:
+    """Return `batch` with `function` applied to every leaf."""
+    parts = batch_children(batch)
     if parts is None:
-        return function(tree)
-    return rebuild_batch(tree, [map_batch_leaves(function, part) for _, part in parts])
+        return function(batch)
+    return rebuild_batch(batch, [map_batch_leaves(function, part) for _, part in parts])
 
 
-def fill_batch(tree: Any, values: Iterator[Any]) -> Any:
-    """Return `tree` with its leaves replaced, in order, by `values`."""
-    return map_batch_leaves(lambda _: next(values), tree)
+def fill_batch(batch: Any, values: Iterator[Any]) -> Any:
+    """Return `batch` with its leaves replaced, in order, by `values`."""
+    return map_batch_leaves(lambda _: next(values), batch)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
-from truestep.engine.losses import LossOutput, negative_weights_error, nonzero_weight
-from truestep.engine.means import Noted, means_as_numbers, noted_mean, value_of_noted_mean
+from truestep.engine.losses import LossOutput, negative_loss_weights, nonzero_loss_weight
+from truestep.engine.means import Noted, metric_means_as_numbers, noted_metric_mean, noted_metric_value
 from truestep.engine.outputs import BatchOutputs
 
 
@@ -109,7 +109,7 @@ class LossTotals:
             self._adds_up = True
             mean, weight = values.detach(), num_examples or 1
         elif weights is None:
-            mean, weight = noted_mean(values), values.numel()
+            mean, weight = noted_metric_mean(values), values.numel()
         else:
             self._note_negative(weights)
             mean, weight = part.mean, weights.sum()
@@ -164,7 +164,7 @@ class LossTotals:
         least = weights.min()
         if least.device.type == "cpu":
             if least < 0:
-                raise negative_weights_error()
+                raise negative_loss_weights()
         else:
             self.least = least if self.least is None else torch.minimum(self.least, least)
 
@@ -223,16 +223,16 @@ class LossTotals:
         if not means:
             return torch.tensor(float("nan"))
         if len(means) == 1 and not self.may_be_empty:
-            return value_of_noted_mean(means[0])
+            return noted_metric_value(means[0])
         return self._total_of(means) / self.total
 
     def _total_of(self, means: list[Noted]) -> Tensor:
         first = means[0]
         if self.may_be_empty or not (isinstance(first, array) or first.is_cpu):
-            shares: Any = sum(map(operator.mul, map(value_of_noted_mean, means), self._weights))
+            shares: Any = sum(map(operator.mul, map(noted_metric_value, means), self._weights))
             return shares  # type: ignore[no-any-return]
         # They are at hand: one tensor is made, not two a part.
-        numbers = map(operator.mul, means_as_numbers(means), self._weights)
+        numbers = map(operator.mul, metric_means_as_numbers(means), self._weights)
         dtype = torch.float32 if isinstance(first, array) else torch.promote_types(first.dtype, torch.float32)
         return torch.tensor(sum(numbers), dtype=dtype)
 
@@ -244,7 +244,7 @@ class LossTotals:
             return None
         expected = self.expected  # which may have to be asked for
         if isinstance(total, Tensor):
-            return expected / nonzero_weight(total)
+            return expected / nonzero_loss_weight(total)
         return None if total == expected else expected / total
 
 
@@ -255,5 +255,5 @@ def _mean(metric: Tensor, part: LossOutput) -> Noted:
     if metric.ndim == 0:
         return metric.detach().clone()  # it may be a buffer that the next forward writes to
     if part.weights is None:
-        return noted_mean(metric if metric.dtype is torch.float32 else metric.float())
-    return (metric.detach() * part.weights).sum() / nonzero_weight(part.weights.sum())
+        return noted_metric_mean(metric if metric.dtype is torch.float32 else metric.float())
+    return (metric.detach() * part.weights).sum() / nonzero_loss_weight(part.weights.sum())

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 
-class TransientBuffers:
+class TransientLearnerBuffers:
     """Knows the non-persistent buffers of a module as they were made, and which have changed since."""
 
     def __init__(self, module: nn.Module) -> None:

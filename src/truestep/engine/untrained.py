@@ -14,6 +14,7 @@ def refuse_untrained(learner: LearnerParts) -> None:
 
     Looked at when a learner is first updated and at the beginning of each pass, not at each update.
     """
+    _refuse_strangers(learner)
     known = {id(parameter) for parameter in learner.weights.parameters}
     strangers = [
         name
@@ -25,6 +26,19 @@ def refuse_untrained(learner: LearnerParts) -> None:
             f"{len(strangers)} parameters of {learner.name!r} ({', '.join(strangers[:4])}) are not those it was made with: a layer "
             "was replaced or added afterwards. The optimizer holds the old ones, so these would never change. Change the module "
             "first and give it to run.learner then; to leave new ones as they are, set requires_grad_(False)."
+        )
+
+
+def _refuse_strangers(learner: LearnerParts) -> None:
+    """Raise an OptionError if an optimizer was given parameters, later on, that the module does not have."""
+    known = {id(parameter) for parameter in learner.weights.stepped}
+    groups = [group for optimizer in learner.optimizers for group in optimizer.param_groups]
+    strangers = [each for group in groups for each in group["params"] if id(each) not in known]
+    if strangers:
+        raise OptionError(
+            f"The optimizer of {learner.name!r} was given {len(strangers)} parameters that its module does not have (shapes "
+            f"{[tuple(each.shape) for each in strangers[:4]]}): no checkpoint would keep them. Put them into the module, or give "
+            "run.learner both, run.learner([model, other], optimizer)."
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from truestep.core.errors import BatchError, LossError, OptionError
-from truestep.engine.backward import run_backward
+from truestep.engine.backward import backward_of_losses
 from truestep.engine.batches import (
     Batch,
     Split,
@@ -27,14 +27,14 @@ from truestep.engine.batches import (
     try_count_examples,
 )
 from truestep.engine.closures import step_with_closure
-from truestep.engine.compiling import compile_refusal
+from truestep.engine.compiling import loss_compile_refusal
 from truestep.engine.losses import read_loss
-from truestep.engine.memory import is_out_of_memory, release_device_memory
+from truestep.engine.memory import release_memory_for_update, update_is_out_of_memory
 from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
 from truestep.engine.result import Update
 from truestep.engine.side_effects import refuse_batch_with_graph, used_graph_error
-from truestep.engine.splitting import WHOLE, BatchCutting, BatchSplitting, balanced_sizes
+from truestep.engine.splitting import WHOLE, BatchCutting, BatchSplitting, balanced_micro_batches
 from truestep.engine.step import apply_step, decide_steps
 from truestep.engine.strategies import BatchPlacing
 from truestep.engine.sums import LossTotals
@@ -87,13 +87,13 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
             return accumulate_gradients(plan, loss, batch, cutting, placed)
         except (RuntimeError, MemoryError) as error:
             plan.clear_gradients()
-            if plan.is_compiled and (clear := compile_refusal(error)):
+            if plan.is_compiled and (clear := loss_compile_refusal(error)):
                 raise clear from error
             if used := used_graph_error(error, again):
                 raise used from error
             if explained := plan.hooks.explained(error):
                 raise explained from error
-            if before is None or not is_out_of_memory(error) or not plan.hooks.division.may_shrink:
+            if before is None or not update_is_out_of_memory(error) or not plan.hooks.division.may_shrink:
                 raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
         # Outside the except block: the traceback, and with it every activation, is gone now.
@@ -101,7 +101,7 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
         plan.shrink_micro_batch(size, reason)
         # Buffers and host streams as they were, so that the retry draws and normalises as a first try would.
         before.restore()
-        release_device_memory(plan.context.device)
+        release_memory_for_update(plan.context.device)
 
 
 def _cutting(plan: UpdatePlan, batch: Batch, splitting: BatchSplitting) -> BatchCutting:
@@ -117,7 +117,7 @@ def _cutting(plan: UpdatePlan, batch: Batch, splitting: BatchSplitting) -> Batch
         return BatchCutting(None, split, may_change, splitting.decomposable, goes_back_again=again)
     if isinstance(limit, int):
         total = count_with(split, batch) if split else count_examples(batch)
-        limit = None if limit >= total else balanced_sizes(total, limit)
+        limit = None if limit >= total else balanced_micro_batches(total, limit)
     elif shares:
         raise OptionError(
             f"micro_batch={list(limit)} are the sizes of the parts of one batch, and here each process has another part of it. "
@@ -210,7 +210,7 @@ def _compute(
     sums.add(part, num_examples)
     is_last = None if cutting.may_change else index + 1 == cutting.num_calls
     hooks.before_backward(sums, is_last=is_last)
-    run_backward(values, plan.seed(part, sums.expected))
+    backward_of_losses(values, plan.seed(part, sums.expected))
 
 
 def _call(plan: UpdatePlan, loss: Loss, batch: Batch, index: int) -> Any:
@@ -223,7 +223,7 @@ def _call(plan: UpdatePlan, loss: Loss, batch: Batch, index: int) -> Any:
     except Exception as error:
         if isinstance(error, TypeError) and (wrong := loss_call_error(error, loss, batch)):
             raise wrong from error
-        if not is_out_of_memory(error):  # which may be tried again in smaller parts
+        if not update_is_out_of_memory(error):  # which may be tried again in smaller parts
             tell_observer_of(error, batch, context.observer)
         raise
     finally:
@@ -241,4 +241,4 @@ def _call_with_nothing(
         with plan.hooks.division.counting_nothing():
             values = read_loss(_call(plan, loss, example, index), num_examples=1, whole=False).values
             plan.hooks.before_backward(sums, is_last=index + 1 == cutting.num_calls)
-            run_backward(values, torch.zeros_like(values))
+            backward_of_losses(values, torch.zeros_like(values))

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from truestep.engine.clipping import Gradients, dense_gradient
-from truestep.engine.optimizers import sparse_embeddings
-from truestep.engine.processes.shards import is_divided_tensor, local_part
+from truestep.engine.optimizers import sparse_gradient_embeddings
+from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
 
 _gradient: Callable[[Tensor], Tensor | None] = attrgetter("grad")
 _HALF = (torch.float16, torch.bfloat16)
 
 
 def _gradient_here(parameter: Tensor) -> Tensor | None:
-    return None if parameter.grad is None else local_part(parameter.grad)
+    return None if parameter.grad is None else part_on_this_rank(parameter.grad)
 
 
 class LearnerWeights:
@@ -34,12 +34,12 @@ class LearnerWeights:
         self.parameters = list(module.parameters())
         self.stepped = list(stepped)
         self.has_half = any(parameter.dtype in _HALF for parameter in self.parameters)
-        embeddings = sparse_embeddings(module)
+        embeddings = sparse_gradient_embeddings(module)
         self.has_sparse = bool(embeddings)
         weights = (embedding._parameters.get("weight") for embedding in embeddings)
         self.sparse = list(dict.fromkeys(weight for weight in weights if weight is not None))
         """Those whose gradients hold few rows."""
-        self.are_divided = any(map(is_divided_tensor, self.parameters))
+        self.are_divided = any(map(is_divided_over_ranks, self.parameters))
         """Whether each process has a part of them only; gradients are gathered as the parts that are here."""
         self.are_usual = not (self.has_half or self.has_sparse or self.are_divided)
         """Whether what is gathered of each gradient is the gradient itself."""
@@ -110,7 +110,7 @@ class LearnerWeights:
                 gradient = stepped.grad if gradient is None else gradient.to(stepped.dtype)
                 stepped.grad, parameter.grad = gradient, None
             if gradient is not None:
-                gradient = local_part(gradient)
+                gradient = part_on_this_rank(gradient)
                 names.append(name)
                 parameters.append(stepped)
                 found.append(gradient)
@@ -129,4 +129,4 @@ class LearnerWeights:
 
     def are_finite(self) -> bool:
         """Whether no parameter is NaN or infinite; waits for the device."""
-        return all(bool(torch.isfinite(local_part(parameter)).all()) for parameter in self.parameters)
+        return all(bool(torch.isfinite(part_on_this_rank(parameter)).all()) for parameter in self.parameters)

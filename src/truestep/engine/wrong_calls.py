@@ -69,6 +69,23 @@ def check_evaluation(values: Any, data: Any, metric: Any) -> None:
             f"net.evaluate was given a {type(data).__name__} as data. Give what run.data returned, or any iterable of batches: "
             f"{_CORRECT}"
         )
+    _refuse_tensors(data)
+    _check_metric(metric)
+
+
+def _refuse_tensors(data: Any) -> None:
+    parts = data if isinstance(data, tuple) else data.values() if isinstance(data, dict) else [data]
+    if isinstance(data, Tensor | dict) or (
+        len(parts) > 1 and all(isinstance(each, Tensor) for each in parts)
+    ):
+        written = ", ".join(map(_size, parts))
+        raise OptionError(
+            f"net.evaluate was given the data themselves ({written}) where batches are asked for, and would call the function with "
+            "each part of them. Make a source of them first: run.data(data, batch_size=256), and give that."
+        )
+
+
+def _check_metric(metric: Any) -> None:
     if isinstance(metric, type):
         raise OptionError(
             f"net.evaluate(metric={metric.__name__}) was given the class itself, which holds no numbers yet. Make the object, with "
@@ -81,6 +98,10 @@ def check_evaluation(values: Any, data: Any, metric: Any) -> None:
             "a metric is an object that is fed batch by batch, such as torchmetrics.Accuracy(...). An accuracy needs none, as what "
             f"the function returns is averaged: {_CORRECT}"
         )
+
+
+def _size(part: Any) -> str:
+    return str(tuple(part.shape)) if isinstance(part, Tensor) else type(part).__name__
 
 
 def _short(value: Any) -> str:

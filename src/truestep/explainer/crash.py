@@ -24,8 +24,8 @@ from truestep.explainer.source import (
 from truestep.explainer.values import (
     EvidenceValue,
     evidence_of_layer,
-    is_layer,
-    is_tensor,
+    is_layer_at_crash,
+    is_tensor_at_crash,
     values_in_failing_expression,
 )
 
@@ -127,13 +127,13 @@ class Crash:
     @property
     def tensors(self) -> tuple[EvidenceValue, ...]:
         """Return the tensors on the user's line."""
-        return tuple(each for each in self.values if is_tensor(each.value))
+        return tuple(each for each in self.values if is_tensor_at_crash(each.value))
 
     @cached_property
     def layer(self) -> RunningLayer | None:
         """Return the innermost layer that was running."""
         running = [(frame, frame.locals().get("self")) for frame in self.frames if frame.live is not None]
-        layers = [(frame, layer) for frame, layer in running if is_layer(layer)]
+        layers = [(frame, layer) for frame, layer in running if is_layer_at_crash(layer)]
         if not layers:
             return None
         frame, innermost = layers[-1]

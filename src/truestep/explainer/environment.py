@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from truestep.machine.environment import EnvironmentVerdict
 
 
-def environment_fault(name: str) -> "EnvironmentVerdict | None":
+def environment_cause(name: str) -> "EnvironmentVerdict | None":
     """Return a verdict of `truestep env` that is no pass; None where it is one, or can't be judged."""
     from truestep.machine.environment import environment
 

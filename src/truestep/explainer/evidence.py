@@ -10,8 +10,8 @@ from truestep.explainer.source import EvidenceLine, crashed_file_name
 from truestep.explainer.values import (
     EvidenceValue,
     dtype_at_crash,
-    is_layer,
-    is_tensor,
+    is_layer_at_crash,
+    is_tensor_at_crash,
     shape_as_evidence,
     shape_at_crash,
 )
@@ -39,7 +39,7 @@ def layer_input(crash: Crash) -> Any:
     if layer is None:
         return None
     names = layer.frame.locals()
-    return next((names[name] for name in ("input", "x") if is_tensor(names.get(name))), None)
+    return next((names[name] for name in ("input", "x") if is_tensor_at_crash(names.get(name))), None)
 
 
 def input_sentence(crash: Crash) -> str:
@@ -51,7 +51,7 @@ def input_sentence(crash: Crash) -> str:
 def _layer_made(crash: Crash) -> str:
     """Return where the layer on the user's line was made."""
     for each in crash.values:
-        if is_layer(each.value) and (line := crash.made(each.name)) is not None:
+        if is_layer_at_crash(each.value) and (line := crash.made(each.name)) is not None:
             return f" (made at {crashed_file_name(line.path)}:{line.number})"
     return ""
 
@@ -93,7 +93,7 @@ def running_models(crash: Crash) -> Iterator[tuple[str, Any]]:
     """Yield the outermost models in the user's running functions, with their names."""
     seen = set[int]()
     for _, name, value in crash.users_locals():
-        if is_layer(value) and id(value) not in seen:
+        if is_layer_at_crash(value) and id(value) not in seen:
             seen.add(id(value))
             yield name, value
 

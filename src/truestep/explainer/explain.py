@@ -12,7 +12,7 @@ from truestep.explainer.explainer import Cause, Explainer, Match
 from truestep.explainer.explanation import TITLE, Explanation
 from truestep.explainer.findings import finding_of
 from truestep.explainer.own_code import is_answered_by_message, own_code_fault
-from truestep.explainer.values import is_tensor
+from truestep.explainer.values import is_tensor_at_crash
 
 _log = logging.getLogger(__name__)
 _MAX_VALUES = 4
@@ -119,7 +119,7 @@ def _values(crash: Crash) -> tuple[str, ...]:
     try:
         layer = crash.layer
         named = [each for each in crash.values if layer is None or each.value is not layer.module]
-        shown = [str(each) for each in sorted(named, key=lambda each: not is_tensor(each.value))]
+        shown = [str(each) for each in sorted(named, key=lambda each: not is_tensor_at_crash(each.value))]
     except Exception:  # noqa: BLE001
         _log.debug("the values were not read", exc_info=True)
         return ()

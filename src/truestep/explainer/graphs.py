@@ -10,7 +10,7 @@ from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import made_at_line
 from truestep.explainer.explainer import Cause
 from truestep.explainer.source import crashed_file_tree
-from truestep.explainer.values import dtype_at_crash, is_tensor, shape_as_evidence, shape_at_crash
+from truestep.explainer.values import dtype_at_crash, is_tensor_at_crash, shape_as_evidence, shape_at_crash
 
 _MAX_NODES = 50_000
 
@@ -28,7 +28,7 @@ def value_shared_by_graphs(crash: Crash) -> Cause | None:
     if not earlier:
         return None
     names = [(name, value) for frame, name, value in crash.users_locals() if frame is crash.user]
-    held = [(name, value) for name, value in names if is_tensor(value) and value.grad_fn is not None]
+    held = [(name, value) for name, value in names if is_tensor_at_crash(value) and value.grad_fn is not None]
     shared = [
         (name, value, line)
         for name, value in held
@@ -55,7 +55,7 @@ def _failing(crash: Crash) -> Any:
     for frame in reversed(crash.frames):
         names = frame.locals()
         for value in (names.get("self"), *_first(names.get("tensors"))):
-            if frame.function == "backward" and is_tensor(value) and value.grad_fn is not None:
+            if frame.function == "backward" and is_tensor_at_crash(value) and value.grad_fn is not None:
                 return value
     return None
 

@@ -13,7 +13,7 @@ from typing import Any
 from truestep.core.wording import byte_size
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import parameter_owner
-from truestep.explainer.values import shape_as_evidence, torch_if_imported
+from truestep.explainer.values import shape_as_evidence, torch_at_crash
 
 _KEYS = re.compile(r"""\[(['"]).*?\1\]""")
 _MIN_BYTES = 2**20
@@ -23,16 +23,16 @@ _MAX_SECONDS = 0.1  # for the search through the garbage collector
 
 
 @dataclass(frozen=True)
-class AliveTensors:
+class AliveAtCrash:
     """The tensors that Python sees: their bytes together, and the large ones."""
 
     num_bytes: int  # views of one tensor count once; of many small ones an estimate
     large: tuple[Any, ...]
 
     @classmethod
-    def now(cls) -> "AliveTensors":
+    def now(cls) -> "AliveAtCrash":
         """Ask each tensor for its size alone, and some of the small ones for their storage."""
-        torch = torch_if_imported()
+        torch = torch_at_crash()
         if torch is None:
             return cls(0, ())
         from truestep.machine.memory.tensors import live_tensors
@@ -75,7 +75,7 @@ def _storage_bytes(tensors: list[Any]) -> int:
     return sum(found.values())
 
 
-def largest_tensors_at_crash(crash: Crash, alive: AliveTensors, num: int = 2) -> str:
+def largest_tensors_at_crash(crash: Crash, alive: AliveAtCrash, num: int = 2) -> str:
     """Return the largest tensors that Python sees, on accelerators if there are any, with what holds each."""
     from truestep.machine.memory.tensors import LiveStorages, describe_storage
 
@@ -105,16 +105,16 @@ def _holder_in_frames(crash: Crash, tensors: list[Any]) -> str:
     return parameter_owner(crash, tensors[0]) or ""
 
 
-def _holder_anywhere(storages: Any, key: int, alive: AliveTensors) -> str:
+def _holder_anywhere(storages: Any, key: int, alive: AliveAtCrash) -> str:
     """Return what the garbage collector finds, in the time there is."""
-    from truestep.machine.memory.holders import ObjectHolders
+    from truestep.machine.memory.holders import MemoryHolders
 
     own = [alive.large, storages.tensors, storages.storages, storages.owners, *storages.tensors.values()]
-    paths = ObjectHolders(ignored=own, max_seconds=_MAX_SECONDS).paths_to(storages.tensors[key][0])
+    paths = MemoryHolders(ignored=own, max_seconds=_MAX_SECONDS).paths_to(storages.tensors[key][0])
     return "" if not paths or paths[0].startswith("not found") else _KEYS.sub("[...]", paths[0])
 
 
-def other_processes_on_card(num: int = 3) -> str:
+def processes_on_card_at_crash(num: int = 3) -> str:
     """Return the other processes that hold memory of cards, most first."""
     from truestep.machine.gpus.read import read_gpus
     from truestep.machine.memory.processes import holding_processes

@@ -39,7 +39,7 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def lines_changing_in_place(path: str, first: int, last: int) -> list[tuple[int, str]]:
+def crash_lines_in_place(path: str, first: int, last: int) -> list[tuple[int, str]]:
     """Return the lines that change a tensor in place, with its name: x += y, x[i] = y, x.add_(y)."""
     found = []
     for node in ast.walk(crashed_file_tree(path) or ast.Module([], [])):

@@ -5,16 +5,19 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause
-from truestep.explainer.values import is_tensor, torch_if_imported
+from truestep.explainer.source import crash_name_grows_in_loop
+from truestep.explainer.values import is_tensor_at_crash, torch_at_crash
 
-_MANY = 3
-_LONGEST_WALK = 64
+_MANY = 3  # two may be the last step's and this one's
+_LONGEST_WALK = 64  # a sum over an epoch has thousands of nodes, and "at least 64" says as much
 
 
 def kept_graphs(crash: Crash) -> Cause | None:
     """Return what keeps the graphs of earlier steps alive, by name and place; None where nothing does."""
     for frame, name, value in crash.users_locals():
-        if is_tensor(value) and value.dim() == 0 and _added(value) >= _MANY:
+        # A loss of several terms is such a sum too: only what a loop adds to, and does not set anew, is kept from step to step.
+        is_sum = is_tensor_at_crash(value) and value.dim() == 0 and _added(value) >= _MANY
+        if is_sum and crash_name_grows_in_loop(frame.path, name, frame.line):
             return Cause(
                 f"`{name}` in {frame.function} ({frame.place}) is a sum of at least {_added(value)} losses with all "
                 f"of their graphs.",
@@ -32,7 +35,7 @@ def kept_graphs(crash: Crash) -> Cause | None:
 
 def _with_graphs(items: list[Any]) -> list[Any]:
     """Return the tensors with a graph; each type is judged once, as lists may be of any length."""
-    torch = torch_if_imported()
+    torch = torch_at_crash()
     kinds = {kind for kind in set(map(type, items)) if torch is not None and issubclass(kind, torch.Tensor)}
     if not kinds:
         return []
@@ -44,6 +47,7 @@ def _added(tensor: Any) -> int:
     """Return how many tensors a scalar is the sum of, as `total = total + loss` makes one after the other."""
     node, num = tensor.grad_fn, 1
     while node is not None and node.name() == "AddBackward0" and num < _LONGEST_WALK:
+        # A number that is added has no node.
         inputs = [each for each, _ in node.next_functions if each is not None]
         following = [each for each in inputs if each.name() == "AddBackward0"]
         num += len(inputs) - 1 if len(inputs) > 1 else 0

@@ -17,7 +17,7 @@ from truestep.explainer.source import (
     crashed_line_without_strings,
     line_that_made,
 )
-from truestep.explainer.values import attribute_without_running_code, is_layer
+from truestep.explainer.values import attribute_at_crash, is_layer_at_crash
 
 
 def line_of_origin(crash: Crash, name: str, value: Any) -> EvidenceLine | None:
@@ -66,7 +66,7 @@ def data_set_being_read(crash: Crash) -> str:
 
 def _getter(loader: Any) -> str:
     """Name the user's __getitem__ behind a loader, a data set, or the class of one."""
-    found, data_set = attribute_without_running_code(loader, "dataset")
+    found, data_set = attribute_at_crash(loader, "dataset")
     kind = type(data_set) if found else loader if isinstance(loader, type) else type(loader)
     code = getattr(getattr(kind, "__getitem__", None), "__code__", None)
     if code is None or is_library_file(code.co_filename):
@@ -95,7 +95,7 @@ def files_of_models(crash: Crash) -> list[str]:
     """Return the files that hold the user's own classes of the models on the stack."""
     found: dict[str, None] = {}
     for _, _, value in crash.users_locals():
-        if is_layer(value):
+        if is_layer_at_crash(value):
             for each in value.modules():
                 module = sys.modules.get(type(each).__module__)
                 path = getattr(module, "__file__", None)

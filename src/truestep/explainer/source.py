@@ -114,6 +114,23 @@ def line_that_made(path: str, name: str, before: int) -> EvidenceLine | None:
     return EvidenceLine(path, number, crashed_line_without_strings(path, number)) if number else None
 
 
+def crash_name_grows_in_loop(path: str, name: str, line: int) -> bool:
+    """Whether a loop around the line, or in its function, only ever adds to a name: `x += y`, `x = x + y`."""
+    tree = crashed_file_tree(path)
+    loops = [] if tree is None else ast.walk(_scope(tree, line, ast.FunctionDef))
+    for loop in (each for each in loops if isinstance(each, ast.For | ast.While)):
+        gives = [node for part in loop.body for node in ast.walk(part) if _gives(node, name)]
+        if gives and all(_adds_to(node, name) for node in gives):
+            return True
+    return False
+
+
+def _adds_to(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Assign):
+        return any(ast.unparse(each) == name for each in ast.walk(node.value) if isinstance(each, ast.expr))
+    return isinstance(node, ast.AugAssign)
+
+
 def _scope(tree: ast.Module, line: int, kind: type[ast.ClassDef | ast.FunctionDef]) -> ast.AST:
     around = [
         node

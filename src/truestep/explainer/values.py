@@ -26,21 +26,21 @@ class EvidenceValue:
         return f"{self.name}: {evidence_of_value(self.value)}"
 
 
-def torch_if_imported() -> Any:
+def torch_at_crash() -> Any:
     """Return torch if the program imported it; it is never imported for this."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "Tensor") else None
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor_at_crash(value: Any) -> bool:
     """Whether it is a tensor; decided by its type, so that no proxy's code runs."""
-    torch = torch_if_imported()
+    torch = torch_at_crash()
     return torch is not None and issubclass(type(value), torch.Tensor)
 
 
-def is_layer(value: Any) -> bool:
+def is_layer_at_crash(value: Any) -> bool:
     """Whether it is an nn.Module."""
-    torch = torch_if_imported()
+    torch = torch_at_crash()
     return torch is not None and issubclass(type(value), torch.nn.Module)
 
 
@@ -58,20 +58,20 @@ def dtype_at_crash(tensor: Any) -> str:
 
 def _without_users_code() -> Any:
     """Read tensors without the __torch_function__ of their classes."""
-    return torch_if_imported()._C.DisableTorchFunctionSubclass()
+    return torch_at_crash()._C.DisableTorchFunctionSubclass()
 
 
 def evidence_of_value(value: Any) -> str:
     """Say what a value is."""
     if value is None:
         return "None"
-    if is_tensor(value):
+    if is_tensor_at_crash(value):
         with _without_users_code():
             grad = ", requires grad" if value.requires_grad else ""
             return (
                 f"{dtype_at_crash(value)} {shape_as_evidence(shape_at_crash(value))} on {value.device}{grad}"
             )
-    if is_layer(value):
+    if is_layer_at_crash(value):
         return evidence_of_layer(value)
     if type(value) in (list, tuple, dict, set):  # isinstance would ask the value for its __class__
         return _describe_container(value)
@@ -114,7 +114,7 @@ def values_in_failing_expression(
         if id(node) in inner and not isinstance(node, ast.Name):
             continue
         name, found, value = _looked_up(node, names, more or {})
-        if id(node) in inner and (not found or is_layer(value) or not is_tensor(value)):
+        if id(node) in inner and (not found or is_layer_at_crash(value) or not is_tensor_at_crash(value)):
             continue
         if found and name not in seen and not issubclass(type(value), _HIDDEN):
             seen.add(name)
@@ -129,17 +129,17 @@ def _looked_up(node: ast.AST, names: Mapping[str, Any], more: Mapping[str, Any])
     if isinstance(node, ast.Attribute):
         name, found, owner = _looked_up(node.value, names, more)
         if found:
-            found, value = attribute_without_running_code(owner, node.attr)
+            found, value = attribute_at_crash(owner, node.attr)
             return f"{name}.{node.attr}", found, value
     return "", False, None
 
 
-def attribute_without_running_code(owner: Any, name: str) -> tuple[bool, Any]:
+def attribute_at_crash(owner: Any, name: str) -> tuple[bool, Any]:
     """Look an attribute up where it is stored, so that no property or __getattr__ runs."""
     stored = _attributes(owner)
     if name in stored:
         return True, stored[name]
-    if is_layer(owner):
+    if is_layer_at_crash(owner):
         for part in ("_modules", "_parameters", "_buffers"):
             if name in stored.get(part, {}):
                 return True, stored[part][name]

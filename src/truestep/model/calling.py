@@ -36,7 +36,7 @@ def _has(model: nn.Module, batch: Mapping[str, Any]) -> bool:
     return set(batch) <= set(parameters)
 
 
-def map_arguments(arguments: Arguments, change: Callable[[Tensor], Tensor]) -> Arguments:
+def map_forward_arguments(arguments: Arguments, change: Callable[[Tensor], Tensor]) -> Arguments:
     """Return the arguments with every tensor changed; structures are kept, also of dicts and named tuples."""
     return pytree.tree_map_only(Tensor, change, arguments)  # type: ignore[no-any-return]
 

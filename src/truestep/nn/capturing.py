@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 
 from truestep.core.errors import LossError, OptionError
 from truestep.core.modules import as_module
-from truestep.nn.derivatives.undisturbed import without_compiled_code
-from truestep.nn.layers import select_names
+from truestep.nn.derivatives.undisturbed import derivatives_without_compiled_code
+from truestep.nn.layers import layer_names_like
 
 Layers = str | nn.Module | Sequence[str | nn.Module]
 Edit = Callable[[str, Any], Any]
@@ -54,7 +54,7 @@ def capture(
             raise OptionError(f"{option}={function!r} is no function: lambda name, value: value * 2 is one.")
     captured = Captured(_named_layers(as_module(model, "ts.capture"), layers))
     with ExitStack() as hooks:
-        hooks.enter_context(without_compiled_code())
+        hooks.enter_context(derivatives_without_compiled_code())
         recorder = _Recorder(hooks, edit, edit_gradient, detach)
         for layer in captured.once():
             hooks.callback(layer.module.register_forward_hook(recorder.hook_for(layer)).remove)
@@ -186,7 +186,7 @@ def _named_layers(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
     found: dict[str, nn.Module] = {}
     for each in asked:
         if isinstance(each, str):
-            names = select_names(each, known, "layer")
+            names = layer_names_like(each, known, "layer")
         elif not (names := [name for name, module in known.items() if module is each]):
             raise OptionError(
                 f"The layer {type(each).__name__} is no part of the model; give one of its modules, or their names."

@@ -31,10 +31,8 @@ class Defaults(Result):
     _open: list[ExitStack] = field(default_factory=list, repr=False, compare=False)
 
     def __rich__(self) -> RenderableType:
-        what = (
-            f"default dtype {self.dtype or 'as before'}, device {self.device or 'as before'}; not governed:"
-        )
-        return "\n  ".join([what, *self.not_governed])
+        dtype, device = self.dtype or "as before", self.device or "as before"
+        return "\n  ".join([f"default dtype {dtype}, device {device}; not governed:", *self.not_governed])
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:

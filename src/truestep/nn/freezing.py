@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from truestep.core.errors import OptionError, check_flag
 from truestep.core.modules import as_module
 from truestep.core.results import Result
-from truestep.nn.layers import layer_tensor_name, refuse_lazy_modules, select_within
+from truestep.nn.layers import layer_names_within, layer_tensor_name, refuse_lazy_layers
 
 SHOWN_NAMES = 6
 
@@ -151,7 +151,7 @@ def _asked_for(
         for own in (*layer._parameters, *(layer._buffers if statistics else ()))
     }
     names = list(dict.fromkeys((*parameters, *owners)))
-    chosen = {name for pattern in patterns for name in select_within(pattern, names, "parameter")}
+    chosen = {name for pattern in patterns for name in layer_names_within(pattern, names, "parameter")}
     tensors = {id(parameters[name]) for name in chosen if name in parameters}
     asked = {name: parameter for name, parameter in parameters.items() if id(parameter) in tensors}
     touched = {owners[name] for name in chosen if name in owners}
@@ -196,7 +196,7 @@ def _check(piece: str, module: nn.Module, patterns: tuple[object, ...], statisti
             f'{piece}(net, "body", "head.*").'
         )
     check_flag(piece, "statistics", statistics)
-    refuse_lazy_modules(module)
+    refuse_lazy_layers(module)
     scripted = any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
     if scripted and statistics and piece == "ts.freeze":
         raise OptionError("The statistics of a scripted module can't be frozen. Freeze the original.")

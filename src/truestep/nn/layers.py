@@ -59,7 +59,7 @@ def check_is_module(model: object) -> None:
         raise OptionError(f"A model is expected, got {type(model).__name__}; {instead}.")
 
 
-def refuse_lazy_modules(model: nn.Module) -> None:
+def refuse_lazy_layers(model: nn.Module) -> None:
     """Raise an OptionError for layers that don't know their shape yet."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
     if lazy := [name for name, tensor in tensors if is_lazy(tensor)]:
@@ -69,7 +69,7 @@ def refuse_lazy_modules(model: nn.Module) -> None:
         )
 
 
-def select_names(pattern: str, names: Iterable[str], kind: str) -> list[str]:
+def layer_names_like(pattern: str, names: Iterable[str], kind: str) -> list[str]:
     """Return the names that a pattern matches as in a shell (`*` matches dots too); at least one, or it is an error."""
     known = list(names)
     found = [name for name in known if fnmatchcase(name, pattern)]
@@ -78,12 +78,12 @@ def select_names(pattern: str, names: Iterable[str], kind: str) -> list[str]:
     return found
 
 
-def select_within(pattern: str, names: Iterable[str], kind: str) -> list[str]:
+def layer_names_within(pattern: str, names: Iterable[str], kind: str) -> list[str]:
     """Do the same, where the name of a module stands for everything inside it: "encoder" is "encoder.*" too."""
     known = list(names)
     outer = {name: accumulate(name.split("."), "{}.{}".format) for name in known}  # "a.b": "a", "a.b"
     inside = [name for name, parts in outer.items() if any(fnmatchcase(part, pattern) for part in parts)]
-    return inside or select_names(pattern, known, kind)
+    return inside or layer_names_like(pattern, known, kind)
 
 
 def _near(word: str, known: list[str]) -> str:
@@ -112,7 +112,7 @@ def layer_selectors(layers: Layers, model: nn.Module) -> tuple[Selector, ...]:
     modules = dict(model.named_modules())
     for selector in chosen:
         if isinstance(selector, str):
-            select_names(selector, modules, "layer")
+            layer_names_like(selector, modules, "layer")
         elif not any(isinstance(module, selector) for module in modules.values()):
             there = nearest_names(selector.__name__, {type(module).__name__ for module in modules.values()})
             raise OptionError(f"{type(model).__name__} has no layer of kind {selector.__name__}. {there}")

@@ -59,9 +59,8 @@ class Standardizer:
         features = moved.shape[len(observations) :]
         self._check_features(features)
         rows = moved.reshape(observations.numel(), features.numel())
-        found = moments.measure_moments(
-            rows, self._without_nan(rows, _row_weights(weights, observations, rows))
-        )
+        counted = self._without_nan(rows, _row_weights(weights, observations, rows))
+        found = moments.measure_moments(rows, counted)
         self._take(StreamMoments(*(part.reshape(features).cpu() for part in found)))
         return self
 

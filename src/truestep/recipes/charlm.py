@@ -34,7 +34,7 @@ class Config:
     threads: int = 1  # of torch on a CPU
 
 
-class Model(nn.Module):
+class CharacterModel(nn.Module):
     """Characters (batch, time) to scores of the next one (batch, time, characters), and the state after the last."""
 
     def __init__(self, width: int) -> None:
@@ -50,7 +50,7 @@ class Model(nn.Module):
 
 
 @torch.no_grad()
-def write(model: nn.Module, num_characters: int, temperature: float, seed: int) -> str:
+def write_text(model: nn.Module, num_characters: int, temperature: float, seed: int) -> str:
     """Return text that the model writes after a line end, one character after another."""
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
@@ -74,7 +74,7 @@ def train(run: Any, config: Config) -> None:
     test = run.data(held_out, batch_size=128)
     total = config.epochs * len(train)
     model = run.learner(
-        Model(config.width),
+        CharacterModel(config.width),
         lambda p: torch.optim.AdamW(p.decayed(0.01), lr=config.lr),
         clip=ts.ClipNorm(1.0),
         schedule=lambda o: ts.warmup_cosine(o, warmup_steps=min(50, total - 1), total_steps=total),
@@ -91,5 +91,5 @@ def train(run: Any, config: Config) -> None:
             model.update(bits, rows)
             if run.step % config.log_steps == 0 or run.step == total:
                 test_bits = model.evaluate(bits, test)
-                text = ts.Text(write(model.module, config.written, config.temperature, run.step))
+                text = ts.Text(write_text(model.module, config.written, config.temperature, run.step))
                 run.log(test_bits=test_bits, share_of_bigram=test_bits / of_bigrams, text=text)

@@ -32,16 +32,16 @@ class Config:
     threads: int = 1
 
 
-class Net(nn.Module):
+class DigitsNet(nn.Module):
     """Three convolutions and one linear layer: (batch, 1, 8, 8) to (batch, 10)."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            *convolution(1, width),
-            *convolution(width, width),
+            *digits_convolution(1, width),
+            *digits_convolution(width, width),
             nn.MaxPool2d(2),
-            *convolution(width, 2 * width),
+            *digits_convolution(width, 2 * width),
             nn.Flatten(),
             nn.Dropout(dropout),
             nn.Linear(2 * width * 4 * 4, 10),
@@ -53,7 +53,7 @@ class Net(nn.Module):
         return scores
 
 
-def convolution(channels_in: int, channels_out: int) -> list[nn.Module]:
+def digits_convolution(channels_in: int, channels_out: int) -> list[nn.Module]:
     """Return a 3 x 3 convolution with what follows it; group norm, since it is the same however a batch is split."""
     return [
         nn.Conv2d(channels_in, channels_out, kernel_size=3, padding=1),
@@ -62,7 +62,7 @@ def convolution(channels_in: int, channels_out: int) -> list[nn.Module]:
     ]
 
 
-def moved(images: Tensor, *, angle: float = 0.2, stretch: float = 0.12, shift: float = 0.15) -> Tensor:
+def moved_digits(images: Tensor, *, angle: float = 0.2, stretch: float = 0.12, shift: float = 0.15) -> Tensor:
     """Turn each image by up to `angle` radians, scale it by up to `stretch`, shift it by up to `shift` of its half."""
     num_images, device = len(images), images.device
     turn, zoom, right, down = torch.rand(4, num_images, device=device) * 2 - 1
@@ -81,7 +81,7 @@ def moved(images: Tensor, *, angle: float = 0.2, stretch: float = 0.12, shift: f
     return F.grid_sample(images, grid, align_corners=False)
 
 
-def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def load_digit_images() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Return images in [0, 1] and labels, to train on and to test on: a fixed stratified fifth."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -96,12 +96,12 @@ def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 def train(run: Any, config: Config) -> None:
     """Train the network, and log after each epoch how many of the test images it names."""
     torch.set_num_threads(config.threads)
-    train_digits, test_digits = digits()
+    train_digits, test_digits = load_digit_images()
     train = run.data(train_digits, batch_size=config.batch_size, shuffle=True)
     test = run.data(test_digits, batch_size=1024)
     steps_per_epoch = math.ceil(len(train_digits[1]) / config.batch_size)
     net = run.learner(
-        Net(config.width, config.dropout),
+        DigitsNet(config.width, config.dropout),
         lambda p: torch.optim.AdamW(p, lr=config.lr, weight_decay=config.weight_decay),
         clip=ts.ClipNorm(1.0),
         schedule=lambda optimizer: ts.warmup_cosine(
@@ -111,7 +111,7 @@ def train(run: Any, config: Config) -> None:
 
     def loss(batch: tuple[Tensor, Tensor]) -> Tensor:
         images, labels = batch
-        scores = net(moved(images))
+        scores = net(moved_digits(images))
         return F.cross_entropy(scores, labels, reduction="none", label_smoothing=config.label_smoothing)
 
     def correct(batch: tuple[Tensor, Tensor]) -> Tensor:

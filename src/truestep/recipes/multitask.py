@@ -16,7 +16,7 @@ from torch import Tensor
 
 import truestep as ts
 from truestep.recipes import digits
-from truestep.recipes.parts.heads import TwoHeads
+from truestep.recipes.parts.heads import DigitHeads
 from truestep.recipes.parts.peak import peak_mib
 
 DRAWING = 20.0  # weight of its mean squared error beside the cross-entropy
@@ -37,70 +37,70 @@ class Config:
     threads: int = 1  # of torch on a CPU
 
 
-def naming(net: Any, features: Tensor, batch: Batch) -> Tensor:
+def naming_loss(net: Any, features: Tensor, batch: Batch) -> Tensor:
     """Return the loss of the digits' names, one per example."""
     return F.cross_entropy(net.label(features), batch[2], reduction="none")
 
 
-def drawing(net: Any, features: Tensor, batch: Batch) -> Tensor:
+def drawing_loss(net: Any, features: Tensor, batch: Batch) -> Tensor:
     """Return the loss of the upright images, one per example."""
     difference: Tensor = net.image(features) - batch[1]
     return DRAWING * difference.square().mean((1, 2, 3))
 
 
-def summed(net: Any, batch: Batch) -> Tensor:
+def naming_and_drawing_loss(net: Any, batch: Batch) -> Tensor:
     """Return the sum of both; the trunk is computed once."""
     features = net.trunk(batch[0])
-    return naming(net, features, batch) + drawing(net, features, batch)
+    return naming_loss(net, features, batch) + drawing_loss(net, features, batch)
 
 
-def in_turn(net: Any, batch: Batch) -> Iterator[Tensor]:
+def losses_in_turn(net: Any, batch: Batch) -> Iterator[Tensor]:
     """Give one loss, and the other when the first has gone backward."""
-    yield naming(net, net.trunk(batch[0]), batch)
-    yield drawing(net, net.trunk(batch[0]), batch)
+    yield naming_loss(net, net.trunk(batch[0]), batch)
+    yield drawing_loss(net, net.trunk(batch[0]), batch)
 
 
 @torch.no_grad()
-def drawn(net: Any, turned: Tensor, upright: Tensor) -> ts.Image:
+def drawn_digits(net: Any, turned: Tensor, upright: Tensor) -> ts.Image:
     """Return three rows: what the network is given, what it draws, what it should."""
     rows = torch.cat([turned, net.image(net.trunk(turned)), upright.to(turned)])
     return ts.Image(rows, columns=len(turned))
 
 
-def update(net: Any, batch: Batch, config: Config) -> None:
+def update_both_heads(net: Any, batch: Batch, config: Config) -> None:
     """Make one update of both losses, summed over heads and divided by the number of examples."""
     if not config.one_by_one:
-        net.update(lambda part: summed(net, part), batch)
+        net.update(lambda part: naming_and_drawing_loss(net, part), batch)
         return
     size = config.micro_batch or len(batch[0])
     with net.accumulating(weight=len(batch[0])) as made:
         for part in zip(*(torch.split(each, size) for each in batch), strict=True):
-            for loss in in_turn(net, part):
+            for loss in losses_in_turn(net, part):
                 made.backward(loss)
 
 
-def seen(net: Any, batch: Batch) -> dict[str, Tensor]:
+def measured_digits(net: Any, batch: Batch) -> dict[str, Tensor]:
     """Return whether each digit is named rightly, and how far each drawing is off."""
     features = net.trunk(batch[0])
     right = (net.label(features).argmax(1) == batch[2]).float()
-    return {"accuracy": right, "drawing_error": drawing(net, features, batch) / DRAWING}
+    return {"accuracy": right, "drawing_error": drawing_loss(net, features, batch) / DRAWING}
 
 
 def train(run: Any, config: Config) -> None:
     """Train the network; log after each epoch how many test images it names, and how far its drawings are off."""
     torch.set_num_threads(config.threads)
-    (images, labels), (test_images, test_labels) = digits.digits()
+    (images, labels), (test_images, test_labels) = digits.load_digit_images()
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        turned = digits.moved(test_images, angle=0.6)
+        turned = digits.moved_digits(test_images, angle=0.6)
     test = run.data((turned, test_images, test_labels), batch_size=1024)
     train = run.data((images, labels), batch_size=config.batch_size, shuffle=True)
     total = config.epochs * len(train)
-    made = TwoHeads(config.width, config.layers)
+    made = DigitHeads(config.width, config.layers)
     first = (turned[: config.batch_size], test_images[: config.batch_size], test_labels[: config.batch_size])
     together, in_turns = (
-        peak_mib(made, lambda net: [summed(net, first)]),
-        peak_mib(made, lambda net: in_turn(net, first)),
+        peak_mib(made, lambda net: [naming_and_drawing_loss(net, first)]),
+        peak_mib(made, lambda net: losses_in_turn(net, first)),
     )
     net = run.learner(
         made,
@@ -112,9 +112,9 @@ def train(run: Any, config: Config) -> None:
         if epoch == 0:
             run.log(peak_mib_together=together, peak_mib_one_by_one=in_turns)
         for upright, names in run.batches(train):
-            update(
-                net, (digits.moved(upright, angle=0.6), upright, names), config
+            update_both_heads(
+                net, (digits.moved_digits(upright, angle=0.6), upright, names), config
             )  # moved once, for both heads
-        run.log(**net.evaluate(lambda batch: seen(net, batch), test))
+        run.log(**net.evaluate(lambda batch: measured_digits(net, batch), test))
         if epoch + 1 == config.epochs:
-            run.log(turned_drawn_upright=drawn(made, turned[:16].to(run.device), test_images[:16]))
+            run.log(turned_drawn_upright=drawn_digits(made, turned[:16].to(run.device), test_images[:16]))

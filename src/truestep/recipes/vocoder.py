@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import truestep as ts
-from truestep.recipes.parts.generator import BANDS, Generator
+from truestep.recipes.parts.generator import BANDS, VocoderGenerator
 from truestep.recipes.parts.mel import LogMel
 from truestep.recipes.parts.pieces import sound_pieces
 
@@ -38,7 +38,7 @@ class Config:
     threads: int = 1  # of torch on a CPU
 
 
-def discriminator(channels: int = 16) -> nn.Sequential:
+def sound_discriminator(channels: int = 16) -> nn.Sequential:
     """Return a network that scores stretches of a waveform: (batch, 1, time) to (batch, 1, time / 16)."""
     return nn.Sequential(
         *(nn.Conv1d(1, channels, 15, padding=7), nn.LeakyReLU(0.2)),
@@ -49,7 +49,7 @@ def discriminator(channels: int = 16) -> nn.Sequential:
 
 
 @torch.no_grad()
-def heard(net: nn.Module, mel_of: LogMel, real: Tensor, rate: int) -> dict[str, Any]:
+def vocoder_sounds(net: nn.Module, mel_of: LogMel, real: Tensor, rate: int) -> dict[str, Any]:
     """Return held-out pieces and what is made of them, one after another, with their spectrograms: real above, made below."""
     noise = torch.randn(len(real), BANDS, real.shape[1] // BANDS, generator=torch.Generator().manual_seed(0))
     both = [real.flatten()[None], net(noise.to(real), mel_of(real)).flatten()[None]]
@@ -58,18 +58,18 @@ def heard(net: nn.Module, mel_of: LogMel, real: Tensor, rate: int) -> dict[str, 
     return {**shown, "real": ts.Audio(both[0], rate), "made": ts.Audio(both[1], rate)}
 
 
-def learners(run: Any, config: Config, steps: int) -> tuple[Any, Any]:
+def vocoder_learners(run: Any, config: Config, steps: int) -> tuple[Any, Any]:
     """Return the generator and the discriminator, which begins late; `steps`: of an epoch."""
     total, late = config.epochs * steps, (config.epochs - config.adversarial_epochs) * steps
     common: dict[str, Any] = {"clip": ts.ClipNorm(5.0), "micro_batch": config.micro_batch}
     generator = run.learner(
-        Generator(config.channels, config.layers, config.mels),
+        VocoderGenerator(config.channels, config.layers, config.mels),
         lambda p: torch.optim.Adam(p, lr=config.lr),
         schedule=lambda o: ts.warmup_cosine(o, warmup_steps=min(20, total - 1), total_steps=total),
         **common,
     )
     adam = lambda p: torch.optim.Adam(p, lr=config.lr / 2)  # noqa: E731
-    return generator, run.learner(discriminator(), adam, name="discriminator", starts_at=late, **common)
+    return generator, run.learner(sound_discriminator(), adam, name="discriminator", starts_at=late, **common)
 
 
 def train(run: Any, config: Config) -> None:
@@ -79,7 +79,7 @@ def train(run: Any, config: Config) -> None:
     train = run.data(known, batch_size=config.batch_size, shuffle=True)
     test = run.data(held_out, batch_size=config.batch_size)
     mel_of, stft = LogMel(config.mels, rate).to(run.device), ts.nn.MultiResolutionSTFTLoss(RESOLUTIONS)
-    generator, critic = learners(run, config, len(train))
+    generator, critic = vocoder_learners(run, config, len(train))
 
     def made(real: Tensor) -> Any:
         noise = ts.randn(len(real), BANDS, real.shape[1] // BANDS, device=real.device)
@@ -103,4 +103,4 @@ def train(run: Any, config: Config) -> None:
             generator.update(generator_loss, real)
         run.log(test_stft=generator.evaluate(lambda real: stft(made(real), real).values, test))
         if epoch % 10 == 0 or epoch + 1 == config.epochs:
-            run.log(**heard(generator.module, mel_of, held_out[:8].to(run.device), rate))
+            run.log(**vocoder_sounds(generator.module, mel_of, held_out[:8].to(run.device), rate))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import truestep as ts
 from truestep.recipes import digits
-from truestep.recipes.parts.judge import Jury, judge
+from truestep.recipes.parts.judge import DigitJury, digit_judge
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Config:
     threads: int = 1  # of torch on a CPU
 
 
-class Network(nn.Module):
+class DigitGanNetwork(nn.Module):
     """Two hidden layers that see a digit's number beside their inputs; no norm, since the penalty is of one example."""
 
     def __init__(self, num_inputs: int, width: int, num_outputs: int, last: nn.Module) -> None:
@@ -52,10 +52,10 @@ class Network(nn.Module):
         return outputs
 
 
-def learners(run: Any, config: Config, total: int) -> tuple[Any, Any]:
+def digit_gan_learners(run: Any, config: Config, total: int) -> tuple[Any, Any]:
     """Return generator and critic, alike except for the number of their updates."""
 
-    def learner(name: str, net: Network, updates: int, **options: Any) -> Any:
+    def learner(name: str, net: DigitGanNetwork, updates: int, **options: Any) -> Any:
         return run.learner(
             net,
             lambda p: torch.optim.Adam(p, lr=config.lr, betas=(0.5, 0.9)),
@@ -65,19 +65,19 @@ def learners(run: Any, config: Config, total: int) -> tuple[Any, Any]:
             **options,
         )
 
-    net = Network(config.noise, config.width, 64, nn.Sigmoid())
+    net = DigitGanNetwork(config.noise, config.width, 64, nn.Sigmoid())
     generator = learner("generator", net, total, ema=ts.EMA(decay=0.995))
-    net = Network(64, config.width, 1, nn.Identity())
+    net = DigitGanNetwork(64, config.width, 1, nn.Identity())
     return generator, learner("critic", net, config.critic_updates * total)
 
 
 def train(run: Any, config: Config) -> None:
     """Train generator and critic; log a grid of samples, a column a digit, and what the judge says of them."""
     torch.set_num_threads(config.threads)
-    (images, labels), _ = digits.digits()
-    look = Jury(judge(images, labels, epochs=config.judge_epochs).to(run.device), config.noise, run.device)
+    (images, labels), _ = digits.load_digit_images()
+    look = DigitJury(digit_judge(images, labels, epochs=config.judge_epochs), config.noise, run.device)
     train = run.data((images.flatten(1), labels), batch_size=config.batch_size, shuffle=True)
-    generator, critic = learners(run, config, config.epochs * len(train))
+    generator, critic = digit_gan_learners(run, config, config.epochs * len(train))
 
     def fake(asked: Tensor) -> Tensor:
         made: Tensor = generator(ts.randn(len(asked), config.noise, device=asked.device), asked)

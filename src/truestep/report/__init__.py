@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from truestep.core.errors import OptionError, RunDirectoryError, near_path
+from truestep.core.errors import OptionError, RunDirectoryError, did_you_mean_path
 from truestep.core.files import replacing_file
-from truestep.report.names import COMPARISON, REPORT
+from truestep.report.names import COMPARISON, REPORT, folder_of_run
 
 if TYPE_CHECKING:
     from truestep.report.record import ReportedRun
@@ -56,13 +56,13 @@ def write_page(html: str, directories: Sequence[str | Path], to: str | Path | No
 
 def directories_to_report(directories: Sequence[str | Path]) -> list[Path]:
     """Return the directories; raise where one is not there, or given twice."""
-    paths = [Path(directory) for directory in directories]
+    paths = [folder_of_run(directory) for directory in directories]
     if not paths:
         raise OptionError("A report is of a run: give the folder that holds its metrics.jsonl.")
     for place, path in enumerate(paths):
         if not path.is_dir():
             raise RunDirectoryError(
-                f"There is no folder {path}, so there is no run to report on.{near_path(path)} Give the folder that holds "
+                f"There is no folder {path}, so there is no run to report on.{did_you_mean_path(path)} Give the folder that holds "
                 "metrics.jsonl; `truestep runs` lists those there are."
             )
         if any(path.resolve() == other.resolve() for other in paths[:place]):

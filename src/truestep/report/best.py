@@ -1,42 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best value of a metric, where its name tells which way is better."""
 
-import re
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from truestep.core.charts.curve import ChartCurve, CurveExtreme
+from truestep.core.charts.curve import ChartCurve, ChartExtreme
+from truestep.core.metric_names import Better, better_way_of_metric, words_of_metric
 
-HIGHER = {"accuracy", "acc", "f1", "auc", "precision", "recall", "iou", "dice", "bleu", "rouge", "psnr",
-          "ssim", "score", "r2", "map", "top1", "top5", "reward", "return"}  # fmt: skip
-LOWER = {"error", "err", "perplexity", "ppl", "mae", "mse", "rmse", "wer", "cer", "fid", "nll", "bpb", "loss"}
 EVALUATED = {"val", "valid", "validation", "test", "eval", "evaluation", "dev"}
-
-# what `Learner` and `Run` log of themselves: nobody chooses a run by it
-MEASURED = {"learning_rate", "gradient_norm", "samples_per_second", "memory_bytes", "updates_skipped",
-            "save_stall_seconds"}  # fmt: skip
-
-Better = Literal["max", "min"]
 
 
 class MetricExtremes(NamedTuple):
     """The min and the max of a metric, each with its step; None where no value was finite."""
 
-    lowest: CurveExtreme | None
-    highest: CurveExtreme | None
-
-
-def better_way_of_metric(name: str) -> Better | None:
-    """Return whether the max or the min of a metric is its best value; None where its name does not tell."""
-    if name.rpartition("/")[2] in MEASURED:
-        return None
-    words = _words(name)
-    return "max" if words & HIGHER else "min" if words & LOWER else None
+    lowest: ChartExtreme | None
+    highest: ChartExtreme | None
 
 
 def best_metric_value(
     name: str, curve: ChartCurve | MetricExtremes, way: Better | None = None
-) -> CurveExtreme | None:
+) -> ChartExtreme | None:
     """Return the best value of a metric and its step; `way`: which is better, where it was told."""
     return {"max": curve.highest, "min": curve.lowest, None: None}[way or better_way_of_metric(name)]
 
@@ -62,11 +45,7 @@ def shared_metrics(names: Iterable[Iterable[str]]) -> list[str]:
 
 
 def _order(name: str) -> tuple[bool, bool]:
-    words = _words(name)
+    words = words_of_metric(name)
     is_score = "loss" not in words
     is_of_training = bool(words & {"train", "training"}) or not (is_score or words & EVALUATED)
     return is_of_training, not is_score
-
-
-def _words(name: str) -> set[str]:
-    return set(re.split(r"[^a-z0-9]+", name.lower()))

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from truestep.core.metric_names import Better, better_way_of_metric
 from truestep.core.results import RenderableType, Result
-from truestep.report.best import Better, best_metric_value, better_way_of_metric, shared_metrics
+from truestep.report.best import best_metric_value, shared_metrics
 from truestep.report.record import ReportedRun
 from truestep.report.tables import setting_leaves
 
@@ -23,7 +24,7 @@ class SettingDifference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestValue:
+class BestMetricValue:
     """The best value of a metric in one run, and the first step that had it."""
 
     value: float
@@ -31,12 +32,12 @@ class BestValue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestValues:
+class BestMetricValues:
     """The best value of a metric in each run, and the number of the run that has the best of all."""
 
     metric: str
     better: Better
-    values: tuple[BestValue | None, ...]
+    values: tuple[BestMetricValue | None, ...]
     best_run: int
 
 
@@ -47,14 +48,14 @@ class RunComparison(Result):
     runs: tuple[str, ...]
     differences: tuple[SettingDifference, ...]
     circumstances: tuple[SettingDifference, ...]
-    best: tuple[BestValues, ...]
+    best: tuple[BestMetricValues, ...]
     steps: tuple[int, ...]
     elapsed_seconds: tuple[float, ...]
 
     def __rich__(self) -> RenderableType:
-        from truestep.report.screen import comparison_screen
+        from truestep.report.screen import run_comparison_table
 
-        return comparison_screen(self)
+        return run_comparison_table(self)
 
 
 def compare_runs(records: Sequence[ReportedRun]) -> RunComparison:
@@ -93,16 +94,16 @@ def _differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[SettingDiffe
             yield SettingDifference(setting=name, values=values)
 
 
-def _best_values(records: Sequence[ReportedRun]) -> Iterator[BestValues]:
+def _best_values(records: Sequence[ReportedRun]) -> Iterator[BestMetricValues]:
     for metric in shared_metrics(record.curves for record in records):
         way = better_way_of_metric(metric)
         found = [
             best_metric_value(metric, record.curves[metric]) if metric in record.curves else None
             for record in records
         ]
-        values = tuple(BestValue(value=each.value, step=each.step) if each else None for each in found)
+        values = tuple(BestMetricValue(value=each.value, step=each.step) if each else None for each in found)
         known = [(each.value, number) for number, each in enumerate(values) if each]
         if way is not None and known:
             sign = -1 if way == "max" else 1
             _, best_run = min((sign * value, number) for value, number in known)
-            yield BestValues(metric=metric, better=way, values=values, best_run=best_run)
+            yield BestMetricValues(metric=metric, better=way, values=values, best_run=best_run)

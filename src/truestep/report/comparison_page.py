@@ -8,7 +8,7 @@ from truestep.core.charts.chart import NUM_COLOURS, ChartSeries, ChartSteps, cur
 from truestep.core.charts.document import html_document, html_header
 from truestep.core.charts.markup import Html, html_tag
 from truestep.core.wording import duration_text, number_text
-from truestep.report.compare import BestValues, RunComparison, SettingDifference, compare_runs
+from truestep.report.compare import BestMetricValues, RunComparison, SettingDifference, compare_runs
 from truestep.report.figures import metric_group, report_figures
 from truestep.report.findings import report_findings, report_findings_table
 from truestep.report.page import curve_sections, page_section, report_script, report_style
@@ -91,7 +91,7 @@ def _best(found: RunComparison) -> Iterator[Html]:
     yield page_section("Best values", html_tag("div", _table(found.runs, rows), class_="card"), class_="wide")
 
 
-def _best_row(found: BestValues) -> Row:
+def _best_row(found: BestMetricValues) -> Row:
     cells = [f"{number_text(each.value)} at step {each.step:,}" if each else "–" for each in found.values]
     return f"{found.metric} ({found.better})", cells, found.best_run
 

@@ -17,8 +17,9 @@ from typing import Any
 
 from truestep.core import kept as store
 from truestep.core.charts import curve as curves
-from truestep.core.charts.curve import CurveExtreme
-from truestep.report.best import MetricExtremes, better_way_of_metric
+from truestep.core.charts.curve import ChartExtreme
+from truestep.core.metric_names import better_way_of_metric
+from truestep.report.best import MetricExtremes
 from truestep.report.names import METRICS
 from truestep.report.record import read_curves
 
@@ -51,7 +52,7 @@ def metrics_digest(directory: Path) -> MetricsDigest:
     return found
 
 
-def forget_oldest_digests() -> None:
+def forget_oldest_metrics_digests() -> None:
     """Delete what was kept longest ago, where there is much of it."""
     store.forget_oldest_cached(store.cache_folder("runs"), MOST_ENTRIES)
 
@@ -75,7 +76,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 @cache
 def _code() -> str:
     """Return the state of what reads metrics."""
-    return store.state_of_source_files([*Path(__file__).parent.glob("*.py"), Path(curves.__file__)])
+    return store.cache_state_of_files([*Path(__file__).parent.glob("*.py"), Path(curves.__file__)])
 
 
 def _read(directory: Path) -> MetricsDigest:
@@ -103,7 +104,7 @@ def _encoded(found: MetricsDigest) -> dict[str, Any]:
 def _decoded(document: Any) -> MetricsDigest | None:
     try:
         extremes = {
-            name: MetricExtremes(*(None if each is None else CurveExtreme(*each) for each in pair))
+            name: MetricExtremes(*(None if each is None else ChartExtreme(*each) for each in pair))
             for name, pair in document["extremes"]
         }
         return MetricsDigest(

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from truestep.core.charts.chart import ChartSeries
 from truestep.core.charts.curve import ChartCurve
 from truestep.core.charts.markup import Html, html_tag
+from truestep.core.metric_names import Better
 from truestep.core.wording import byte_size, duration_text, number_text, short_number
-from truestep.report.best import best_metric_value
+from truestep.report.best import best_metric_value, declared_best_metric
 from truestep.report.record import ReportedRun
 
 MAX_METRICS, MAX_LOSSES = 3, 3
@@ -18,11 +19,15 @@ MAX_METRICS, MAX_LOSSES = 3, 3
 def report_headline(
     record: ReportedRun, groups: dict[str, list[ChartSeries]], metrics: Sequence[str]
 ) -> Html:
-    """Return the tiles: evaluation metrics, losses, steps, time, throughput, memory, skipped updates, NaN."""
-    chosen = [series for name in metrics for series in groups[name]][:MAX_METRICS]
+    """Return the tiles: the metric of the best checkpoint, other metrics, losses, steps, time, throughput, memory, warnings."""
+    name, way = declared_best_metric(record.config) or ("", None)
+    declared = record.curves.get(name)
+    others = [series for each in metrics for series in groups[each] if series.curve is not declared]
+    losses = [series for series in groups.get("loss", []) if series.curve is not declared]
     tiles = [
-        *(_value_tile(series) for series in chosen),
-        *(_value_tile(series, "loss") for series in groups.get("loss", [])[:MAX_LOSSES]),
+        *([] if declared is None else [_value_tile(ChartSeries(name=name, curve=declared), way=way)]),
+        *(_value_tile(series) for series in others[: MAX_METRICS - (declared is not None)]),
+        *(_value_tile(series, "loss") for series in losses[:MAX_LOSSES]),
         *_extent(record),
         *_cost(groups),
         *_warnings(record, groups),
@@ -45,19 +50,19 @@ def _tile(label: str, value: str, note: str = "", *, is_bad: bool = False) -> Ht
     )
 
 
-def _value_tile(series: ChartSeries, suffix: str = "") -> Html:
+def _value_tile(series: ChartSeries, suffix: str = "", *, way: Better | None = None) -> Html:
     last, label = (
         series.curve.last,
         series.name if suffix in series.name else f"{series.name} {suffix}".strip(),
     )
-    return _tile(label, number_text(last), _best(label, series.curve), is_bad=not math.isfinite(last))
+    return _tile(label, number_text(last), _best(label, series.curve, way), is_bad=not math.isfinite(last))
 
 
-def _best(label: str, curve: ChartCurve) -> str:
-    """Name the best value where the name says which way is better, else the range."""
+def _best(label: str, curve: ChartCurve, way: Better | None) -> str:
+    """Name the best value where the run or the name says which way is better, else the range."""
     if curve.lowest is None or curve.highest is None or curve.num_values == 1:
         return ""
-    if (extreme := best_metric_value(label, curve)) is not None:
+    if (extreme := best_metric_value(label, curve, way)) is not None:
         return f"best {number_text(extreme.value)} at step {extreme.step:,}"
     return f"from {number_text(curve.lowest.value)} to {number_text(curve.highest.value)}"
 

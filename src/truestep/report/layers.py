@@ -22,7 +22,7 @@ MAPS = (  # title, which number of a layer, for which kinds, whether orders of m
 )
 
 
-def read_layer_looks(path: Path) -> Iterator[dict[str, Any]]:
+def read_reported_looks(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a `layers.jsonl` that can be read."""
     try:
         lines = read_regular_file(path).splitlines()
@@ -42,7 +42,7 @@ def read_layer_looks(path: Path) -> Iterator[dict[str, Any]]:
             continue
 
 
-def layers_section(looks: Sequence[dict[str, Any]]) -> Iterator[Html]:
+def report_layers_section(looks: Sequence[dict[str, Any]]) -> Iterator[Html]:
     """Yield heat maps, of each learner by itself; what was found stands at the top of the page."""
     if not any(look["findings"] for look in looks):
         words = "No layer was dead, saturated, exploding or vanishing in the batches looked at."

@@ -10,17 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from truestep.checkpoints.sources import FOLDER
-from truestep.core.errors import OptionError, RunDirectoryError, near_path, nearest_names
+from truestep.core.errors import OptionError, RunDirectoryError, did_you_mean_path, nearest_names
 from truestep.core.files import read_regular_file
+from truestep.core.metric_names import better_way_of_metric
 from truestep.core.results import RenderableType, Result
-from truestep.report.best import (
-    best_metric_value,
-    better_way_of_metric,
-    deciding_metric,
-    declared_best_metric,
-)
-from truestep.report.digest import MetricsDigest, forget_oldest_digests, metrics_digest
-from truestep.report.names import CONFIG, METRICS, REPORT
+from truestep.report.best import best_metric_value, deciding_metric, declared_best_metric
+from truestep.report.digest import MetricsDigest, forget_oldest_metrics_digests, metrics_digest
+from truestep.report.names import CONFIG, METRICS, REPORT, folder_of_run
 from truestep.report.state import reported_state
 
 MAX_DEPTH = 4  # a run lies no deeper: a folder of data below is not searched to its ground
@@ -50,9 +46,9 @@ class RunList(Result):
     runs: tuple[RunSummary, ...]
 
     def __rich__(self) -> RenderableType:
-        from truestep.report.screen import runs_screen
+        from truestep.report.screen import run_list_table
 
-        return runs_screen(self)
+        return run_list_table(self)
 
 
 def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
@@ -65,11 +61,11 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
 
     Raises RunDirectoryError where there is no such folder, OptionError where no run has logged `best`.
     """
-    where = Path(folder)
+    where = folder_of_run(folder)
     if not where.is_dir():
         raise RunDirectoryError(_without_folder(where))
     found = [(path, metrics_digest(path)) for path in reportable_runs_in(where)]
-    forget_oldest_digests()
+    forget_oldest_metrics_digests()
     if best is not None:
         _check_metric(best, [digest for _, digest in found])
     listed = [_summary(path, digest, best) for path, digest in found]
@@ -92,8 +88,8 @@ def _without_folder(where: Path) -> str:
     if where.exists():
         return f"{where} is a file, and no folder that holds runs. Name the folder: truestep runs FOLDER"
     return (
-        f"There is no folder {str(where)!r} here, so there are no runs to list.{near_path(where)} A script with ts.Run(...) makes "
-        "a run, and so does `truestep train digits`; for runs elsewhere write: truestep runs FOLDER"
+        f"There is no folder {str(where)!r} here, so there are no runs to list.{did_you_mean_path(where)} A script with "
+        "ts.Run(...) makes a run, and so does `truestep train digits`; for runs elsewhere write: truestep runs FOLDER"
     )
 
 

@@ -12,7 +12,7 @@ from truestep.report.figures import KNOWN, ReportFigures, group_curves, report_f
 from truestep.report.findings import report_findings, report_findings_table
 from truestep.report.gallery import media_cards
 from truestep.report.headline import report_headline
-from truestep.report.layers import layers_section
+from truestep.report.layers import report_layers_section
 from truestep.report.record import ReportedRun
 from truestep.report.tables import choices_table, settings_table
 from truestep.report.timeline import epoch_timeline
@@ -131,7 +131,7 @@ def _samples(record: ReportedRun) -> Iterator[Html]:
 
 def _layers(record: ReportedRun) -> Iterator[Html]:
     if record.looks:
-        yield page_section("Layers", *layers_section(record.looks))
+        yield page_section("Layers", *report_layers_section(record.looks))
 
 
 def _tables(record: ReportedRun) -> Iterator[Html]:

@@ -12,7 +12,7 @@ import numpy as np
 from truestep.core.charts.curve import ChartCurve
 from truestep.core.files import read_regular_file
 from truestep.report.columns import MetricColumns, Steps, Values, read_metric_columns
-from truestep.report.layers import LAYERS, read_layer_looks
+from truestep.report.layers import LAYERS, read_reported_looks
 from truestep.report.media import MediaLine
 from truestep.report.names import CONFIG, METRICS
 from truestep.report.samples import ReportedMedia, read_reported_media
@@ -61,7 +61,7 @@ def read_record(directory: Path) -> ReportedRun:
     found = _json(directory / FINDINGS, record)
     if isinstance(found, dict) and isinstance(found.get("findings"), list):
         record.findings = [finding for finding in found["findings"] if isinstance(finding, dict)]
-    record.looks = list(read_layer_looks(directory / LAYERS))
+    record.looks = list(read_reported_looks(directory / LAYERS))
     record.samples = read_reported_media(directory, _read_metrics(directory / METRICS, record))
     return record
 

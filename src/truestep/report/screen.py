@@ -26,7 +26,7 @@ COMPARED = 3  # runs named in the command that compares them
 PERIODS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
-def runs_screen(found: RunList) -> RenderableType:
+def run_list_table(found: RunList) -> RenderableType:
     """Return the table, why runs ended early, and what can be done next."""
     if not found.runs:
         return Text(f"There are no runs in {_plain(found.folder)}. A script with ts.Run(...) makes one.")
@@ -45,7 +45,7 @@ def runs_screen(found: RunList) -> RenderableType:
     return Group(table, *_reasons(found), *_next(found))
 
 
-def comparison_screen(found: RunComparison) -> RenderableType:
+def run_comparison_table(found: RunComparison) -> RenderableType:
     """Return what differs and the best values, a column for each run; of one run the best values alone."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("", *map(_plain, found.runs)):

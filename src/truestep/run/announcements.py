@@ -88,10 +88,19 @@ def what_loses_updates_in_run(learners: Mapping[str, LearnerParts]) -> Iterator[
             )
 
 
-def nothing_is_left(directory: object, cursor: RunCursor, done: str, call: str) -> str:
-    """Return what is said where a loop has nothing to do any more."""
-    more = f"give {call} a larger number to make it longer"
+def nothing_is_left(directory: object, cursor: RunCursor, total: int, what: str) -> str:
+    """Return what is said where a loop has nothing to do any more; `what` it counts: epochs or steps."""
+    done = f"all {total} {what} are done already"
+    more = f"run.{what} counts those of the whole run: write run.{what}({2 * total}) for {total} more"
     if cursor.finished:
         done = f"run.finish() ended this run at step {cursor.step}"
-        more = 'resume="edited" takes it up where it was ended'
-    return f'{done}; nothing is left to train. ts.Run(..., resume="anew") starts a new run beside {directory}, {more}'
+        more = 'ts.Run(..., resume="edited") takes it up where it was ended'
+    return f'{done}; nothing is left to train. {more}. ts.Run(..., resume="anew") starts a new run beside {directory}'
+
+
+def run_taken_over(directory: object) -> str:
+    """Return what is said where a run gives its directory up to another one of the same process."""
+    return (
+        f"another ts.Run of {directory} was made while one was open, which ends here: a directory is one run's. Make ts.Run once "
+        "and use it throughout; a second training needs a directory of its own"
+    )

@@ -15,7 +15,7 @@ from truestep.core.errors import DataError
 from truestep.engine.data import BatchSource
 from truestep.run.awaited import SourceAwaitedByRun, is_awaited_by_run
 from truestep.run.directory import START_ANEW
-from truestep.run.onward import STEPS, OnwardPasses, RunStepNumbers
+from truestep.run.onward import STEPS, OnwardLoopPasses, RunStepNumbers
 from truestep.run.pass_batches import LoopReadAhead
 
 
@@ -52,7 +52,7 @@ class StreamCursor:
     """Whether the loop was left before its end, by `break`, `return` or an exception: what follows decides which pass is next."""
     reader: object | None = None
     """Stands for the loop that reads it now."""
-    onward: OnwardPasses = field(default_factory=OnwardPasses)
+    onward: OnwardLoopPasses = field(default_factory=OnwardLoopPasses)
     reading: LoopReadAhead | None = None
     """What reads a pass of unknown length."""
     _over: int = 0

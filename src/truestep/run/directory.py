@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from truestep.checkpoints.names import LOCK
 from truestep.core.errors import OptionError, RunDirectoryError, check_choice
-from truestep.core.files import is_partial_file, read_regular_file, replacing_file
+from truestep.core.files import is_unfinished_file, read_regular_file, replacing_file
 from truestep.run.launchers import LauncherJob, launcher_job
 from truestep.run.options import RESUME, Resume
 from truestep.run.own_code import name_of_run_script
@@ -41,6 +41,11 @@ def choose_run_directory(directory: Path | None, resume: Resume) -> Path:
         raise OptionError(
             f'ts.Run(resume={resume!r}) is not needed: by default, resume="auto", a run goes on by itself, where it stood. '
             'resume="must" refuses to begin where there is none.'
+        )
+    if isinstance(resume, Path) or (isinstance(resume, str) and "/" in resume):
+        raise OptionError(
+            f"ts.Run(resume={str(resume)!r}) names a file, and a run goes on from the newest sound checkpoint of its own directory "
+            "by itself: ts.Run('runs/x'). For the weights of another one write ts.load_weights(module, path) before run.learner."
         )
     check_choice("ts.Run", "resume", resume, RESUME)
     if directory is None and resume in ("must", "edited"):
@@ -104,18 +109,18 @@ def _numbered(base: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def ways_out_of_refusal(directory: Path, *, edited: str = "go on here with what the code says now") -> str:
+def ways_out_for_run(directory: Path, *, edited: str = "go on here with what the code says now") -> str:
     """Return the end of a refusal: how to start anew, and how to go on as the code is."""
     numbers = [number for number, _ in _numbered(directory)]
     new = f"{directory.name}-{max([1, *numbers]) + 1}"
     return f'Two ways on: ts.Run(..., resume="anew") starts a new run beside it, in {new}; resume="edited" would {edited}.'
 
 
-def refused_edits(kind: type[Exception], edits: Sequence[str], directory: Path) -> Exception:
+def refused_run_edits(kind: type[Exception], edits: Sequence[str], directory: Path) -> Exception:
     """Return the error for settings that the code gives otherwise than the run was started with."""
     listed = "\n".join(edits)
     return kind(
-        f"{listed}\nA run that goes on with another value is another run. {ways_out_of_refusal(directory)}"
+        f"{listed}\nA run that goes on with another value is another run. {ways_out_for_run(directory)}"
     )
 
 
@@ -175,7 +180,7 @@ def _foreign(directory: Path) -> list[str]:
     return sorted(
         entry.name
         for entry in directory.iterdir()
-        if not is_partial_file(entry) and not _is_empty_store(entry) and entry.name != LAUNCHED
+        if not is_unfinished_file(entry) and not _is_empty_store(entry) and entry.name != LAUNCHED
     )
 
 
@@ -213,7 +218,7 @@ def _edits(directory: Path, saved: dict[str, Any], config: dict[str, Any], resum
         listed = "\n".join(f"  {key}: {_shown(before, key)} there, {_shown(now, key)} now" for key in keys)
         raise RunDirectoryError(
             f"{directory} holds another run:\n{listed}\nGoing on with other settings gives a run that is neither. "
-            f"{ways_out_of_refusal(directory)}"
+            f"{ways_out_for_run(directory)}"
         )
     return [f"{key}={_shown(now, key)}, before {_shown(before, key)}" for key in keys]
 

@@ -110,6 +110,15 @@ LEARNER = {
     "decomposable": "it where the loss is given: net.update(loss, batch, decomposable=False)",
 }
 
+BATCHES = {
+    **dict.fromkeys(("epochs", "num_epochs"), "the loop around it: for epoch in run.epochs(20)"),
+    **dict.fromkeys(
+        ("batch_size", "shuffle", "num_workers", "drop_last", "collate"),
+        "it where the source is made: run.data(data_set, batch_size=64, shuffle=True)",
+    ),
+    **dict.fromkeys(("desc", "total", "progress"), "nothing: the run shows a bar by itself"),
+    **dict.fromkeys(("device", "to"), "nothing: batches come on the run's device"),
+}
 EPOCHS = "run.epochs takes how many epochs the whole run has: for epoch in run.epochs(20). Later that can be more, not less."
 STEPS = "run.steps takes how many steps the whole run has: for step in run.steps(10_000)."
 SAVE = (

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from truestep.run.notebook import ipython_shell
+from truestep.run.notebook import notebook_shell
 
 if TYPE_CHECKING:
     from truestep.run.session import RunSession
@@ -39,7 +39,7 @@ class LoopEndings:
         for hook in _hooks:
             hook.install()
         atexit.register(self._process_ends)
-        notebook = ipython_shell()
+        notebook = notebook_shell()
         if notebook is not None:
             notebook.events.register("post_run_cell", self._cell_done)
 
@@ -53,7 +53,7 @@ class LoopEndings:
             for hook in _hooks:
                 hook.remove()
         atexit.unregister(self._process_ends)
-        notebook = ipython_shell()
+        notebook = notebook_shell()
         if notebook is not None:
             notebook.events.unregister("post_run_cell", self._cell_done)
 
@@ -139,7 +139,7 @@ def noting_error(error: BaseException, words: str, kind: type[Exception] = Excep
         error.add_note(f"truestep: {words}{own}")
 
 
-def print_explanation(error: BaseException) -> None:
+def explain_loop_error(error: BaseException) -> None:
     """Note beside an exception what it means here, where that is known."""
     from truestep.explainer.explain import annotate_error
 

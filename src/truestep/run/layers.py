@@ -16,7 +16,7 @@ from truestep.model.layers.interval import SHARE, Every
 from truestep.model.layers.look import is_compiled_layer
 from truestep.model.layers.measures import SPAN
 from truestep.model.layers.watch import ModelLooks
-from truestep.report.layers import LAYERS, read_layer_looks
+from truestep.report.layers import LAYERS, read_reported_looks
 from truestep.run.cursor import RunCursor
 from truestep.run.trackers.hub import Trackers
 
@@ -47,7 +47,7 @@ class RunLayers:
         """The run begins, or goes on: what was written after its step goes."""
         if not self.every or not self._path.exists():
             return
-        kept = [line for line in read_layer_looks(self._path) if line["step"] <= self._cursor.done]
+        kept = [line for line in read_reported_looks(self._path) if line["step"] <= self._cursor.done]
         self._num_seen = len(kept)
         with replacing_file(self._path) as file:
             file.write(b"".join(_encoded(line) for line in kept))

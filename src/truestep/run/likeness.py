@@ -10,7 +10,7 @@ import torch
 from truestep.core.errors import RankError
 from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
-from truestep.engine.processes.shards import local_part
+from truestep.engine.processes.shards import part_on_this_rank
 from truestep.engine.state import learner_settings
 from truestep.run.agreement import RunAgreement
 from truestep.run.own_code import CodeOfRun
@@ -67,7 +67,9 @@ def _sum(weight: torch.Tensor) -> torch.Tensor:
 def are_run_weights_finite(context: LearnerContext) -> bool:
     """Whether no weight that is here is NaN or infinite."""
     weights = [
-        local_part(weight) for learner in context.learners.values() for weight in learner.weights.parameters
+        part_on_this_rank(weight)
+        for learner in context.learners.values()
+        for weight in learner.weights.parameters
     ]
     measured = [
         weight for weight in weights if weight.numel() and (weight.is_floating_point() or weight.is_complex())

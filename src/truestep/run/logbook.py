@@ -14,7 +14,7 @@ import torch
 
 from truestep.core.errors import RunDirectoryError
 from truestep.engine.parts import LearnerParts
-from truestep.engine.result import NotedNorm, Update, read_norms
+from truestep.engine.result import NotedGradientNorm, Update, read_gradient_norms
 from truestep.report.history import (
     NOTHING,
     MetricsMark,
@@ -64,7 +64,7 @@ class RunLogbook:
         self._windows: dict[str, LogWindow] = {}
         self._readback = ProgressReadback()
         self._unread: list[LogWindow] = []  # of lines that wait
-        self._norms: list[NotedNorm] = []  # of gradients that are copied
+        self._norms: list[NotedGradientNorm] = []  # of gradients that are copied
         self._num_copied = 0.0  # values of these
         self._memory_read, self._memory_bytes = 0.0, 0.0
         self._began = self._since = self._read = time.monotonic()
@@ -123,7 +123,7 @@ class RunLogbook:
     def _measured(self, learner: LearnerParts, window: LogWindow) -> Values:
         """Return what is true now, and not of the whole window."""
         norm = window.note_norm()
-        if isinstance(norm, NotedNorm):
+        if isinstance(norm, NotedGradientNorm):
             self._norms.append(norm)
             self._num_copied += learner.weights.num_at_hand
             if self._num_copied > MOST_COPIED:
@@ -136,7 +136,7 @@ class RunLogbook:
     def _compute_norms(self) -> None:
         """Compute the norms of gradients that are copied, all together."""
         norms, self._norms, self._num_copied = self._norms, [], 0
-        read_norms(norms)
+        read_gradient_norms(norms)
 
     def _machine(self, now: float) -> dict[str, float]:
         if now - self._memory_read > MEMORY_EVERY_SECONDS:

@@ -3,7 +3,7 @@
 
 from collections.abc import Collection
 
-from truestep.core.call_site import call_site
+from truestep.core.call_site import user_call_site
 from truestep.core.errors import OptionError
 from truestep.run.cursor import RunCursor
 
@@ -12,7 +12,7 @@ def refuse_in_run_loop(cursor: RunCursor) -> None:
     """Raise an OptionError where `run.data` is called in the body of a loop: a resumed body would not come there again."""
     if not cursor.is_in_loop:
         return
-    site = call_site()
+    site = user_call_site()
     where = f" at {site.place}" if site else ""
     variable = (site.variable if site else None) or "source"
     raise OptionError(
@@ -35,7 +35,7 @@ def refuse_after_run_start(call: str, holds: str, *, started: bool) -> None:
 
 def label_of_run_data(taken: Collection[str], name: str) -> str:
     """Return what the user knows new data by: the variable that takes it, or the line; `name` where neither tells it apart."""
-    site = call_site()
+    site = user_call_site()
     if site is None:
         return name
     labels = [*([site.variable] if site.variable else []), site.place, f"{site.place} ({name})"]

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """At which moments a run may be saved and stopped, and what is said where a resumed body misses something."""
 
+import threading
 from collections.abc import Callable
 
 import torch
 
+from truestep.core.errors import DataError
 from truestep.engine.context import LearnerContext
 from truestep.run.cursor import RunCursor, StreamCursor
 from truestep.run.onward import STEPS
-from truestep.run.taken_ahead import BatchesTakenAhead
+from truestep.run.taken_ahead import LoopTakenAhead
 
 
 class SaveMoments:
@@ -24,7 +26,7 @@ class SaveMoments:
     ) -> None:
         self._context, self._cursor, self._trains, self._say = context, cursor, trains, say
         self._told_of_sums = self._told_of_ahead = self._told_of_waiting = False
-        self._ahead = BatchesTakenAhead()
+        self._ahead = LoopTakenAhead()
         self._empty: tuple[StreamCursor, int] | None = (
             None  # a pass that gave nothing since the resume, and what it had given
         )
@@ -127,3 +129,12 @@ class SaveMoments:
                 "do: if its update comes later, a run that is stopped in between goes on without it. Ask for a batch after "
                 "the update."
             )
+
+
+def refuse_other_thread(context: LearnerContext) -> None:
+    """Raise a DataError where batches are read in one thread and updates made in another."""
+    if context.draws.thread not in (0, threading.get_ident()):
+        raise DataError(
+            "run.batches is read in another thread than the one that calls update: between two batches here an update may be "
+            "half done there, and nothing could be saved. Read it in the same thread; num_workers= loads ahead."
+        )

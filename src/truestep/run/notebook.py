@@ -5,7 +5,7 @@ import sys
 from typing import Any, NoReturn
 
 
-def ipython_shell() -> Any:
+def notebook_shell() -> Any:
     """Return IPython's shell, None outside of it."""
     if "IPython" not in sys.modules:
         return None
@@ -16,7 +16,7 @@ def ipython_shell() -> Any:
 
 def is_interactive_session() -> bool:
     """Whether an exit would end more than this run."""
-    return ipython_shell() is not None or hasattr(sys, "ps1")
+    return notebook_shell() is not None or hasattr(sys, "ps1")
 
 
 def end_process_or_cell(status: int) -> NoReturn:

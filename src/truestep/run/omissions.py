@@ -31,6 +31,8 @@ class RunOmissions:
         self._seen_evaluating: set[str] = set()
         self.trains = False
         """Whether a learner has been updated in this process."""
+        self.is_over = False
+        """Whether the run was closed, and no loop was begun since."""
 
     def epochs_begin(self, total: int) -> None:
         """Say so where a loop over epochs begins within another; a notebook may still hold one that an error has left."""
@@ -43,22 +45,38 @@ class RunOmissions:
     def logged(self, names: Iterable[str], media: Mapping[str, LoggedMedia]) -> None:
         """See what was logged; a picture or sound whose values were cut off is not what was meant."""
         self._logged.update(names)
+        self._look_for_own_names(names)
         self._is_logged = True
         for name, each in media.items():
             if each.note:
                 self._once(f"run.log({name}=...): {each.note}. {each.advice}", key=f"media {name}")
 
+    def _look_for_own_names(self, names: Iterable[str]) -> None:
+        learners = self._context.learners
+        own = ("loss", "gradient_norm", "learning_rate") if len(learners) == 1 and self.trains else ()
+        for name in (each for each in names if each in own):
+            self._once(
+                f"run.log({name}=...) has the name under which the run writes that of its updates by itself, every few steps: both "
+                f"make one curve. Leave it out, or give another value another name: run.log(val_{name}=...)",
+                key=f"name {name}",
+            )
+
     def updated(self, learner: LearnerParts) -> None:
         """See an update: one of a model that is in evaluation mode as a whole was most likely left there by `net.eval()`."""
         self.trains = True
+        if self.is_over:
+            self._once(
+                "net.update was called behind run.close(): what it changes is in no checkpoint, no line and no report. Call "
+                "run.close() last, or leave it out: a run closes itself when its epochs, or the process, are over"
+            )
         if not learner.module.training and learner.name not in self._seen_evaluating:
             self._seen_evaluating.add(learner.name)
             self._tell_of_evaluation_mode(learner)
 
     def _tell_of_evaluation_mode(self, learner: LearnerParts) -> None:
-        from truestep.doctor.runtime.looking import sensitive_layers  # most runs never come here
+        from truestep.doctor.runtime.looking import watched_sensitive_layers  # most runs never come here
 
-        if layers := sensitive_layers(learner.module, training=False):
+        if layers := watched_sensitive_layers(learner.module, training=False):
             self._say(
                 f"{learner.name!r} is updated in evaluation mode, so {' and '.join(layers)} in it act as they do in evaluation: "
                 "dropout drops nothing, batch norm learns no statistics. Write net.train() before the update (net.evaluate "
@@ -71,11 +89,13 @@ class RunOmissions:
         self._epochs_logged += self._is_logged
         self._is_logged = False
         self._look_for_updates()
+        self._look_for_batches()
         if self._epochs_logged >= _EPOCHS_WAITED:
             self._look_for_metrics(f"has not come in {self._epochs_logged} epochs")
 
     def run_ended(self) -> None:
         """Look for the last time."""
+        self._look_for_batches()
         if not self._cursor.step:
             return
         self._look_for_updates()
@@ -92,6 +112,16 @@ class RunOmissions:
             "write net.update(loss, batch) in the loop: for batch in run.batches(source)",
             key="updates",
         )
+
+    def _look_for_batches(self) -> None:
+        if self.trains and not self._cursor.step:
+            self._once(
+                "updates were made, and no batch came from run.batches: no step is counted, so no metrics are written between two "
+                "epochs, and a run that is stopped can't find its place in the data. Write source = run.data(data) before the "
+                "loop, which also takes a DataLoader, and for batch in run.batches(source); without a data set, for step in "
+                "run.steps(10_000)",
+                key="batches",
+            )
 
     def _look_for_metrics(self, when: str) -> None:
         for name, waiting, lost in self._awaited():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 STEPS = "steps"
 
 
-class OnwardPasses:
+class OnwardLoopPasses:
     """Reads a source on and on, one order after the other; a pass takes the next batches, wherever the last one ended.
 
     What reads stays open between two passes, so that a stream that can only be read from its front is read once.
@@ -69,7 +69,7 @@ class RunStepNumbers(BatchSource):
         return {"kind": STEPS}
 
 
-def check_count(call: str, count: Any, *, at_least: int) -> None:
+def check_loop_count(call: str, count: Any, *, at_least: int) -> None:
     """Raise an OptionError unless a whole number was given."""
     if type(count) is not int or count < at_least:
         raise OptionError(f"{call} was given {count!r}: give a whole number of at least {at_least}.")

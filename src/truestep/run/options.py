@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_flag, check_number
+from truestep.core.metric_names import ask_for_best_mode
+from truestep.engine.context import LearnerContext
 from truestep.engine.policy import NON_FINITE
 from truestep.engine.result import Update
 from truestep.engine.strategies import STRATEGIES
 from truestep.model.layers.interval import Every, check_look_interval
-from truestep.report.best import better_way_of_metric
 from truestep.report.metrics import is_metric_name
 from truestep.run.elsewhere import LOGGED
 
@@ -93,11 +94,9 @@ class Saving:
             raise OptionError(
                 f"rollback_after={self.rollback_after}: give at least 1; a run can't go back before an update was skipped."
             )
-        if self.best is not None and self.best_mode is None and better_way_of_metric(self.best) == "min":
-            raise OptionError(
-                f"ts.Saving(best={self.best!r}) does not say which way is better, and the highest would be kept: of what is "
-                'called so the lowest is best as a rule. Write best_mode="min", or best_mode="max" where the highest is meant.'
-            )
+        called = f"ts.Saving(best={self.best!r})"
+        if self.best and (said := ask_for_best_mode(called, self.best, self.best_mode, 'best_mode="{}"')):
+            raise OptionError(said)
         self.retention()
 
     def retention(self) -> "Retention":
@@ -186,6 +185,7 @@ def logged_number(name: str, value: Any) -> float:
             f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
             "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
             + (" The loss of an update is update.loss." if isinstance(value, Update) else "")
+            + (" It was not called: write its parentheses, too." if callable(value) else "")
         ) from error
 
 
@@ -198,8 +198,11 @@ def check_run_name(name: str, *, by: str) -> None:
         )
 
 
-def check_logged_values(unnamed: tuple[Any, ...], names: Iterable[str]) -> None:
-    """Raise an OptionError where `run.log` was given values without names, a dict of them, or other loggers' options."""
+def check_logged_values(unnamed: tuple[Any, ...], names: Iterable[str], context: LearnerContext) -> None:
+    """Raise an OptionError where `run.log` is called by a function of a batch, or was given values without names, a dict of them,
+    or other loggers' options."""
+    if context.is_busy or context.is_measuring:
+        raise OptionError(_logged_within(names, measuring=context.is_measuring))
     if unnamed:
         raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
     for name in names:
@@ -207,6 +210,20 @@ def check_logged_values(unnamed: tuple[Any, ...], names: Iterable[str]) -> None:
             raise OptionError(
                 f"run.log has no option {name!r}, and would log it as a value: leave it out, {LOGGED[name]}."
             )
+
+
+def _logged_within(names: Iterable[str], *, measuring: bool) -> str:
+    called = f"run.log({', '.join(f'{name}=...' for name in names)}) was called"
+    if measuring:
+        return (
+            f"{called} by the function that net.evaluate calls with each batch, and would write a line for each. Return one value "
+            "per example, and log the mean of all: run.log(accuracy=net.evaluate(correct, test)); of several return a dict."
+        )
+    return (
+        f"{called} inside of an update. A loss function may be called several times for one batch (micro-batches, another try), "
+        "and each time would write a line. Return the values with the loss, ts.weighted(losses, accuracy=correct): they are "
+        "averaged over all updates of a line. Or log behind it: update = net.update(loss, batch), then run.log(...)."
+    )
 
 
 def _unnamed(values: tuple[Any, ...]) -> str:
@@ -231,12 +248,13 @@ def check_run_directory(directory: Any) -> Path | None:
         return None
     if not isinstance(directory, str | os.PathLike):
         raise OptionError(
-            f"ts.Run({directory!r}): give the directory of the run, ts.Run('runs/digits'), say; metrics and checkpoints go there."
+            f"ts.Run was given a {type(directory).__name__} first. Give the directory of the run, ts.Run('runs/digits'), say; "
+            "metrics and checkpoints go there. A model goes to run.learner(module, optimizer)."
         )
     return Path(directory).absolute()
 
 
-def check_exit_statuses(statuses: Any) -> dict[int, int]:
+def check_run_exit_statuses(statuses: Any) -> dict[int, int]:
     """Return the statuses to exit with by signal; raises an OptionError for a signal that can't be caught, or no status."""
     if statuses is None:
         return {}

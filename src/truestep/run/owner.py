@@ -15,7 +15,7 @@ from typing import Protocol
 from truestep.core.errors import OptionError, RunDirectoryError
 
 
-class DisarmedInChildren(Protocol):
+class RunDisarmedInChildren(Protocol):
     """Whatever must not act in a forked process."""
 
     def disarm(self) -> None:
@@ -28,6 +28,8 @@ class RunOwner:
     def __init__(self) -> None:
         self.process = os.getpid()
         self.thread = threading.current_thread()
+        self.follower: Path | None = None
+        """The directory, once another run of this process has taken it over."""
 
     @property
     def is_this_process(self) -> bool:
@@ -40,7 +42,12 @@ class RunOwner:
         return self.is_this_process and threading.current_thread() in (self.thread, threading.main_thread())
 
     def check(self) -> None:
-        """Raise a RunDirectoryError in any other process."""
+        """Raise a RunDirectoryError in any other process, and once another run has taken the directory over."""
+        if self.follower is not None:
+            raise RunDirectoryError(
+                f"This run is over: another ts.Run of {self.follower} was made after it in this process, and a directory is one "
+                "run's. Go on with the newer one, or give the second training a directory of its own."
+            )
         if os.getpid() != self.process:
             raise RunDirectoryError(
                 f"This run was made by process {self.process}, and this is process {os.getpid()}, forked from it: what it did "
@@ -85,11 +92,11 @@ def refuse_other_group(world_size: int, strategy: str) -> None:
             )
 
 
-_armed: "weakref.WeakSet[DisarmedInChildren]" = weakref.WeakSet()
+_armed: "weakref.WeakSet[RunDisarmedInChildren]" = weakref.WeakSet()
 _hooked = False
 
 
-def disarm_in_children(armed: DisarmedInChildren) -> None:
+def disarm_in_children(armed: RunDisarmedInChildren) -> None:
     """Have `armed` disarmed in every process that is forked from this one."""
     global _hooked
     if not _hooked:

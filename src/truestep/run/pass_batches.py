@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a loop reads a pass from: with a length where there is one, and with a look ahead where there is none."""
 
+import inspect
 from collections.abc import Generator, Iterator
 from typing import Any, Self
+
+from truestep.core.errors import OptionError
 
 
 class LoopReadAhead:
@@ -42,8 +45,15 @@ class Batches(Iterator[Any]):
 
     def __init__(self, batches: Generator[Any], num_left: int | None) -> None:
         self._batches, self._num_left = batches, num_left
+        self._was_begun = False
 
     def __iter__(self) -> Generator[Any]:
+        if self._was_begun and inspect.getgeneratorstate(self._batches) == inspect.GEN_CLOSED:
+            raise OptionError(
+                "These batches have been given out: what run.batches(source) returns is one pass. Call it anew for each: "
+                "for batch in run.batches(source) within for epoch in run.epochs(20)."
+            )
+        self._was_begun = True
         return self._batches
 
     def __next__(self) -> Any:

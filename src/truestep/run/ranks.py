@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from truestep.core.errors import OptionError
-from truestep.engine.processes.world import RankMembership
+from truestep.engine.processes.world import RankInWorld
 
 PORT = 29500  # torchrun's own
 SLURM_PORTS = 12000, 20000  # where a job that names no port meets: the first, and how many there are
@@ -27,7 +27,7 @@ _WORDS = {
 class LaunchedRank(NamedTuple):
     """This process among those that its launcher started, where they meet, and which launcher it was."""
 
-    place: RankMembership
+    place: RankInWorld
     address: str
     port: int
     by: str
@@ -48,7 +48,7 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank |
                 f"which this is. Give each a number from 0 to {size - 1}: {words[0]}=0 {words[1]}={size} python train.py"
             )
         local = local_rank if local_rank is not None else _argument()
-        place = RankMembership(rank, size, rank if local is None else local)
+        place = RankInWorld(rank, size, rank if local is None else local)
         return LaunchedRank(place, *_address(environment, by, is_one_machine=local_size in (None, size)), by)
     return None
 

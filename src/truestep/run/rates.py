@@ -37,6 +37,7 @@ class RunRates:
 
     def epoch_ended(self) -> None:
         """Step the schedules that count epochs, of the learners that have been updated."""
+        self._look_at_own_rates()
         for learner in self._context.learners.values():
             if not learner.schedules.per_epoch:
                 continue
@@ -46,6 +47,7 @@ class RunRates:
 
     def look(self, stream: "StreamCursor") -> None:
         """Name schedules that were over before the first epoch was, or have brought the rate to nothing."""
+        self._look_at_own_rates()
         self._stream = self._stream or stream
         place = _place_in(self._cursor, stream, self._total_epochs)
         if stream is not self._stream or place is None or place.remaining < LAST_PART:
@@ -53,6 +55,17 @@ class RunRates:
         for learner in self._context.learners.values():
             if learner.schedules.names and learner.name not in self._named:
                 self._look_at(learner, place)
+
+    def _look_at_own_rates(self) -> None:
+        for learner in self._context.learners.values():
+            key = f"{learner.name} by hand"
+            if key not in self._named and (found := learner.schedules.set_by_hand()):
+                self._named.add(key)
+                self._say(
+                    f"the learning rate of {learner.name!r} was set to {found.rate:.3g} by hand, and its schedule= "
+                    f"({found.schedule}) sets it anew after each update, from {found.own:.3g} on: what is set by hand is lost. "
+                    "Leave that line or schedule= out; a rate that falls when a metric stalls is schedule=ts.plateau"
+                )
 
     def _look_at(self, learner: "LearnerParts", place: "_Place") -> None:
         updates = _ended_after(learner) if place.epoch == 0 else None

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.engine.result import NotedNorm
+from truestep.engine.result import NotedGradientNorm
 
 Line = tuple[dict[str, Any], dict[str, float]]
-Values = dict[str, Tensor | NotedNorm | float]
+Values = dict[str, Tensor | NotedGradientNorm | float]
 
 
 class ProgressReadback:

@@ -19,7 +19,7 @@ Found = tuple[str, Any] | None
 """The name of a checkpoint, and what was read of it; None where there is none."""
 
 
-def read_alone(choose: Choose, read: Read) -> Found:
+def read_resumed_alone(choose: Choose, read: Read) -> Found:
     """Return what is chosen, read by this process."""
     state: Any = None
 
@@ -31,7 +31,7 @@ def read_alone(choose: Choose, read: Read) -> Found:
     return None if chosen is None else (chosen.name, state)
 
 
-class SharedReading:
+class SharedResumeReading:
     """Has all ranks read what rank 0 would use; `read` gives what this one needs of a checkpoint."""
 
     def __init__(self, world: World, directory: Path, what: str, read: Read) -> None:

@@ -11,6 +11,7 @@ import torch
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import DataError
 from truestep.core.held import SealedAttributes
+from truestep.core.metric_names import MEASURED
 from truestep.core.random_streams import random_key
 from truestep.core.results import RenderableType, Shown, result_facts
 from truestep.core.wording import number_text
@@ -33,26 +34,31 @@ from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
 from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
-from truestep.report.best import MEASURED
 from truestep.run import elsewhere
 from truestep.run.announcements import where_run_stands
 from truestep.run.cursor import RunCursor
 from truestep.run.device import choose_run_device, set_run_determinism
-from truestep.run.directory import choose_run_directory, open_run_directory, refused_edits, write_run_config
+from truestep.run.directory import (
+    choose_run_directory,
+    open_run_directory,
+    refused_run_edits,
+    write_run_config,
+)
 from truestep.run.logbook import RunLogbook
 from truestep.run.loop import RunLoop
 from truestep.run.made_late import label_of_run_data, refuse_after_run_start, refuse_in_run_loop
 from truestep.run.media.kind import LoggedMedia
-from truestep.run.onward import check_count
+from truestep.run.misread import refuse_misread_batches
+from truestep.run.onward import check_loop_count
 from truestep.run.options import (
     Resume,
     Saving,
     Show,
     StrategyName,
     Watching,
-    check_exit_statuses,
     check_logged_values,
     check_run_directory,
+    check_run_exit_statuses,
     check_run_flags,
     check_run_name,
     check_run_numbers,
@@ -135,7 +141,7 @@ class Run(SealedAttributes, Shown):
         trackers: Sequence[Tracker] = (),
         watch_layers: Every = "auto",
     ) -> None:
-        seed, statuses = check_seed(seed), check_exit_statuses(exit_statuses)
+        seed, statuses = check_seed(seed, by="ts.Run"), check_run_exit_statuses(exit_statuses)
         check_run_flags(progress=progress, quiet=quiet, deterministic=deterministic, doctor=doctor)
         check_run_options(nonfinite, strategy, saving)
         check_run_numbers(log_every=log_every, watch_layers=watch_layers, timeout_seconds=timeout_seconds)
@@ -256,7 +262,7 @@ class Run(SealedAttributes, Shown):
         source = open_source(data, given, seed=seed, device=self.context.device, share=share)
         label = label_of_run_data(cursor.labels, f"data_{cursor.num_sources + 1}")
         if (edits := cursor.add(source, label, is_late=self.session.started)) and self.resume != "edited":
-            raise refused_edits(DataError, edits, self.directory)
+            raise refused_run_edits(DataError, edits, self.directory)
         for choice in source.choices:
             self.context.choose(
                 f"{choice.name} of {label}", choice.value, choice.reason, weakens=choice.weakens
@@ -299,7 +305,7 @@ class Run(SealedAttributes, Shown):
     @raises_option_errors("run.epochs", otherwise=elsewhere.EPOCHS)
     def epochs(self, total: int) -> Iterator[int]:
         """Yield the numbers of the epochs still to do; the run starts, or goes on, here, and is finished at the end."""
-        check_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
+        check_loop_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
         self.session.start()
         return self._loop.epochs(total)
 
@@ -310,10 +316,11 @@ class Run(SealedAttributes, Shown):
         Each is to the run what a batch is: `run.step` counts it and the randomness of its updates is keyed by it. The run is
         finished after the last.
         """
-        check_count("run.steps(total), how many steps the whole run has,", total, at_least=0)
+        check_loop_count("run.steps(total), how many steps the whole run has,", total, at_least=0)
         self._start_pass()
         return self._loop.steps(total)
 
+    @raises_option_errors("run.batches", elsewhere.BATCHES)
     def batches(self, source: BatchSource, *, limit: int | None = None) -> Batches:
         """Yield the batches of a source that are still to do in this pass; between two of them the run is saved.
 
@@ -323,10 +330,13 @@ class Run(SealedAttributes, Shown):
         one order after the other, so that no sample comes again before all have come.
         """
         if limit is not None:
-            check_count("run.batches(source, limit=...), how many batches a pass has,", limit, at_least=1)
+            check_loop_count(
+                "run.batches(source, limit=...), how many batches a pass has,", limit, at_least=1
+            )
         stream = self.cursor.stream_of(source)
         self._start_pass()
-        return Batches(self._loop.batches(stream, limit), self.cursor.num_left(stream, limit))
+        batches = refuse_misread_batches(self._loop.batches(stream, limit))
+        return Batches(batches, self.cursor.num_left(stream, limit))
 
     def _start_pass(self) -> None:
         for learner in self.context.learners.values():
@@ -343,7 +353,7 @@ class Run(SealedAttributes, Shown):
 
         `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
         """
-        check_logged_values(unnamed, values)
+        check_logged_values(unnamed, values, self.context)
         media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
         for name in media:
             check_run_name(name, by="run.log was given")

@@ -5,6 +5,7 @@ import operator
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError, TruestepError
@@ -15,9 +16,9 @@ from truestep.run.agreement import LoopWishes
 from truestep.run.announcements import RunBeginning
 from truestep.run.directory import CHECKPOINTS
 from truestep.run.pieces import SAID, SavesInPieces, all_ranks_see_directory
-from truestep.run.reading import Choose, Found, Read, SharedReading, read_alone
+from truestep.run.reading import Choose, Found, Read, SharedResumeReading, read_resumed_alone
 from truestep.run.tracking import tracked_sizes
-from truestep.run.user_state import glance_at_run_state, run_state_digest
+from truestep.run.user_state import run_state_at_a_glance, run_state_digest
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore
@@ -130,9 +131,10 @@ class RunSaver:
         """
         run, world = self._run, self._run.context.world
         if self._pieces is None or world is None:
-            return run.agreement.tree_from_rank_0(what, lambda: read_alone(choose, lambda c: c.load(*under)))  # type: ignore[no-any-return]
+            read = partial(read_resumed_alone, choose, lambda c: c.load(*under))
+            return run.agreement.tree_from_rank_0(what, read)  # type: ignore[no-any-return]
         part_of = snapshot.run_state_parts(run)
-        reading = SharedReading(
+        reading = SharedResumeReading(
             world, run.directory / CHECKPOINTS, what, lambda c: c.load(*under, part_of=part_of)
         )
         return reading.found(choose)
@@ -383,7 +385,7 @@ class RunSaver:
             cursor.done,
             *(stream.passes for stream in cursor.streams.values()),
             self._updates(),
-            glance_at_run_state(self._run.state),
+            run_state_at_a_glance(self._run.state),
         )
 
     def _updates(self) -> list[int]:

@@ -3,20 +3,20 @@
 
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from truestep.core.errors import CheckpointError, DataError, RunDirectoryError
-from truestep.core.files import remove_partial_files
+from truestep.core.errors import CheckpointError, RunDirectoryError
+from truestep.core.files import remove_unfinished_files
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
 from truestep.run.agreement import LoopWishes
-from truestep.run.announcements import nothing_is_left, said_at_run_start
+from truestep.run.announcements import nothing_is_left, run_taken_over, said_at_run_start
+from truestep.run.beside import BesideUpdates
 from truestep.run.cursor import StreamCursor
 from truestep.run.directory import write_run_json
-from truestep.run.endings import LoopEndings, error_identity, noting_error, print_explanation
+from truestep.run.endings import LoopEndings, error_identity, explain_loop_error, noting_error
 from truestep.run.fingerprint import run_fingerprint
 from truestep.run.first_steps import DoctorOfFirstSteps
 from truestep.run.layers import RunLayers
@@ -24,7 +24,7 @@ from truestep.run.likeness import refuse_different_ranks, share_run_weights
 from truestep.run.loop_random import LoopRandom
 from truestep.run.media.folder import log_media
 from truestep.run.media.kind import LoggedMedia
-from truestep.run.moments import SaveMoments
+from truestep.run.moments import SaveMoments, refuse_other_thread
 from truestep.run.notebook import end_process_or_cell, is_interactive_session
 from truestep.run.omissions import RunOmissions
 from truestep.run.only_state import begin_run_for_state
@@ -62,6 +62,7 @@ class RunSession:
         self._layers.every = watching.layers_every if whole_here else 0
         self._rates = RunRates(run.context, run.cursor, self.say)
         self._omissions = RunOmissions(run.context, run.cursor, lambda: saver.waits_for, self.say)
+        self._beside = BesideUpdates(run.context, run.tracked.objects, self.say)
         self.started = self.save_requested = False
         self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began
@@ -93,8 +94,11 @@ class RunSession:
                 f"{self._run.directory} is in use by the thread {self.owner.thread.name!r} of this process, which trains there. "
                 "End that loop first, or choose another directory."
             )
+        if not (self._closed or self._endings.ended or is_interactive_session()):
+            self.say(run_taken_over(self._run.directory))
         self._closed = True
         self.close()
+        self.owner.follower = self._run.directory
 
     def disarm(self) -> None:
         """In a forked process: undo what is in place, so that nothing there acts for the run."""
@@ -122,7 +126,7 @@ class RunSession:
     def _restore(self) -> None:
         run = self._run
         if run.is_main:
-            remove_partial_files(run.directory)
+            remove_unfinished_files(run.directory)
             write_run_json(run.directory / "environment.json", run_fingerprint(run.context.device))
         refuse_different_ranks(run.agreement, run.context.learners)
         self._saver.divide()
@@ -130,6 +134,7 @@ class RunSession:
         if resumed is None:
             share_run_weights(run.context)
         self.started = True  # only now: a run that could not be restored must not save what it holds
+        self._beside.begin()
         run.accept_edits()
         run.trackers.open()
         self._layers.open()
@@ -143,8 +148,9 @@ class RunSession:
         self.owner.check()
         refuse_other_group(self._run.world_size, self._run.strategy)
         self.starting()
-        self._crashed = self._closed = False
+        self._crashed = self._closed = self._omissions.is_over = False
         self._handled = error_identity(sys.exception())
+        self._beside.begin()
         self._first_steps.begin()
         self._signals.listen()
         self._endings.watch()
@@ -153,7 +159,9 @@ class RunSession:
         """The epochs begin: show progress."""
         self._omissions.epochs_begin(total_epochs)
         self._rates.begin(total_epochs)
-        self._begin(self._run.epoch, total_epochs, "epochs", (total_epochs, self._batches_per_epoch()))
+        first = next(iter(self._run.cursor.streams.values()), None)
+        shown = total_epochs, first.source.num_batches if first else None
+        self._begin(self._run.epoch, total_epochs, "epochs", shown)
 
     def begin_steps(self, total: int) -> None:
         """The steps begin: show progress."""
@@ -164,12 +172,7 @@ class RunSession:
         self._progress = Progress(*shown, self._bar)
         cursor = self._run.cursor
         if 0 < total <= done or cursor.finished:
-            said = f"all {total} {what} are done already"
-            self.say(nothing_is_left(self._run.directory, cursor, said, f"run.{what}"))
-
-    def _batches_per_epoch(self) -> int | None:
-        first = next(iter(self._run.cursor.streams.values()), None)
-        return first.source.num_batches if first else None
+            self.say(nothing_is_left(self._run.directory, cursor, total, what))
 
     # ------------------------------------------------------------------ the loop
 
@@ -194,11 +197,7 @@ class RunSession:
     def batch_done(self, stream: StreamCursor) -> None:
         """Between two batches: write, show, save, stop."""
         run, cursor = self._run, self._run.cursor
-        if run.context.draws.thread not in (0, threading.get_ident()):
-            raise DataError(
-                "run.batches is read in another thread than the one that calls update: between two batches here an update may be "
-                "half done there, and nothing could be saved. Read it in the same thread; num_workers= loads ahead."
-            )
+        refuse_other_thread(run.context)
         if run.logbook.write_if_due(cursor.step, cursor.epoch):
             self._rates.look(stream)
         if self._progress.tick(cursor.step, cursor.epoch, stream.batch):
@@ -283,7 +282,7 @@ class RunSession:
 
     def failed(self, error: Exception) -> None:
         """Explain an exception out of a loss or a measure, before anybody shows it."""
-        print_explanation(error)
+        explain_loop_error(error)
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
@@ -308,8 +307,7 @@ class RunSession:
         Return where `only_if` finds, when the state has been taken, that a run could not go on from it.
         """
         status = self._signals.exit_status
-        saved = self._saver.save_now(f"signal {self._signals.requested}", only_if=only_if)
-        if saved is None:
+        if (saved := self._saver.save_now(f"signal {self._signals.requested}", only_if=only_if)) is None:
             return
         self._finish()
         self.say(
@@ -348,7 +346,7 @@ class RunSession:
         if self._moments.explained(error):
             self._give_up_behind_passes(error)
             return
-        print_explanation(error)
+        explain_loop_error(error)
         meant = isinstance(error, SystemExit | GeneratorExit)
         try:
             with noting_error(error, "besides, the run could not be saved: "):  # a full disk, say
@@ -421,7 +419,7 @@ class RunSession:
         if unsaved:
             self._saver.save_at_end("closed", complete=complete and not self.random.repeats)
         self._finish(ended="closed" if looks and not unsaved and not self._closed else None)
-        self._closed = True
+        self._closed = self._omissions.is_over = True
 
     def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
         if (world := self._run.context.world) is not None and world.error is not None:
@@ -432,6 +430,7 @@ class RunSession:
     def _finish(self, *, alive: bool = True, ended: str | None = None) -> None:
         self._first_steps.end()  # first whatever could call in while the rest is closed: hooks, signals
         self._layers.end()
+        self._beside.end()
         self._endings.release()
         self._signals.release()
         self._progress.close()

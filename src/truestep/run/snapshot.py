@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from truestep.checkpoints.boxes import PartOf
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest_names
 from truestep.engine.divided_state import learner_parts_here
-from truestep.engine.processes.shards import gather_divided, local_pieces
+from truestep.engine.processes.shards import gather_over_ranks, pieces_on_this_rank
 from truestep.engine.state import (
     changed_learner_settings,
     changed_optimizer_options,
@@ -18,7 +18,7 @@ from truestep.engine.state import (
     use_given_optimizer_options,
 )
 from truestep.report.history import MetricsMark
-from truestep.run.directory import START_ANEW, refused_edits
+from truestep.run.directory import START_ANEW, refused_run_edits
 from truestep.run.fingerprint import run_fingerprint
 from truestep.run.likeness import are_run_weights_finite, check_run_weights, run_weight_sums
 from truestep.run.loop_random import loop_random_state
@@ -74,7 +74,9 @@ def run_state_parts(run: "Run") -> PartOf:
 
 
 def _undivided(state: dict[str, Any], *, in_pieces: bool, is_main: bool) -> Any:
-    return local_pieces(state, alone=not is_main) if in_pieces else gather_divided(state, keep=is_main)
+    return (
+        pieces_on_this_rank(state, alone=not is_main) if in_pieces else gather_over_ranks(state, keep=is_main)
+    )
 
 
 def _ranks(run: "Run", tracked: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
@@ -181,7 +183,7 @@ def edits_of_run(run: "Run", state: dict[str, Any]) -> list[str]:
         (OptionError, _changed_options(run, state["learners"])),
     ):
         if edits and run.resume != "edited":
-            raise refused_edits(kind, edits, run.directory)
+            raise refused_run_edits(kind, edits, run.directory)
         found += edits
     return found
 

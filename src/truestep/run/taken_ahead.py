@@ -9,7 +9,7 @@ _MOST = 16
 """Bodies without an update that are waited for; a loop that only measures must be saved and stopped, too."""
 
 
-class BatchesTakenAhead:
+class LoopTakenAhead:
     """Counts the updates that each body of a pass makes."""
 
     def __init__(self) -> None:

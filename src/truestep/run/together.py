@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from truestep.core.errors import OptionError
 from truestep.engine.context import LearnerContext
 from truestep.engine.processes import gathering
-from truestep.engine.processes.world import RankLinks, RankMembership, World
+from truestep.engine.processes.world import RankInWorld, World, WorldLinks
 from truestep.engine.strategies import STRATEGIES
 from truestep.run.agreement import RunAgreement
 from truestep.run.ranks import LaunchedRank, launched_rank
@@ -91,8 +91,8 @@ def _within_group(timeout_seconds: float) -> World | None:
             dist.destroy_process_group(data)
 
     return World(
-        RankMembership(rank, size, local_rank),
-        RankLinks(control, data, store, close),
+        RankInWorld(rank, size, local_rank),
+        WorldLinks(control, data, store, close),
         timeout_seconds=timeout_seconds,
     )
 
@@ -112,7 +112,7 @@ def _launched_world(found: LaunchedRank, device: torch.device, timeout_seconds: 
     )
     control = dist.new_group(backend="gloo", timeout=LIMIT)
     data = dist.group.WORLD
-    links = RankLinks(control, data, PrefixStore("notes", store), dist.destroy_process_group)
+    links = WorldLinks(control, data, PrefixStore("notes", store), dist.destroy_process_group)
     return World(found.place, links, timeout_seconds=timeout_seconds)
 
 

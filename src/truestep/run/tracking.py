@@ -18,24 +18,24 @@ from truestep.run.options import check_run_name
 from truestep.run.user_state import check_run_state_value, decode_run_state, encode_run_state, run_state_bytes
 
 
-class StateKeeping(NamedTuple):
+class TrackedStateKeeping(NamedTuple):
     """How the state of one kind of object is taken and put back."""
 
     take: Callable[[Any], Any]
     put_back: Callable[[Any, Any], Any]
 
 
-_GENERATORS: dict[type, StateKeeping] = {
-    torch.Generator: StateKeeping(lambda g: g.get_state(), lambda g, state: g.set_state(state)),
-    np.random.Generator: StateKeeping(
+_GENERATORS: dict[type, TrackedStateKeeping] = {
+    torch.Generator: TrackedStateKeeping(lambda g: g.get_state(), lambda g, state: g.set_state(state)),
+    np.random.Generator: TrackedStateKeeping(
         lambda g: g.bit_generator.state, lambda g, state: setattr(g.bit_generator, "state", state)
     ),
-    np.random.RandomState: StateKeeping(
+    np.random.RandomState: TrackedStateKeeping(
         lambda g: g.get_state(legacy=False), lambda g, state: g.set_state(state)
     ),
-    random.Random: StateKeeping(lambda g: g.getstate(), lambda g, state: g.setstate(state)),
+    random.Random: TrackedStateKeeping(lambda g: g.getstate(), lambda g, state: g.setstate(state)),
 }
-_STATEFUL = StateKeeping(lambda o: o.state_dict(), lambda o, state: o.load_state_dict(state))
+_STATEFUL = TrackedStateKeeping(lambda o: o.state_dict(), lambda o, state: o.load_state_dict(state))
 
 
 class TrackedObjects:
@@ -60,6 +60,10 @@ class TrackedObjects:
             _encoded(name, tracked)
         self._objects |= objects
         self.per_rank |= objects.keys() if per_rank else set()
+
+    def objects(self) -> list[Any]:
+        """Return the objects themselves."""
+        return [*self._objects.values()]
 
     def state(self) -> dict[str, Any]:
         """Return the state of every object as a tree of tensors and JSON values."""
@@ -123,7 +127,7 @@ def tracked_sizes(saved: Mapping[str, Any]) -> dict[str, str]:
     return {name: byte_size(run_state_bytes(tree)) for name, tree in saved.items()}
 
 
-def _keeping(tracked: Any) -> StateKeeping:
+def _keeping(tracked: Any) -> TrackedStateKeeping:
     return next((each for kind, each in _GENERATORS.items() if isinstance(tracked, kind)), _STATEFUL)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
-from truestep.checkpoints.memory import tensor_memory
+from truestep.checkpoints.memory import saved_bytes_of
 from truestep.checkpoints.regions import why_tensor_cannot_be_saved
 from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
 from truestep.core.errors import CheckpointError
@@ -117,7 +117,7 @@ class _TensorMark:
     __hash__ = None  # type: ignore[assignment]
 
 
-def glance_at_run_state(value: Any, depth: int = 0) -> Any:
+def run_state_at_a_glance(value: Any, depth: int = 0) -> Any:
     """Return what is equal as long as nothing in `value` has changed, without a copy of its tensors and arrays."""
     if depth > MAX_DEPTH:
         return None  # refused when it is saved
@@ -126,9 +126,9 @@ def glance_at_run_state(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return (value.dtype.str, value.shape, zlib.crc32(value.tobytes()))
     if isinstance(value, dict):
-        return [(key, glance_at_run_state(member, depth + 1)) for key, member in value.items()]
+        return [(key, run_state_at_a_glance(member, depth + 1)) for key, member in value.items()]
     if isinstance(value, list | tuple):
-        return [glance_at_run_state(member, depth + 1) for member in value]
+        return [run_state_at_a_glance(member, depth + 1) for member in value]
     return repr(value)  # NaN, too, is equal to itself so
 
 
@@ -146,7 +146,7 @@ def run_state_digest(tree: Any) -> str | None:
 def _bytes_of_leaf(path: tuple[Any, ...], leaf: Any) -> Iterator[bytes | memoryview]:
     if isinstance(leaf, Tensor):
         yield repr((path, leaf.dtype, tuple(leaf.shape))).encode()
-        yield tensor_memory(leaf.detach().resolve_conj().resolve_neg().cpu().contiguous())
+        yield saved_bytes_of(leaf.detach().resolve_conj().resolve_neg().cpu().contiguous())
     else:
         yield repr((path, leaf)).encode("utf-8", "backslashreplace")
 

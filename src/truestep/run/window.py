@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.engine.means import Noted, means_as_numbers, value_of_noted_mean
-from truestep.engine.result import NotedNorm, Update
+from truestep.engine.means import Noted, metric_means_as_numbers, noted_metric_value
+from truestep.engine.result import NotedGradientNorm, Update
 from truestep.engine.sums import LossTotals
 from truestep.run.options import check_run_name
 
@@ -72,7 +72,7 @@ class LogWindow:
             self._gradient_norm = last.gradient_norm if last.has_gradient else None
         return self._gradient_norm
 
-    def note_norm(self) -> Tensor | NotedNorm | None:
+    def note_norm(self) -> Tensor | NotedGradientNorm | None:
         """Return the same, of a small gradient on a CPU to be computed where it is read."""
         if self._last is None or not self._last.has_gradient:
             return self.gradient_norm
@@ -132,14 +132,14 @@ def read_log_windows(windows: Sequence[LogWindow]) -> None:
 def _read(held: Iterable[list[Noted | float]]) -> None:
     lists = [values for values in held if not all(isinstance(value, float) for value in values)]
     numbers = iter(
-        means_as_numbers([each for values in lists for each in values if not isinstance(each, float)])
+        metric_means_as_numbers([each for values in lists for each in values if not isinstance(each, float)])
     )
     for values in lists:
         values[:] = [each if isinstance(each, float) else next(numbers) for each in values]
 
 
 def _mean_of(value: Noted | float) -> Tensor | float:
-    return value if isinstance(value, float) else value_of_noted_mean(value)
+    return value if isinstance(value, float) else noted_metric_value(value)
 
 
 def _are_on_device(values: Mapping[str, Sequence[Noted | float]]) -> bool:

@@ -7,12 +7,12 @@ import torch
 
 from truestep.core.errors import DataError
 from truestep.engine.data import DataOptions, open_source
-from truestep.engine.data.draws import WeightedIndices
+from truestep.engine.data.draws import WeightedSamples
 
 
 def test_samples_come_as_often_as_their_weights_say():
     weights = np.array([0, 1, 2, 0, 5, 0.5, 0])
-    drawn = WeightedIndices(weights, seed=3).indices(0, np.arange(85_000))
+    drawn = WeightedSamples(weights, seed=3).indices(0, np.arange(85_000))
     expected = 85_000 * weights / weights.sum()
     counts = np.bincount(drawn, minlength=7)
     assert counts[weights == 0].tolist() == [0, 0, 0]
@@ -20,7 +20,7 @@ def test_samples_come_as_often_as_their_weights_say():
 
 
 def test_draws_are_independent_of_each_other_and_of_the_epoch():
-    draw = WeightedIndices(np.ones(10), seed=0)
+    draw = WeightedSamples(np.ones(10), seed=0)
     one, other = draw.indices(0, np.arange(20_000)), draw.indices(1, np.arange(20_000))
     for a, b in ((one[:-1], one[1:]), (one, other)):
         counts = np.bincount(a * 10 + b, minlength=100)

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import truestep as ts
-from truestep.engine.processes.shards import gather_divided
+from truestep.engine.processes.shards import gather_over_ranks
 
 DOUBLE = torch.float64
 
@@ -208,7 +208,7 @@ def blocks(run, *, number=21, batch_size=8, epochs=2):
         measured = net.evaluate(lambda batch: net(batch[0]).square().mean((1, 2)), data)
         run.state["seen"].append([measured, 0.0, 0.0])
     with net.averaged():
-        average = [gather_divided(parameter.detach(), keep=True).clone() for parameter in net.parameters()]
+        average = [gather_over_ranks(parameter.detach(), keep=True).clone() for parameter in net.parameters()]
     return {"weights": list(net.parameters()), "average": average, "seen": torch.tensor(run.state["seen"])}
 
 
@@ -495,7 +495,7 @@ def trained(name, folder, strategy="auto"):
     with ts.Run(folder / DIRECTORIES.get(name, name), seed=3, **options, **OPTIONS.get(name, {})) as run:
         found = (CASES | MORE)[name](run)
         kept = {
-            key: [gather_divided(each.detach(), keep=True).clone() for each in value]
+            key: [gather_over_ranks(each.detach(), keep=True).clone() for each in value]
             for key, value in found.items()
         }
         if run.is_main:

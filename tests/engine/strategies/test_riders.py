@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truestep.engine.strategies.riders import num_rider_slots, read_riders, write_riders
+from truestep.engine.strategies.riders import num_bucket_slots, read_bucket_riders, write_bucket_riders
 
 NUMBERS = (
     st.floats(-1e30, 1e30) | st.integers(-(2**53), 2**53).map(float) | st.sampled_from([math.inf, math.nan])
@@ -24,12 +24,12 @@ NUMBERS = (
 def test_the_sum_over_ranks_is_that_of_double_precision(ranks, dtype):
     """Each number alone is exact but for what is too small for the type; what is summed is summed in double precision."""
     size, num_numbers = len(ranks), len(ranks[0])
-    travelled = torch.zeros(num_rider_slots(num_numbers, size), dtype=dtype)
+    travelled = torch.zeros(num_bucket_slots(num_numbers, size), dtype=dtype)
     for rank, numbers in enumerate(ranks):
         own = torch.zeros_like(travelled)
-        write_riders(torch.tensor(numbers, dtype=torch.float64), own, rank=rank, size=size)
+        write_bucket_riders(torch.tensor(numbers, dtype=torch.float64), own, rank=rank, size=size)
         travelled += own  # as a collective does, in the type of the bucket
     expected = torch.tensor(ranks, dtype=torch.float64).sum(0)
     torch.testing.assert_close(
-        read_riders(travelled, num_numbers, size=size), expected, rtol=0, atol=1e-44, equal_nan=True
+        read_bucket_riders(travelled, num_numbers, size=size), expected, rtol=0, atol=1e-44, equal_nan=True
     )

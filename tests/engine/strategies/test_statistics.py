@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from truestep.engine.strategies.statistics import keep_own_statistics, share_rank_statistics
+from truestep.engine.strategies.statistics import share_rank_statistics, unshare_rank_statistics
 
 # what is reduced over one rank is its own
 ALONE = SimpleNamespace(
@@ -25,4 +25,4 @@ def test_one_value_for_each_channel_has_no_variance_and_leaves_the_statistics_as
         layer(torch.ones(1, 2))
     assert torch.equal(layer.running_var, before)
     assert layer(torch.randn(2, 2)).shape == (2, 2)
-    keep_own_statistics(layer)
+    unshare_rank_statistics(layer)

@@ -188,7 +188,7 @@ def test_one_card_of_each_model_is_asked(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: kind)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 3)
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
-    devices = computing.computing_devices_here()
+    devices = computing.dtype_devices_here()
     assert [(one.name, one.model, one.count) for one in devices] == [
         ("cpu", None, 1),
         ("cuda:0", "H200", 2),
@@ -198,7 +198,7 @@ def test_one_card_of_each_model_is_asked(monkeypatch):
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_the_screen_fits_also_with_a_card(report, width):
-    card = computing.ComputingDevice(name="cuda:0", model="NVIDIA H200", count=8)
+    card = computing.DtypeDevice(name="cuda:0", model="NVIDIA H200", count=8)
     rows = [
         replace(
             row,

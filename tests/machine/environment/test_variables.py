@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truestep.machine.environment.variables import HIDDEN, hide_secret, read_environment_variables
+from truestep.machine.environment.variables import HIDDEN, hide_secret_variable, read_environment_variables
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from truestep.machine.environment.variables import HIDDEN, hide_secret, read_env
     ],
 )
 def test_secrets_are_hidden(name, value):
-    assert hide_secret(name, value) == HIDDEN
+    assert hide_secret_variable(name, value) == HIDDEN
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_secrets_are_hidden(name, value):
     ],
 )
 def test_what_is_no_secret_is_shown(name, value):
-    assert hide_secret(name, value) == value
+    assert hide_secret_variable(name, value) == value
 
 
 def test_a_login_in_an_address_is_hidden():
@@ -49,4 +49,4 @@ def test_a_login_in_an_address_is_hidden():
 @given(st.from_regex(r"[A-Z]{2,8}", fullmatch=True), st.text(min_size=1))
 def test_no_value_of_a_name_that_ends_in_a_secrets_word_is_ever_shown(prefix, value):
     for word in ("TOKEN", "API_KEY", "SECRET", "PASSWORD"):
-        assert hide_secret(f"{prefix}_{word}", value) == HIDDEN
+        assert hide_secret_variable(f"{prefix}_{word}", value) == HIDDEN

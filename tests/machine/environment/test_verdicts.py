@@ -16,7 +16,7 @@ from truestep.machine.environment.system import (
     OperatingSystem,
     ProcessLimits,
     Processor,
-    PythonInfo,
+    PythonInstallation,
 )
 from truestep.machine.environment.torch_build import TorchBuild
 from truestep.machine.gpus.pci import PciCard
@@ -58,7 +58,7 @@ SOUND = Machine(
     toolkit=CudaToolkit(homes=(HOME,), nvccs=(NVCC,)),
     cudnn=(WHEEL,),
     nccl=(),
-    python=PythonInfo(
+    python=PythonInstallation(
         version="3.11",
         implementation="CPython",
         executable="/env/bin/python",
@@ -238,7 +238,7 @@ def test_each_verdict_has_a_case_for_pass_and_for_what_it_warns_of():
     ],
 )
 def test_which_builds_run_on_which_cards(capability, architectures, runs):
-    assert runs == verdicts.architecture_runs_on(capability, architectures)
+    assert runs == verdicts.cuda_architecture_runs_on(capability, architectures)
 
 
 def test_a_companion_that_pins_its_torch_is_believed(tmp_path):

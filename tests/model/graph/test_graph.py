@@ -11,11 +11,11 @@ from support.graphs import ARCHITECTURES, WORDS, Transformer, large
 from torch import nn
 
 import truestep as ts
-from truestep.model.calling import forward_arguments, map_arguments
+from truestep.model.calling import forward_arguments, map_forward_arguments
 from truestep.model.graph.rolling import GraphRolling
 from truestep.model.graph.tracing import trace_model
 from truestep.model.graph.tree import ModuleCall, nodes_in
-from truestep.model.summaries.copies import copy_model_with, to_meta, to_meta_but_lengths
+from truestep.model.summaries.copies import copy_model_with, meta_for_summary, meta_for_summary_but_lengths
 
 
 def titles(picture):
@@ -46,8 +46,8 @@ def test_every_operation_is_in_what_is_rolled_up(name):
     each = ARCHITECTURES[name]
     model = each.make()
     traced = trace_model(
-        copy_model_with(model, to_meta),
-        map_arguments(forward_arguments(model, each.batch()), to_meta_but_lengths),
+        copy_model_with(model, meta_for_summary),
+        map_forward_arguments(forward_arguments(model, each.batch()), meta_for_summary_but_lengths),
     )
     for graph in (traced.modules, traced.autograd):
         total = len(list(nodes_in(graph.root)))

@@ -299,6 +299,8 @@ X = make(["N", "C", "H", "W"])
         (lambda: X.split("W", a=0, b=-1), ValueError, "product must be 5"),
         (lambda: X.select("C", 3), IndexError, "out of range for the axis C"),
         (lambda: X[{"C": torch.zeros(1, 1).long()}], ValueError, "has 2 axes"),
+        (lambda: X[{"C": [[0, 1], [1, 0]]}], ValueError, "has 2 axes"),
+        (lambda: X[{"C": torch.tensor(True)}], ValueError, "has 0 axes"),
         (lambda: X[0], TypeError, "indexed by name"),
         (lambda: X @ X, TypeError, "dot"),
         (lambda: list(X), TypeError, "Say which"),

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from truestep.core.errors import OptionError
-from truestep.nn import (
-    Window,
-    adaptive_bins,
-    find_windows,
-    input_sizes,
-    layer_windows,
-    output_size,
-)
+from truestep.nn import Window, adaptive_bins, find_windows, input_sizes, layer_windows, output_size
 
 SHORT = settings(max_examples=150, deadline=None)
 small = st.integers(1, 4)

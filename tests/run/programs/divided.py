@@ -22,7 +22,7 @@ from torch import nn
 import truestep as ts
 from truestep.checkpoints import Checkpoint
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.engine.processes.shards import gather_divided, local_part
+from truestep.engine.processes.shards import gather_over_ranks, part_on_this_rank
 
 
 def watch_reading(dies):
@@ -43,7 +43,7 @@ def bytes_here(tree):
     """Return the size of what this process has of the tensors in a tree."""
     if isinstance(tree, dict | list | tuple):
         return sum(map(bytes_here, tree.values() if isinstance(tree, dict) else tree))
-    return local_part(tree).nbytes if isinstance(tree, torch.Tensor) else 0
+    return part_on_this_rank(tree).nbytes if isinstance(tree, torch.Tensor) else 0
 
 
 def kill_at(number, once):
@@ -97,7 +97,7 @@ def digest(state):
 
 
 def gathered(net):
-    return gather_divided(net.training_state(), keep=True)
+    return gather_over_ranks(net.training_state(), keep=True)
 
 
 def trains(folder, epochs, failing="-1", sync="0"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from truestep.core.charts.axes import ChartAxis, second_axis, value_axis
-from truestep.core.charts.curve import ChartCurve, CurveExtreme, CurvePoint
+from truestep.core.charts.curve import ChartCurve, ChartExtreme, ChartPoint
 from truestep.core.charts.drawn import DrawnCurve, chart_data
 from truestep.core.charts.marks import CurveMark, draw_marks
 from truestep.core.charts.markup import Html, html_data, html_tag
@@ -116,14 +116,14 @@ def plot_chart_alone(chart: Chart, steps: ChartSteps, **attributes: str | float)
     return _plot(chart, _value_axes(chart, points)[0], steps, points, **attributes)
 
 
-def _scaled(point: CurvePoint, divisor: float) -> CurvePoint:
+def _scaled(point: ChartPoint, divisor: float) -> ChartPoint:
     if divisor == 1:
         return point
     mean, low, high = point.mean / divisor, point.low / divisor, point.high / divisor
-    return CurvePoint(point.step, mean, low, high, point.num_values, point.num_nan, point.num_infinite)
+    return ChartPoint(point.step, mean, low, high, point.num_values, point.num_nan, point.num_infinite)
 
 
-def _value_axes(chart: Chart, points: Sequence[Sequence[CurvePoint]]) -> tuple[ChartAxis, ChartAxis | None]:
+def _value_axes(chart: Chart, points: Sequence[Sequence[ChartPoint]]) -> tuple[ChartAxis, ChartAxis | None]:
     """Return the axis of the values, and the one of the other kind that the reader may choose."""
     finite = [point for curve in points for point in curve if point.is_finite]
     if not finite:
@@ -138,7 +138,7 @@ def _plot(
     chart: Chart,
     axis: ChartAxis,
     steps: ChartSteps,
-    points: Sequence[Sequence[CurvePoint]],
+    points: Sequence[Sequence[ChartPoint]],
     **attributes: str | float,
 ) -> Html:
     curves = [
@@ -206,7 +206,7 @@ def _epoch_lines(steps: ChartSteps) -> Iterator[Html]:
             yield html_tag("path", d=f"M{steps.x(start)} 0V{SIZE:.0f}", class_="epoch")
 
 
-def _curve(points: Sequence[CurvePoint], axis: ChartAxis, steps: ChartSteps) -> Iterator[Html]:
+def _curve(points: Sequence[ChartPoint], axis: ChartAxis, steps: ChartSteps) -> Iterator[Html]:
     """Draw the band from min to max, the line through the means, and markers where they are few."""
 
     def y(value: float) -> float:
@@ -233,7 +233,7 @@ def _curve(points: Sequence[CurvePoint], axis: ChartAxis, steps: ChartSteps) -> 
         yield html_tag("path", d=dots, class_="dots")
 
 
-def _spoiled(points: Sequence[Sequence[CurvePoint]], steps: ChartSteps) -> list[NonFiniteSpan]:
+def _spoiled(points: Sequence[Sequence[ChartPoint]], steps: ChartSteps) -> list[NonFiniteSpan]:
     marks = [
         (steps.x(point.step), "NaN" if point.num_nan else "∞")
         for curve in points
@@ -279,7 +279,7 @@ def _row(chart: Chart, series: ChartSeries) -> Html:
     )
 
 
-def _extreme(chart: Chart, extreme: CurveExtreme | None) -> Html:
+def _extreme(chart: Chart, extreme: ChartExtreme | None) -> Html:
     if extreme is None:
         return html_tag("td", "–")
     return html_tag("td", chart.wording(extreme.value), " ", html_tag("small", f"at {extreme.step:,}"))

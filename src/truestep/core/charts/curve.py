@@ -15,7 +15,7 @@ NUM_BINS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class CurvePoint:
+class ChartPoint:
     """The values of one bin; `mean`, `low` and `high` are of the finite ones, NaN where there is none."""
 
     step: float
@@ -33,7 +33,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class CurveExtreme:
+class ChartExtreme:
     """A least or greatest value, and the first step that had it."""
 
     value: float
@@ -48,8 +48,8 @@ class ChartCurve:
         self.steps_per_bin = 1
         self.num_values = self.num_nan = self.num_infinite = 0
         self.last = math.nan
-        self.lowest: CurveExtreme | None = None
-        self.highest: CurveExtreme | None = None
+        self.lowest: ChartExtreme | None = None
+        self.highest: ChartExtreme | None = None
         self._few: list[tuple[int, float]] = []  # empty once there are too many and bins have them all
         self._steps = np.zeros(NUM_BINS)
         self._sums = np.zeros(NUM_BINS)
@@ -95,9 +95,9 @@ class ChartCurve:
         # of equals the first, as of checkpoints: the one that is kept is the one that is named
         least, most = int(values.argmin()), int(values.argmax())
         if self.lowest is None or values[least] < self.lowest.value:
-            self.lowest = CurveExtreme(float(values[least]), int(steps[least]))
+            self.lowest = ChartExtreme(float(values[least]), int(steps[least]))
         if self.highest is None or values[most] > self.highest.value:
-            self.highest = CurveExtreme(float(values[most]), int(steps[most]))
+            self.highest = ChartExtreme(float(values[most]), int(steps[most]))
 
     def _double(self) -> None:
         """Make each bin twice as wide."""
@@ -119,24 +119,24 @@ class ChartCurve:
         """How many values share a point where the curve is densest."""
         return 1 if self._few else int(self._counts[0].max())
 
-    def points(self) -> list[CurvePoint]:
+    def points(self) -> list[ChartPoint]:
         """Return the values, or the bins that hold any, in the order of their steps."""
         if self._few:
             return [_single(step, value) for step, value in sorted(self._few, key=lambda each: each[0])]
         return [self._point(int(index)) for index in np.flatnonzero(self._counts[0])]
 
-    def _point(self, index: int) -> CurvePoint:
+    def _point(self, index: int) -> ChartPoint:
         count, num_nan, num_infinite = (int(number) for number in self._counts[:, index])
         low, high, num_finite = self._low[index], self._high[index], count - num_nan - num_infinite
         # a sum of huge values may be infinite; their mean lies between the least and the greatest
         mean = min(max(self._sums[index] / num_finite, low), high) if num_finite else math.nan
         if not num_finite:
             low = high = math.nan
-        return CurvePoint(
+        return ChartPoint(
             self._steps[index] / count, float(mean), float(low), float(high), count, num_nan, num_infinite
         )
 
 
-def _single(step: int, value: float) -> CurvePoint:
+def _single(step: int, value: float) -> ChartPoint:
     drawn = value if math.isfinite(value) else math.nan
-    return CurvePoint(step, drawn, drawn, drawn, 1, int(math.isnan(value)), int(math.isinf(value)))
+    return ChartPoint(step, drawn, drawn, drawn, 1, int(math.isnan(value)), int(math.isinf(value)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from truestep.core.charts.axes import ChartAxis
-from truestep.core.charts.curve import CurvePoint
+from truestep.core.charts.curve import ChartPoint
 
 
 class DrawnCurve(NamedTuple):
@@ -15,7 +15,7 @@ class DrawnCurve(NamedTuple):
     name: str
     style: str
     run: int
-    points: Sequence[CurvePoint]
+    points: Sequence[ChartPoint]
 
 
 def chart_data(
@@ -57,7 +57,7 @@ def _short(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def _columns(points: Sequence[CurvePoint]) -> dict[str, object]:
+def _columns(points: Sequence[ChartPoint]) -> dict[str, object]:
     columns: dict[str, object] = {
         "steps": [round(point.step) for point in points],
         "mean": [_short(point.mean) for point in points],

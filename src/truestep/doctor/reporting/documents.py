@@ -80,14 +80,8 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
         "ruleIndex": codes.index(finding.code),
         "level": _LEVELS[finding.severity],
         "message": {"text": f"{finding.message} {finding.fix}"},
-        "locations": [
-            {
-                "physicalLocation": {
-                    "artifactLocation": {"uri": _uri(place.path)},
-                    "region": {"startLine": place.line, "startColumn": place.column},
-                }
-            }
-        ],
+        "locations": [_location(place.path, {"startLine": place.line, "startColumn": place.column})],
+        **_related(finding),
         "properties": {
             "severity": finding.severity.value,
             "seen": finding.seen,
@@ -95,6 +89,19 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
         },
         **_fixes(finding),
     }
+
+
+def _location(path: str, region: dict[str, int]) -> dict[str, Any]:
+    return {"physicalLocation": {"artifactLocation": {"uri": _uri(path)}, "region": region}}
+
+
+def _related(finding: Finding) -> dict[str, Any]:
+    """Return the line where what is wrong was made, if it is another than where it does harm."""
+    path, _, line = str(finding.evidence.get("made_at") or "").rpartition(":")
+    if not line.isdigit():
+        return {}
+    message = {"text": "It is made here."}
+    return {"relatedLocations": [{**_location(path, {"startLine": int(line)}), "message": message}]}
 
 
 def _fixes(finding: Finding) -> dict[str, Any]:

@@ -11,10 +11,10 @@ Words = str | Callable[[Any], str] | None
 
 
 def _listed(values: Sequence[Any]) -> str:
-    return ", ".join(map(evidence_number, values))
+    return ", ".join(map(finding_number, values))
 
 
-def evidence_number(value: object) -> str:
+def finding_number(value: object) -> str:
     """Return a value as a sentence has it: four digits of a float, a list with commas."""
     if isinstance(value, list | tuple):
         return f"[{_listed(value)}]"
@@ -87,7 +87,7 @@ WORDS: Mapping[str, Words] = {
 }
 
 
-def evidence_sentences(evidence: Mapping[str, Any]) -> str:
+def finding_sentences(evidence: Mapping[str, Any]) -> str:
     """Return what the evidence adds to the message; the empty text where it adds nothing."""
     found = (_sentence(name, value) for name, value in evidence.items())
     return " ".join(each for each in found if each)
@@ -97,4 +97,4 @@ def _sentence(name: str, value: object) -> str:
     words = WORDS.get(name, f"{name.replace('_', ' ').capitalize()}: {{}}.")
     if words is None:
         return ""
-    return words(value) if callable(words) else words.format(evidence_number(value))
+    return words(value) if callable(words) else words.format(finding_number(value))

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.finding import Finding, Place, Severity
-from truestep.doctor.reporting.evidence import evidence_sentences
+from truestep.doctor.reporting.evidence import finding_sentences
 
 INDENT = 6
 STYLES = {
@@ -65,7 +65,7 @@ def _finding(finding: Finding, line: str | None, widths: Sequence[int]) -> Rende
             or line.strip() not in {each[2:].strip() for each in change.diff}
         ):
             parts.append(code)  # else the change below shows it
-    if said := evidence_sentences(finding.evidence):
+    if said := finding_sentences(finding.evidence):
         parts.append(Text(said))
     if change is not None:
         parts.append(_diff(change.diff))

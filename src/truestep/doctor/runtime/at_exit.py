@@ -8,10 +8,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
-_active: list["ReportAtExit"] = []
+_active: list["WatchReportAtExit"] = []
 
 
-class ReportAtExit:
+class WatchReportAtExit:
     """Within this, `os._exit` and a SIGTERM that nobody handles let `speak` speak first; the status stays.
 
     Args:

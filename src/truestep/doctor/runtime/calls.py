@@ -21,10 +21,10 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from truestep.doctor.runtime.dispatcher import Dispatcher
-from truestep.doctor.runtime.frames import user_place
+from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.logging_calls import wrap_logging, wrap_writer
-from truestep.doctor.runtime.ordinary import runs_eagerly
-from truestep.doctor.runtime.wrapping import Wrappers
+from truestep.doctor.runtime.ordinary import watch_may_look
+from truestep.doctor.runtime.wrapping import WatchWrappers
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 LOSSES = (
@@ -42,7 +42,7 @@ LOSSES = (
 Call = Callable[..., Any]
 
 
-def wrap_protocol(gate: Dispatcher, wrappers: Wrappers) -> None:
+def wrap_protocol(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     """Wrap the calls of the protocol."""
     _optimizers(gate, wrappers)
     _clearing(gate, wrappers)
@@ -59,13 +59,13 @@ def wrap_protocol(gate: Dispatcher, wrappers: Wrappers) -> None:
     wrap_logging(gate, wrappers)
 
 
-def wrap_losses(gate: Dispatcher, wrappers: Wrappers) -> None:
+def wrap_losses(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     """Wrap the losses alone."""
     for name in LOSSES:
         wrappers.function(F, name, _loss(gate, name))
 
 
-def _optimizers(gate: Dispatcher, wrappers: Wrappers) -> None:
+def _optimizers(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def construction(original: Call) -> Call:
         def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             original(self, *args, **kwargs)
@@ -76,8 +76,10 @@ def _optimizers(gate: Dispatcher, wrappers: Wrappers) -> None:
         return __init__
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if gate.live and runs_eagerly() and gate.sees():
-            gate.tell("on_step", optimizer, len(args) > 1 or kwargs.get("closure") is not None)
+        if gate.live and watch_may_look() and gate.sees():
+            has_closure = len(args) > 1 or kwargs.get("closure") is not None
+            gate.tell("on_step", optimizer, has_closure)
+            gate.rest_operations(not has_closure)
 
     def after(optimizer: Optimizer, *_: Any) -> None:
         if gate.sees() and not torch.compiler.is_compiling():
@@ -88,7 +90,7 @@ def _optimizers(gate: Dispatcher, wrappers: Wrappers) -> None:
     wrappers.handle(register_optimizer_step_post_hook(after))
 
 
-def _clearing(gate: Dispatcher, wrappers: Wrappers) -> None:
+def _clearing(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def clearing(original: Call) -> Call:
         def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
@@ -101,10 +103,10 @@ def _clearing(gate: Dispatcher, wrappers: Wrappers) -> None:
     wrappers.method(nn.Module, "zero_grad", clearing)
 
 
-def _gradients(gate: Dispatcher, wrappers: Wrappers) -> None:
+def _gradients(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def backward(original: Call) -> Call:
         def wrapped(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if not gate.live or not runs_eagerly() or not gate.sees():
+            if not gate.live or not watch_may_look() or not gate.sees():
                 return original(tensors, *args, **kwargs)
             roots = tensors if isinstance(tensors, list | tuple) else (tensors,)
             if any(
@@ -124,10 +126,10 @@ def _gradients(gate: Dispatcher, wrappers: Wrappers) -> None:
     wrappers.function(torch.autograd, "backward", backward)
 
 
-def _derivatives(gate: Dispatcher, wrappers: Wrappers) -> None:
+def _derivatives(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def grad(original: Call) -> Call:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if not torch.compiler.is_compiling() and gate.live and runs_eagerly() and gate.sees():
+            if not torch.compiler.is_compiling() and gate.live and watch_may_look() and gate.sees():
                 gate.tell("differentiated")
             return original(*args, **kwargs)
 
@@ -136,10 +138,10 @@ def _derivatives(gate: Dispatcher, wrappers: Wrappers) -> None:
     wrappers.function(torch.autograd, "grad", grad)
 
 
-def _clipping(gate: Dispatcher, wrappers: Wrappers) -> None:
+def _clipping(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def clip(original: Call) -> Call:
         def wrapped(parameters: Any, *args: Any, **kwargs: Any) -> Any:
-            if gate.live and runs_eagerly() and gate.sees():
+            if gate.live and watch_may_look() and gate.sees():
                 single = isinstance(parameters, torch.Tensor)
                 parameters = parameters if single else list(parameters)  # it may be a generator
                 gate.tell("on_clip", [parameters] if single else parameters)
@@ -152,7 +154,7 @@ def _clipping(gate: Dispatcher, wrappers: Wrappers) -> None:
             wrappers.function(home, name, clip)
 
 
-def _schedules(gate: Dispatcher, wrappers: Wrappers) -> None:
+def _schedules(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def step(original: Call) -> Call:
         def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not gate.live or not gate.sees():
@@ -177,7 +179,7 @@ def _schedules(gate: Dispatcher, wrappers: Wrappers) -> None:
             wrappers.method(each, "__init__", construction)
 
 
-def _modules(gate: Dispatcher, wrappers: Wrappers) -> None:
+def _modules(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def train(original: Call) -> Call:
         def wrapped(self: nn.Module, mode: bool = True) -> nn.Module:
             if torch.compiler.is_compiling() or not gate.sees():
@@ -205,11 +207,11 @@ def _modules(gate: Dispatcher, wrappers: Wrappers) -> None:
     wrappers.method(nn.Module, "load_state_dict", load)
 
 
-def _switching_off(gate: Dispatcher, wrappers: Wrappers) -> None:
+def _switching_off(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def enter(original: Call) -> Call:
         def __enter__(self: Any) -> Any:  # noqa: N807
             compiling = torch.compiler.is_compiling()
-            if not compiling and gate.sees() and gate.pace.is_new_line(user_place()):
+            if not compiling and gate.sees() and gate.pace.is_new_line(watched_user_place()):
                 gate.look(True)  # at a line that was not there in the first steps it may be an evaluation
             return original(self)
 
@@ -219,7 +221,7 @@ def _switching_off(gate: Dispatcher, wrappers: Wrappers) -> None:
     wrappers.method(torch.inference_mode, "__enter__", enter)
 
 
-def _dropping(gate: Dispatcher, wrappers: Wrappers) -> None:
+def _dropping(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def dropout(original: Call) -> Call:
         def wrapped(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
             if not torch.compiler.is_compiling() and gate.live and training and p > 0:
@@ -232,7 +234,7 @@ def _dropping(gate: Dispatcher, wrappers: Wrappers) -> None:
         wrappers.function(F, name, dropout)
 
 
-def _compiling(gate: Dispatcher, wrappers: Wrappers) -> None:
+def _compiling(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def compiling(original: Call) -> Call:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             what = args[0] if args else kwargs.get("model")
@@ -255,7 +257,7 @@ def _compiled(gate: Dispatcher, what: object) -> None:
     gate.switch_layers(False)
 
 
-def _compiled_modules(gate: Dispatcher, wrappers: Wrappers) -> None:
+def _compiled_modules(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     """Follow calls of compiled modules from outside: hooks within would change what is compiled."""
     frames = sys.modules.get("torch._dynamo.eval_frame")
     compiled = getattr(frames, "OptimizedModule", None)
@@ -268,7 +270,7 @@ def _compiled_modules(gate: Dispatcher, wrappers: Wrappers) -> None:
                 return original(self, *args, **kwargs)
             _compiled(gate, self._orig_mod)  # it may have been compiled before the watch
             output = original(self, *args, **kwargs)
-            if gate.live and runs_eagerly() and gate.sees():
+            if gate.live and watch_may_look() and gate.sees():
                 gate.tell("on_forward", self._orig_mod, args, kwargs, output)
             return output
 
@@ -277,7 +279,7 @@ def _compiled_modules(gate: Dispatcher, wrappers: Wrappers) -> None:
     wrappers.method(compiled, "__call__", call)
 
 
-def _data(gate: Dispatcher, wrappers: Wrappers) -> None:
+def _data(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def iterating(original: Call) -> Call:
         def __iter__(self: Any) -> Any:  # noqa: N807
             if gate.sees():
@@ -296,7 +298,7 @@ def _data(gate: Dispatcher, wrappers: Wrappers) -> None:
 def _loss(gate: Dispatcher, name: str) -> Callable[[Call], Call]:
     def make(original: Call) -> Call:
         def wrapped(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
-            if torch.compiler.is_compiling() or not gate.live or not runs_eagerly() or not gate.sees():
+            if torch.compiler.is_compiling() or not gate.live or not watch_may_look() or not gate.sees():
                 return original(input, target, *args, **kwargs)
             with gate.quiet():
                 value = original(input, target, *args, **kwargs)

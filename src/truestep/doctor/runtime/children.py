@@ -13,9 +13,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from truestep.doctor.runtime.at_exit import ReportAtExit
+from truestep.doctor.runtime.at_exit import WatchReportAtExit
 from truestep.doctor.runtime.frames import is_library_file
-from truestep.doctor.runtime.notes import NotesFolder, WatchNotes
+from truestep.doctor.runtime.notes import WatchNotes, WatchNotesFolder
 from truestep.doctor.runtime.pace import StopWatching
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 
@@ -24,7 +24,7 @@ from truestep.doctor.runtime.watch import Watch, WatchOptions
 class ChildPlan:
     """How a process is watched, and where it leaves what was seen."""
 
-    folder: NotesFolder
+    folder: WatchNotesFolder
     options: WatchOptions
 
 
@@ -46,7 +46,7 @@ class WatchedProcess:
             plan.folder.leave(notes_of(watch))
             return status
 
-        with ReportAtExit(leave):
+        with WatchReportAtExit(leave):
             try:
                 with watch:
                     return self.target(*args, **kwargs)
@@ -71,9 +71,11 @@ def watched_process_name() -> str:
 
 
 @contextlib.contextmanager
-def watched_children(watch: Watch, folder: NotesFolder | None) -> Iterator[Callable[[], NotesFolder | None]]:
+def watched_children(
+    watch: Watch, folder: WatchNotesFolder | None
+) -> Iterator[Callable[[], WatchNotesFolder | None]]:
     """Within this, processes that the script starts are watched; yields what gives their folder, once there is one."""
-    found: list[NotesFolder] = [folder] if folder is not None else []
+    found: list[WatchNotesFolder] = [folder] if folder is not None else []
     if folder is not None and os.environ["LOCAL_RANK"] != "0":
         folder.begin(watched_process_name())
     original = BaseProcess.start
@@ -82,7 +84,7 @@ def watched_children(watch: Watch, folder: NotesFolder | None) -> Iterator[Calla
     def start(self: Any) -> None:
         if _runs_users_code(self):
             if not found:
-                found.append(NotesFolder(Path(tempfile.mkdtemp(prefix="truestep-doctor-"))))
+                found.append(WatchNotesFolder(Path(tempfile.mkdtemp(prefix="truestep-doctor-"))))
             self._target = WatchedProcess(self._target, ChildPlan(found[0], watch.options))
         original(self)
 
@@ -107,7 +109,7 @@ def _runs_users_code(process: Any) -> bool:
 
 
 def gathered_notes(
-    watch: Watch, folder: NotesFolder | None, *, is_shared: bool, wait: bool
+    watch: Watch, folder: WatchNotesFolder | None, *, is_shared: bool, wait: bool
 ) -> tuple[list[WatchNotes], list[str]] | None:
     """Return what the other processes of the run saw, or None where another process reports.
 

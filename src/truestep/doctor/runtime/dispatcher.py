@@ -41,6 +41,7 @@ class Dispatcher:
         self.failures: list[CheckFailure] = []
         self.seconds = 0.0  # spent on watching
         self.switch_layers: Callable[[bool], None] = lambda _live: None  # set by who hooks the layers
+        self.rest_operations: Callable[[bool], None] = lambda _resting: None  # likewise
         self._depth = WatchDepth()
         self._handlers = {event: _handlers(checks, event) for event in EVENTS}
 
@@ -119,6 +120,7 @@ class Dispatcher:
         try:
             record = self.recorder.count_step(optimizer)
             if self.live:
+                self.rest_operations(False)
                 self.tell("on_stepped", record)
                 self.tell("begin_step", record)
             if (num_steps := self.recorder.count_run(record)) is not None:

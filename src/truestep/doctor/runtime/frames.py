@@ -29,7 +29,7 @@ def is_truestep_file(filename: str) -> bool:
     return filename.startswith(_OURS)
 
 
-def path_from_here(path: str) -> str:
+def path_in_finding(path: str) -> str:
     """Return a file's name as a message shows it: from the current folder, or alone where it lies elsewhere."""
     whole = Path(path)
     try:
@@ -39,7 +39,7 @@ def path_from_here(path: str) -> str:
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else whole.name
 
 
-def user_line(depth: int = 2) -> tuple[str, int]:
+def watched_user_line(depth: int = 2) -> tuple[str, int]:
     """Return file and number of the innermost line of the user's code on the stack, or of the outermost there is."""
     frame: FrameType | None = sys._getframe(depth)
     outermost = frame
@@ -51,12 +51,12 @@ def user_line(depth: int = 2) -> tuple[str, int]:
     return outermost.f_code.co_filename, outermost.f_lineno
 
 
-def user_place(depth: int = 2) -> Place:
+def watched_user_place(depth: int = 2) -> Place:
     """Return the innermost line of the user's code on the stack, or the outermost line there is."""
-    return Place(*user_line(depth + 1))
+    return Place(*watched_user_line(depth + 1))
 
 
-def user_name_of(wanted: object, depth: int = 2) -> str | None:
+def watched_user_name(wanted: object, depth: int = 2) -> str | None:
     """Return the name by which the user's code knows an object: a variable's, or an attribute's as `self.net`."""
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:

@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.frames import path_from_here
-from truestep.doctor.runtime.looking import first_tensor, is_plain, last_operation_of
-from truestep.doctor.runtime.origins import Origin, Origins
+from truestep.doctor.runtime.frames import path_in_finding
+from truestep.doctor.runtime.looking import (
+    first_watched_tensor,
+    is_plain_watched_tensor,
+    watched_last_operation,
+)
+from truestep.doctor.runtime.origins import WatchedOrigin, WatchedOrigins
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -36,8 +40,8 @@ class ForwardCall:
     @property
     def numbers(self) -> Tensor | None:
         """The first tensor that it was given, if that holds real numbers side by side: what a check may compute with."""
-        given = first_tensor(self.args)
-        return given if given is not None and is_plain(given) else None
+        given = first_watched_tensor(self.args)
+        return given if given is not None and is_plain_watched_tensor(given) else None
 
     @property
     def variable(self) -> str:
@@ -62,7 +66,7 @@ class MakingOperation(NamedTuple):
 
     operation: str  # the empty text where it is not known
     told: str  # with its place and layer where these are known
-    origin: Origin | None = None
+    origin: WatchedOrigin | None = None
 
     def evidence(self) -> dict[str, Any]:
         """Return what a finding about the value shows."""
@@ -82,7 +86,7 @@ class ModelApplication(NamedTuple):
     @classmethod
     def of(cls, forward: ForwardCall, active: list[str]) -> ModelApplication:
         """Return what is kept of a forward."""
-        output = first_tensor(forward.output)
+        output = first_watched_tensor(forward.output)
         recorded = forward.gradients_on and output is not None and output.requires_grad
         return cls(forward.module, forward.place, active, forward.module.training, recorded)
 
@@ -126,12 +130,14 @@ class OptimizerRecord:
     def unchanged_since_mark(self) -> bool:
         """Tell whether gradients are the ones marked: nothing cleared them, by whatever way."""
         return any(
-            each.grad is not None and gradient_address(each.grad) == marked and each.grad._version == version
+            each.grad is not None
+            and watched_gradient_address(each.grad) == marked
+            and each.grad._version == version
             for each, marked, version in self.marks
         )
 
 
-def gradient_address(gradient: Tensor) -> int:
+def watched_gradient_address(gradient: Tensor) -> int:
     """Return where a gradient's numbers lie."""
     return (gradient._values() if gradient.is_sparse else gradient).data_ptr()
 
@@ -157,7 +163,7 @@ class WatchHistory:
         self.gave_up: str | None = None  # why the watch ended before the run
         self.thread: int | None = None  # the one that first goes backward or steps
         self.forwards_since_backward: list[ModelApplication] = []
-        self.origins = Origins()
+        self.origins = WatchedOrigins()
 
     @property
     def models(self) -> list[nn.Module]:
@@ -198,14 +204,14 @@ class WatchHistory:
         """Return which operation computed a value, past mere changes of shape, and where if that is known."""
         origin = self.origins.of(value)
         if origin is None:
-            operation = last_operation_of(value)
+            operation = watched_last_operation(value)
             return MakingOperation(operation, operation)
         origin = origin.past_changes_of_shape()
         return MakingOperation(origin.operation, self.told(origin, used_at), origin)
 
-    def told(self, origin: Origin, used_at: Place | None = None) -> str:
+    def told(self, origin: WatchedOrigin, used_at: Place | None = None) -> str:
         """Return where a value was made: `softmax at network.py:42 (model.head.act)`."""
-        where = "" if origin.place == used_at else f" at {path_from_here(origin.path)}:{origin.line}"
+        where = "" if origin.place == used_at else f" at {path_in_finding(origin.path)}:{origin.line}"
         layer = f" ({self.path_of(origin.layer)})" if origin.layer is not None else ""
         return f"{origin.operation}{where}{layer}"
 

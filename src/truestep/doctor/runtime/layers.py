@@ -7,20 +7,20 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_calls
 
 from truestep.doctor.runtime.dispatcher import Dispatcher
-from truestep.doctor.runtime.operations import OperationMode
-from truestep.doctor.runtime.ordinary import runs_eagerly
+from truestep.doctor.runtime.operations import WatchedOperationMode
+from truestep.doctor.runtime.ordinary import watch_may_look
 
 # in eval mode they compute by another kernel, and otherwise where a mode of torch.overrides is on
 FAST = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
 
 
-class LayerHooks:
+class WatchedLayerHooks:
     """Tells of each operation and each module call, and which of these the user's code made itself."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self._handles: list[Any] = []
-        self._operations = OperationMode(self._tell_of)
+        self._operations = WatchedOperationMode(self._tell_of)
         self._unfollowed: nn.Module | None = None  # the module at work, in which operations are not followed
 
     def switch(self, live: bool) -> None:
@@ -29,6 +29,11 @@ class LayerHooks:
             self._attach()
         elif not live:
             self._detach()
+
+    def rest(self, resting: bool) -> None:
+        """Leave out the operations of an optimizer's step: nothing asks for them, and they are most of all there are."""
+        if self._handles and self._unfollowed is None:
+            self._operations.switch(not resting)
 
     def _attach(self) -> None:
         self._operations.switch(True)
@@ -46,7 +51,7 @@ class LayerHooks:
         self._handles = []
 
     def _before(self, module: nn.Module, _args: Any) -> None:
-        if runs_eagerly() and self._dispatcher.sees():
+        if watch_may_look() and self._dispatcher.sees():
             self._dispatcher.recorder.enter(module)
             if isinstance(module, FAST) and not module.training and self._operations.is_on:
                 self._operations.switch(False)
@@ -54,7 +59,7 @@ class LayerHooks:
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         dispatcher = self._dispatcher
-        if not runs_eagerly() or not dispatcher.sees():
+        if not watch_may_look() or not dispatcher.sees():
             return
         if self._unfollowed is module:
             self._unfollowed = None

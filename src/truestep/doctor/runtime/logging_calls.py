@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from truestep.doctor.runtime.dispatcher import Dispatcher
-from truestep.doctor.runtime.wrapping import Wrappers
+from truestep.doctor.runtime.wrapping import WatchWrappers
 
 # "Accuracy: 93.1%", "val_acc=0.93": a number with decimals, which no count has; "9/10" and "9 of 10" are counts
 _SHARE = re.compile(
@@ -20,7 +20,7 @@ MAX_TEXT = 2000  # characters
 Call = Callable[..., Any]
 
 
-def wrap_logging(gate: Dispatcher, wrappers: Wrappers) -> None:
+def wrap_logging(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     """Wrap them."""
 
     def printing(original: Call) -> Call:
@@ -39,7 +39,7 @@ def wrap_logging(gate: Dispatcher, wrappers: Wrappers) -> None:
     wrap_writer(gate, wrappers)
 
 
-def wrap_writer(gate: Dispatcher, wrappers: Wrappers) -> None:
+def wrap_writer(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     """Wrap TensorBoard's writer, once it has been imported."""
     writer = getattr(sys.modules.get("torch.utils.tensorboard.writer"), "SummaryWriter", None)
     if writer is None or hasattr(writer.add_scalar, "__wrapped__"):

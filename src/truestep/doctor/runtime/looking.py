@@ -28,12 +28,12 @@ _PASSES = (
 _WORDS = {"LogSoftmax": "log_softmax", "Addmm": "linear", "Mm": "linear"}  # where torch's own word is another
 
 
-def is_on_host(tensor: Tensor) -> bool:
+def watched_on_host(tensor: Tensor) -> bool:
     """Tell whether a tensor's values can be read without waiting for a device."""
     return tensor.device.type == "cpu"
 
 
-def is_plain(tensor: Tensor) -> bool:
+def is_plain_watched_tensor(tensor: Tensor) -> bool:
     """Tell a tensor of real numbers that lie side by side from sparse, nested, quantized, complex and meta ones."""
     from torch import strided
 
@@ -41,19 +41,19 @@ def is_plain(tensor: Tensor) -> bool:
     return tensor.layout is strided and not other
 
 
-def tensors_of(value: Any) -> Iterator[Tensor]:
+def watched_tensors(value: Any) -> Iterator[Tensor]:
     """Return the tensors in nested lists, tuples and dicts."""
     from torch import Tensor
 
     return (leaf for _, leaf in tree_leaves(value) if isinstance(leaf, Tensor))
 
 
-def first_tensor(value: Any) -> Tensor | None:
+def first_watched_tensor(value: Any) -> Tensor | None:
     """Return the first tensor in nested lists, tuples and dicts."""
-    return next(tensors_of(value), None)
+    return next(watched_tensors(value), None)
 
 
-def sensitive_layers(module: nn.Module, training: bool) -> list[str]:
+def watched_sensitive_layers(module: nn.Module, training: bool) -> list[str]:
     """Return the kinds of layers within a module that act differently in training, and are in that mode.
 
     Frozen norms in eval mode don't count: so they are meant to be.
@@ -87,7 +87,7 @@ def _drops_within(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention) and module.dropout > 0
 
 
-def last_operation_of(tensor: Tensor) -> str:
+def watched_last_operation(tensor: Tensor) -> str:
     """Return the name of the operation that made a tensor last ("softmax"), past mere changes of shape."""
     node = tensor.grad_fn
     for _ in range(6):

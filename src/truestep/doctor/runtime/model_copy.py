@@ -23,7 +23,7 @@ from truestep.doctor.runtime.operations import without_watching_modes
 MOST_BYTES = 1 << 30  # a larger model is not copied: there may be no room for it
 
 
-class ModelCopy:
+class ProbeModelCopy:
     """Applies a copy of a module, in eval mode, to the inputs of a forward of the user's.
 
     Random streams (also generators that the module or the file of its class holds) and the module itself are

@@ -8,7 +8,7 @@ from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.watcher import Watcher
 
 
-def reasons_not_run(
+def why_checks_did_not_run(
     history: WatchHistory, watchers: Sequence[Watcher], probes: Sequence[Probe]
 ) -> dict[str, str]:
     """Return the checks that could not run, each with its reason."""

@@ -51,14 +51,14 @@ def _finding(found: dict[str, Any]) -> Finding:
     return Finding(**{**found, **restored})
 
 
-class NotesFolder:
+class WatchNotesFolder:
     """Where the processes of one run leave their notes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def of_this_run(cls) -> "NotesFolder | None":
+    def of_this_run(cls) -> "WatchNotesFolder | None":
         """Return the folder that the processes which torchrun started on this machine share."""
         if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) < 2 or "LOCAL_RANK" not in os.environ:
             return None

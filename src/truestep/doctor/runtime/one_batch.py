@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from truestep.doctor.runtime.history import ForwardCall, LossCall
-from truestep.doctor.runtime.looking import first_tensor, is_plain
-from truestep.doctor.runtime.model_copy import ModelCopy
+from truestep.doctor.runtime.looking import first_watched_tensor, is_plain_watched_tensor
+from truestep.doctor.runtime.model_copy import ProbeModelCopy
 
 STEPS = 100
 EXAMPLES = 16  # of the batch: so few can be learned by heart
@@ -23,7 +23,7 @@ RATE = 0.01
 
 
 @dataclass(frozen=True)
-class LearnedBatch:
+class ProbeLearning:
     """What was reached on one batch: by the model, and by the best constant output."""
 
     first: float
@@ -44,7 +44,7 @@ class OneBatchProbe:
     def __init__(self, forward: ForwardCall, loss: LossCall) -> None:
         self.forward = forward
         self.loss = loss
-        output = first_tensor(forward.output)
+        output = first_watched_tensor(forward.output)
         assert output is not None
         self.whole = len(output)
         self.examples = EXAMPLES if self._divisible(output) else self.whole
@@ -56,18 +56,18 @@ class OneBatchProbe:
     def obstacle(self) -> str | None:
         """Return why it can't be tried, or None."""
         inputs = (*self.forward.args, *self.forward.kwargs.values())
-        if not all(is_plain(each) for each in inputs if isinstance(each, Tensor)):
+        if not all(is_plain_watched_tensor(each) for each in inputs if isinstance(each, Tensor)):
             return "an input of the model is no batch of real numbers"
-        output = first_tensor(self.forward.output)
+        output = first_watched_tensor(self.forward.output)
         if output is None or output.numel() != self.loss.input.numel():
             return "the loss is not computed from the model's output as it is"
         if not torch.equal(output.detach().reshape(self.loss.input.shape), self.loss.input.detach()):
             return "the loss is not computed from the model's output as it is"
         return None
 
-    def learn(self) -> LearnedBatch:
+    def learn(self) -> ProbeLearning:
         """Train the copy on the batch by Adam, then a constant output; return the losses reached."""
-        with ModelCopy(self.forward) as trial, torch.enable_grad():
+        with ProbeModelCopy(self.forward) as trial, torch.enable_grad():
             trial.copy.train()
             for each in trial.copy.modules():
                 if isinstance(each, nn.modules.dropout._DropoutNd):
@@ -75,12 +75,12 @@ class OneBatchProbe:
             trained = [each for each in trial.copy.parameters() if each.requires_grad]
             args = [self._part(each) for each in self.forward.args]
             kwargs = {name: self._part(each) for name, each in self.forward.kwargs.items()}
-            values = _descend(lambda: self._value(first_tensor(trial.copy(*args, **kwargs))), trained)
+            values = _descend(lambda: self._value(first_watched_tensor(trial.copy(*args, **kwargs))), trained)
             constant = torch.zeros_like(self.loss.input[:1]).detach().requires_grad_()
             shape = self._part(self.loss.input).shape
             floor = _descend(lambda: self._value(constant.expand(shape)), [constant], rate=0.1)
         half = min(values[: len(values) // 2 + 1])
-        return LearnedBatch(values[0], half, min(values), min(floor), len(values) - 1)
+        return ProbeLearning(values[0], half, min(values), min(floor), len(values) - 1)
 
     def _part(self, value: Any) -> Any:
         if isinstance(value, Tensor) and value.dim() and len(value) == self.whole:

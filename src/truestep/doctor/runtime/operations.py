@@ -15,12 +15,12 @@ from torch._C import _len_torch_function_stack
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils._device import DeviceContext
 
-from truestep.doctor.runtime.ordinary import runs_eagerly
+from truestep.doctor.runtime.ordinary import watch_may_look
 
 Tell = Callable[[str, Any, list[Tensor]], None]
 
 
-class OperationMode(TorchFunctionMode):
+class WatchedOperationMode(TorchFunctionMode):
     """Tells of the result of each operation, and of the tensors that it was given."""
 
     def __init__(self, tell: Tell) -> None:
@@ -38,8 +38,8 @@ class OperationMode(TorchFunctionMode):
     ) -> Any:
         """Compute it, then tell of it."""
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor | tuple | list) and self.is_on and runs_eagerly():
-            self._tell(operation_name(func), result, tensors_in(args, kwargs))
+        if isinstance(result, Tensor | tuple | list) and self.is_on and watch_may_look():
+            self._tell(watched_operation_name(func), result, watched_operation_tensors(args, kwargs))
         return result
 
     def switch(self, live: bool) -> None:
@@ -73,7 +73,7 @@ def _edit(change: Callable[[list[Any]], list[Any]]) -> list[Any]:
     return before
 
 
-def _with(modes: list[Any], mode: OperationMode) -> list[Any]:
+def _with(modes: list[Any], mode: WatchedOperationMode) -> list[Any]:
     """Return the modes with one more beneath them all: those of `with` blocks leave from the top, whichever is there.
 
     Only the mode of `torch.set_default_device` insists on the lowest place; it has entered itself, unlike that of
@@ -90,7 +90,7 @@ def _has_compiled() -> bool:
     return any(map(callable, getattr(frames, "cached_backends", {}).values()))
 
 
-def operation_name(function: Any) -> str:
+def watched_operation_name(function: Any) -> str:
     """Return what an operation is called: `softmax`, `add` also where it is written `+`, `data` for an attribute."""
     name: str = getattr(function, "__name__", "")
     if name == "__get__":
@@ -98,7 +98,7 @@ def operation_name(function: Any) -> str:
     return name if name in ("__getitem__", "__setitem__") else name.strip("_") or name
 
 
-def tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Tensor]:
+def watched_operation_tensors(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Tensor]:
     """Return the tensors among an operation's arguments, also those in a list or tuple."""
     found: list[Tensor] = []
     for each in (*args, *kwargs.values()) if kwargs else args:

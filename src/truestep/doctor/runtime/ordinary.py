@@ -4,7 +4,7 @@
 import torch
 
 
-def runs_eagerly() -> bool:
+def watch_may_look() -> bool:
     """Tell whether code runs eagerly, so that values may be looked at and what looks leaves no trace.
 
     Whether anything is compiling comes first in every wrapper and hook, here or right before: torch.compile knows the

@@ -52,14 +52,14 @@ PASSES = frozenset(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Origin:
+class WatchedOrigin:
     """One operation of a step, and what it was given."""
 
     operation: str  # in torch's word: "softmax"
     path: str
     line: int
     layer: nn.Module | None  # the innermost module at work; None in the user's own code
-    before: tuple[Origin, ...] = ()
+    before: tuple[WatchedOrigin, ...] = ()
     depth: int = 0
     cuts: bool = False  # it was given something that carries a graph, and its result carries none
 
@@ -68,14 +68,14 @@ class Origin:
         """The line of the user's own code that made it."""
         return Place(self.path, self.line)
 
-    def past_changes_of_shape(self) -> Origin:
+    def past_changes_of_shape(self) -> WatchedOrigin:
         """Return the operation that computed the numbers, where this one only passed them on."""
         found = self
         while found.operation in PASSES and len(found.before) == 1:
             found = found.before[0]
         return found
 
-    def ancestors(self) -> Iterator[Origin]:
+    def ancestors(self) -> Iterator[WatchedOrigin]:
         """Yield it and all that it was made of, the nearest first."""
         waiting, seen = [self], {id(self)}
         while waiting:
@@ -87,19 +87,19 @@ class Origin:
                     waiting.append(each)
 
 
-class Origins:
+class WatchedOrigins:
     """The origins of the values of this step; it keeps no value alive."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Tensor], Origin]] = {}
-        self.cuts: list[Origin] = []  # where graphs ended in this step
+        self._known: dict[int, tuple[weakref.ref[Tensor], WatchedOrigin]] = {}
+        self.cuts: list[WatchedOrigin] = []  # where graphs ended in this step
 
-    def of(self, value: Tensor) -> Origin | None:
+    def of(self, value: Tensor) -> WatchedOrigin | None:
         """Return where a value was made, if that was in this step and while the watch looked."""
         found = self._known.get(id(value))
         return found[1] if found is not None and found[0]() is value else None
 
-    def note(self, value: Tensor, origin: Origin) -> None:
+    def note(self, value: Tensor, origin: WatchedOrigin) -> None:
         """Remember where a value was made, or changed in place."""
         if len(self._known) >= MAX_ENTRIES:
             self._known = {key: pair for key, pair in self._known.items() if pair[0]() is not None}
@@ -109,7 +109,7 @@ class Origins:
         if origin.cuts and len(self.cuts) < MAX_DEPTH:
             self.cuts.append(origin)
 
-    def before(self, values: list[Tensor]) -> tuple[Origin, ...]:
+    def before(self, values: list[Tensor]) -> tuple[WatchedOrigin, ...]:
         """Return the origins of the values that an operation is given, each once."""
         found = {id(origin): origin for each in values if (origin := self.of(each)) is not None}
         return tuple(each for each in found.values() if each.depth < MAX_DEPTH)

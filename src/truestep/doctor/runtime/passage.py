@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from truestep.doctor.runtime.frames import path_from_here, user_line
-from truestep.doctor.runtime.looking import is_plain, tensors_of
-from truestep.doctor.runtime.model_copy import ModelCopy
-from truestep.doctor.runtime.operations import OperationMode
+from truestep.doctor.runtime.frames import path_in_finding, watched_user_line
+from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_tensors
+from truestep.doctor.runtime.model_copy import ProbeModelCopy
+from truestep.doctor.runtime.operations import WatchedOperationMode
 
 MOST_BYTES = 1 << 28  # of values that are kept; a passage with more tells no places
 
 
 @dataclass(eq=False)
-class ComputedOnTheWay:
+class ProbedValue:
     """One operation of a passage, its result, and which earlier ones it was given."""
 
     operation: str
@@ -28,32 +28,32 @@ class ComputedOnTheWay:
     line: int
     layer: str  # its path in the model
     value: Tensor
-    before: tuple[ComputedOnTheWay, ...]
+    before: tuple[ProbedValue, ...]
 
     def told(self, model: str) -> str:
         """Return `softmax at network.py:42 (net.head.act)`; the model by its variable."""
         layer = ".".join(each for each in (model, self.layer) if each)
-        return f"{self.operation} at {path_from_here(self.path)}:{self.line} ({layer})"
+        return f"{self.operation} at {path_in_finding(self.path)}:{self.line} ({layer})"
 
 
-class CopyPassage:
+class ProbePassage:
     """The operations of one application; each starts from the same random numbers."""
 
     def __init__(
-        self, trial: ModelCopy, changed: Mapping[int | str, Tensor] | None = None, seed: int = 0
+        self, trial: ProbeModelCopy, changed: Mapping[int | str, Tensor] | None = None, seed: int = 0
     ) -> None:
-        self.steps: list[ComputedOnTheWay] = []
+        self.steps: list[ProbedValue] = []
         self._names = {id(module): name for name, module in trial.copy.named_modules()}
         self._layers: list[str] = []
-        self._known: dict[int, ComputedOnTheWay] = {}
+        self._known: dict[int, ProbedValue] = {}
         self._alive: list[Tensor] = []  # so that no identity comes again
         self._bytes = 0
         torch.manual_seed(seed)
-        mode = OperationMode(self._note)
+        mode = WatchedOperationMode(self._note)
         handles = [register_module_forward_pre_hook(self._enter), register_module_forward_hook(self._leave)]
         mode.switch(True)
         try:
-            self.outputs = list(tensors_of(trial.apply(changed)))
+            self.outputs = list(watched_tensors(trial.apply(changed)))
         finally:
             mode.switch(False)
             for handle in handles:
@@ -66,15 +66,13 @@ class CopyPassage:
         self._layers.pop()
 
     def _note(self, name: str, result: Any, given: list[Tensor]) -> None:
-        path, line = user_line()
+        path, line = watched_user_line()
         before = tuple(self._known[id(each)] for each in given if id(each) in self._known)
         for each in (result,) if isinstance(result, Tensor) else result:
-            if isinstance(each, Tensor) and is_plain(each) and self._bytes <= MOST_BYTES:
+            if isinstance(each, Tensor) and is_plain_watched_tensor(each) and self._bytes <= MOST_BYTES:
                 kept = each.detach().clone() if any(each is one for one in given) else each.detach()
                 self._bytes += each.nbytes
-                made = ComputedOnTheWay(
-                    name, path, line, self._layers[-1] if self._layers else "", kept, before
-                )
+                made = ProbedValue(name, path, line, self._layers[-1] if self._layers else "", kept, before)
                 self.steps.append(made)
                 self._known[id(each)] = made
                 self._alive.append(each)
@@ -89,7 +87,7 @@ class CopyPassage:
         """The first tensor of the output."""
         return self.outputs[0] if self.outputs else None
 
-    def on_the_way(self, output: int = 0) -> list[ComputedOnTheWay]:
+    def on_the_way(self, output: int = 0) -> list[ProbedValue]:
         """Return what a tensor of the output was made of, in the order of computation."""
         found: set[int] = set()
         last = self._known.get(id(self.outputs[output]))
@@ -102,7 +100,7 @@ class CopyPassage:
         return [each for each in self.steps if id(each) in found]
 
 
-def passage_differs(first: Tensor, second: Tensor) -> Tensor:
+def probed_values_differ(first: Tensor, second: Tensor) -> Tensor:
     """Return which elements of two values differ by more than rounding."""
     if not first.is_floating_point():
         return first != second
@@ -110,9 +108,7 @@ def passage_differs(first: Tensor, second: Tensor) -> Tensor:
     return ~torch.isclose(first, second, rtol=1e-4, atol=1e-6 * float(size), equal_nan=True)
 
 
-def align_passages(
-    passages: list[CopyPassage], output: int = 0
-) -> list[tuple[ComputedOnTheWay, list[Tensor]]]:
+def align_passages(passages: list[ProbePassage], output: int = 0) -> list[tuple[ProbedValue, list[Tensor]]]:
     """Return the operations on the way to a tensor of the first one's output, each with its value in every passage.
 
     Where the passages took different ways, what follows is left out.

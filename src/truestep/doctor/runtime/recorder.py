@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.frames import user_line, user_name_of, user_place
+from truestep.doctor.runtime.frames import watched_user_line, watched_user_name, watched_user_place
 from truestep.doctor.runtime.history import (
     WINDOW,
     ForwardCall,
@@ -22,10 +22,14 @@ from truestep.doctor.runtime.history import (
     ModelApplication,
     OptimizerRecord,
     WatchHistory,
-    gradient_address,
+    watched_gradient_address,
 )
-from truestep.doctor.runtime.looking import first_tensor, is_plain, sensitive_layers
-from truestep.doctor.runtime.origins import Origin
+from truestep.doctor.runtime.looking import (
+    first_watched_tensor,
+    is_plain_watched_tensor,
+    watched_sensitive_layers,
+)
+from truestep.doctor.runtime.origins import WatchedOrigin
 
 Facts = tuple[Any, ...] | None
 
@@ -56,16 +60,18 @@ class Recorder:
     def on_optimizer(self, optimizer: Optimizer) -> Facts:
         """An optimizer was constructed."""
         self.history.records.pop(id(optimizer), None)  # the identity of one that is gone may come again
-        return (self.known(optimizer, user_place()),)
+        return (self.known(optimizer, watched_user_place()),)
 
     def on_forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Facts:
         """A module was applied by the user's code."""
         if id(module) not in self.history.models_by_id:
             self.history.model_names.add(self._named(module))
         called = self.history.called(module)
-        forward = ForwardCall(module, args, kwargs, output, user_place(), torch.is_grad_enabled(), called)
+        forward = ForwardCall(
+            module, args, kwargs, output, watched_user_place(), torch.is_grad_enabled(), called
+        )
         self.add_model(module)
-        active = sensitive_layers(module, training=True) or ["F.dropout"] * self._drops
+        active = watched_sensitive_layers(module, training=True) or ["F.dropout"] * self._drops
         self._drops = False
         self.history.forwards_since_backward.append(ModelApplication.of(forward, active))
         return (forward,)
@@ -73,25 +79,25 @@ class Recorder:
     def _named(self, known: object) -> str:
         """Note the variable that holds a model or optimizer; return how it is shown."""
         self.history.names.pop(id(known), None)  # the identity of one that is gone may come again
-        if name := user_name_of(known):
+        if name := watched_user_name(known):
             self.history.names[id(known)] = name
         return self.history.called(known)
 
     def on_layer(self, module: nn.Module, output: Any) -> Facts:
         """Any module, also within others, gave its output."""
-        found = first_tensor(output)
+        found = first_watched_tensor(output)
         if isinstance(module, torch.jit.ScriptModule):
             self.history.unseen.add(getattr(module, "original_name", type(module).__name__))
-        return (module, output) if found is None or is_plain(found) else None
+        return (module, output) if found is None or is_plain_watched_tensor(found) else None
 
     def on_operation(self, name: str, result: Any, given: list[Tensor]) -> Facts:
         """An operation has been computed: remember where, for what it gave."""
         origins = self.history.origins
-        path, line = user_line()
+        path, line = watched_user_line()
         before = origins.before(given)
         depth = 1 + max((each.depth for each in before), default=0)
         layer = self._layers[-1] if self._layers else None
-        origin = Origin(name, path, line, layer, before, depth, _cuts(result, given))
+        origin = WatchedOrigin(name, path, line, layer, before, depth, _cuts(result, given))
         for each in (result,) if isinstance(result, Tensor) else result:
             if isinstance(each, Tensor):
                 origins.note(each, origin)
@@ -102,20 +108,20 @@ class Recorder:
         if not isinstance(given, Tensor) or not isinstance(target, Tensor):
             return None
         self.on_operation(name, value, [given, target])
-        if not is_plain(given) or not is_plain(target):
+        if not is_plain_watched_tensor(given) or not is_plain_watched_tensor(target):
             return None
-        return (LossCall(name, given, target, options, value, user_place()),)
+        return (LossCall(name, given, target, options, value, watched_user_place()),)
 
     def on_backward(self, tensors: Sequence[Tensor]) -> Facts:
         """A backward is about to run."""
         self.history.thread = self.history.thread or threading.get_ident()
         for record in self.history.records.values():
             record.stale = record.num_steps > 0 and record.unchanged_since_mark()
-        return tuple(tensors), user_place()
+        return tuple(tensors), watched_user_place()
 
     def on_clear(self, owner: Optimizer | nn.Module) -> Facts:
         """zero_grad() of an optimizer or a module has run."""
-        place = user_place()
+        place = watched_user_place()
         mine = isinstance(owner, Optimizer)
         records = [self.known(owner)] if mine else self.history.holding(owner.parameters())  # type: ignore[arg-type, union-attr]
         for record in records:
@@ -127,7 +133,7 @@ class Recorder:
 
     def on_clip(self, parameters: list[Tensor]) -> Facts:
         """Gradients are about to be clipped."""
-        return parameters, user_place()
+        return parameters, watched_user_place()
 
     def on_step(self, optimizer: Optimizer, has_closure: bool) -> Facts:
         """An optimizer is about to step."""
@@ -137,23 +143,23 @@ class Recorder:
         record.has_closure = has_closure
         stale = record.stale and record.num_backwards and record.holds_gradients()
         record.num_stale_steps = record.num_stale_steps + 1 if stale else 0
-        return record, user_place()
+        return record, watched_user_place()
 
     def on_stepped(self, record: OptimizerRecord) -> Facts:
         """An optimizer has stepped, and its step is counted."""
-        return record, user_place()
+        return record, watched_user_place()
 
     def on_schedule(self, scheduler: Any) -> Facts:
         """A schedule has stepped."""
-        return scheduler, user_place()
+        return scheduler, watched_user_place()
 
     def on_mode(self, module: nn.Module, training: bool) -> Facts:
         """train() or eval() was called."""
-        return module, training, user_place()
+        return module, training, watched_user_place()
 
     def on_epoch(self, source: Any) -> Facts:
         """A loader or a sampler begins anew."""
-        return source, user_place()
+        return source, watched_user_place()
 
     def on_evaluation(self) -> Facts:
         """What was applied, and not gone backward through until now, was evaluated."""
@@ -162,7 +168,7 @@ class Recorder:
 
     def on_logged(self, name: str, value: float) -> Facts:
         """A share was printed or logged."""
-        return name, value, user_place()
+        return name, value, watched_user_place()
 
     def on_finish(self) -> Facts:
         """The run is over."""
@@ -196,7 +202,7 @@ class Recorder:
 
     def used_by_engine(self, optimizer: Optimizer) -> None:
         """Our engine uses an optimizer, at this line of the user's if it is a new one."""
-        self.known(optimizer, user_place())
+        self.known(optimizer, watched_user_place())
 
     def count_step(self, optimizer: Optimizer) -> OptimizerRecord:
         """Count a step of an optimizer; return what is known of it."""
@@ -276,7 +282,9 @@ def _forget(record: OptimizerRecord) -> None:
 def _mark(record: OptimizerRecord) -> None:
     """Remember which gradients there are, to see later whether anything replaced or changed them."""
     found = ((each, each.grad) for each in record.sample())
-    record.marks = [(each, gradient_address(grad), grad._version) for each, grad in found if grad is not None]
+    record.marks = [
+        (each, watched_gradient_address(grad), grad._version) for each, grad in found if grad is not None
+    ]
 
 
 def _cuts(result: Any, given: list[Tensor]) -> bool:

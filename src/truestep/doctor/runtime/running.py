@@ -18,13 +18,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from truestep.core.errors import OptionError, near_path
+from truestep.core.errors import OptionError, did_you_mean_path
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.at_exit import ReportAtExit
-from truestep.doctor.runtime.frames import is_library_file, user_place
+from truestep.doctor.runtime.at_exit import WatchReportAtExit
+from truestep.doctor.runtime.frames import is_library_file, watched_user_place
 from truestep.doctor.runtime.pace import StopWatching
 from truestep.doctor.runtime.script import WatchedScript
-from truestep.doctor.runtime.tracebacks import script_part_of_traceback, show_traceback
+from truestep.doctor.runtime.tracebacks import script_part_of_traceback, show_script_traceback
 from truestep.doctor.runtime.watch import Watch
 
 
@@ -57,7 +57,7 @@ def run_watched(
         OptionError: there is no such file.
     """
     if not script.is_module and not Path(script.name).is_file():
-        raise OptionError(f"There is no file {script.name!r} to run.{near_path(Path(script.name))}")
+        raise OptionError(f"There is no file {script.name!r} to run.{did_you_mean_path(Path(script.name))}")
     outcome = ScriptOutcome()
     process = os.getpid()
 
@@ -70,7 +70,7 @@ def run_watched(
     if (shadow := script.own_torch()) is not None:
         watch.recorder.give_up(f"{shadow} hides PyTorch from this script, which ran unwatched")
         return conclude(script.run_apart())
-    with _as_found(_noting(outcome, warnings.showwarning)), ReportAtExit(conclude), watch:
+    with _as_found(_noting(outcome, warnings.showwarning)), WatchReportAtExit(conclude), watch:
         _guarded(lambda: _start(script), outcome, explain)
         if outcome.error is not None:
             watch.recorder.cut_short()
@@ -159,7 +159,7 @@ def _guarded(
         outcome.status = 130 if isinstance(error, KeyboardInterrupt) else 1
         _note(error, outcome)
         explain(error)
-        show_traceback(error)
+        show_script_traceback(error)
 
 
 def _status(code: Any) -> int:
@@ -187,7 +187,7 @@ def _noting(outcome: ScriptOutcome, original: Callable[..., None]) -> Callable[.
     """Show warnings as ever, and keep torch's own with the line of the user's that they are about."""
 
     def showwarning(message: Any, category: Any, filename: str, lineno: int, *rest: Any, **more: Any) -> None:
-        place = user_place()
+        place = watched_user_place()
         if filename.startswith(str(Path(__file__).parent)):  # a call that is wrapped: not the user's line
             filename, lineno = place.path, place.line
         original(message, category, filename, lineno, *rest, **more)

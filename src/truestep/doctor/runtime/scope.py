@@ -8,7 +8,7 @@ from importlib import import_module
 from truestep.doctor.check import Check
 from truestep.doctor.runtime import calls
 from truestep.doctor.runtime.dispatcher import Dispatcher
-from truestep.doctor.runtime.wrapping import Wrappers
+from truestep.doctor.runtime.wrapping import WatchWrappers
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class WatchScope:
     """The checks of a watch, and what wraps the calls that they follow."""
 
     checks: tuple[type[Check], ...]
-    wrap: Callable[[Dispatcher, Wrappers], None]
+    wrap: Callable[[Dispatcher, WatchWrappers], None]
 
 
 # Where the engine drives the loop it does the rest of the protocol itself; these faults stay the user's.

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from truestep.doctor.runtime.history import ForwardCall, LossCall
-from truestep.doctor.runtime.looking import is_on_host, is_plain
-from truestep.doctor.runtime.model_copy import ModelCopy
-from truestep.doctor.runtime.passage import ComputedOnTheWay, CopyPassage, align_passages, passage_differs
+from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_on_host
+from truestep.doctor.runtime.model_copy import ProbeModelCopy
+from truestep.doctor.runtime.passage import ProbedValue, ProbePassage, align_passages, probed_values_differ
 
 LEAST = 4  # steps
 MOST = 128  # numbers of a sequence that are tried out: past them the scores of attention grow large
@@ -19,7 +19,7 @@ EXAMPLES = 2
 
 
 @dataclass(frozen=True)
-class SequenceTask:
+class SequenceProbeTask:
     """Symbols go in, and symbols are the targets: the same ones, or each the next one."""
 
     key: int | str  # of the input, by position or name
@@ -28,7 +28,7 @@ class SequenceTask:
     is_next: bool  # each target is the next symbol; else it is the symbol at its own place
 
 
-def task_of(forward: ForwardCall, loss: LossCall) -> SequenceTask | None:
+def task_of(forward: ForwardCall, loss: LossCall) -> SequenceProbeTask | None:
     """Return what is asked of a model that takes a batch of symbols, if that can be told from the numbers."""
     if loss.name not in ("cross_entropy", "nll_loss") or loss.target.is_floating_point():
         return None
@@ -42,21 +42,21 @@ def task_of(forward: ForwardCall, loss: LossCall) -> SequenceTask | None:
 
 def _are_symbols(value: Tensor) -> bool:
     return (
-        is_plain(value)
+        is_plain_watched_tensor(value)
         and value.dim() == 2
         and value.dtype in (torch.int64, torch.int32)
-        and is_on_host(value)
+        and watched_on_host(value)
     )
 
 
-def _task(key: int | str, given: Tensor, axis: int, loss: LossCall) -> SequenceTask | None:
+def _task(key: int | str, given: Tensor, axis: int, loss: LossCall) -> SequenceProbeTask | None:
     size, ignored = given.shape[axis], loss.options.get("ignore_index", -100)
     if size < LEAST:
         return None
     for is_next, shorter in ((True, 0), (True, 1), (False, 0)):
         asked = given.narrow(axis, int(is_next), size - 1) if is_next else given
         if _same(asked, _as(given, axis, shorter, loss.target), axis, ignored):
-            return SequenceTask(key, given, axis, is_next)
+            return SequenceProbeTask(key, given, axis, is_next)
     return None
 
 
@@ -82,7 +82,7 @@ def _same(asked: Tensor, targets: Tensor | None, axis: int, ignored: int) -> boo
 
 
 @dataclass(frozen=True)
-class StepSight:
+class SequenceProbeSight:
     """What an output for one step changes with."""
 
     of_later: bool
@@ -90,7 +90,7 @@ class StepSight:
     where: str  # the operation from which on later steps are seen; empty where that is not known
 
 
-def sight_of(forward: ForwardCall, task: SequenceTask) -> StepSight | None:
+def sight_of(forward: ForwardCall, task: SequenceProbeTask) -> SequenceProbeSight | None:
     """Change the last step of the input, and see which outputs change; None where they have no axis of time."""
     axis, given = task.axis, task.given
     if len(forward.args) + len(forward.kwargs) == 1:  # else other inputs may have to fit
@@ -99,17 +99,17 @@ def sight_of(forward: ForwardCall, task: SequenceTask) -> StepSight | None:
     size = given.shape[axis]
     changed = given.clone()
     changed.select(axis, size - 1).copy_(_other(given, axis))
-    with ModelCopy(forward) as trial:
-        base, last = CopyPassage(trial, {task.key: given}), CopyPassage(trial, {task.key: changed})
+    with ProbeModelCopy(forward) as trial:
+        base, last = ProbePassage(trial, {task.key: given}), ProbePassage(trial, {task.key: changed})
     if len(base.outputs) != len(last.outputs):
         return None
     for index, (before, after) in enumerate(zip(base.outputs, last.outputs, strict=True)):
-        alike = is_plain(before) and before.shape == after.shape
-        moved = _by_step(passage_differs(before, after), given) if alike else None
+        alike = is_plain_watched_tensor(before) and before.shape == after.shape
+        moved = _by_step(probed_values_differ(before, after), given) if alike else None
         if moved is not None:
             earlier = bool(moved.narrow(axis, 0, size - 1).any())
             where = _where(align_passages([base, last], index), 1 / size, forward.variable) if earlier else ""
-            return StepSight(earlier, bool(moved.select(axis, size - 1).any()), where)
+            return SequenceProbeSight(earlier, bool(moved.select(axis, size - 1).any()), where)
     return None
 
 
@@ -132,11 +132,11 @@ def _other(given: Tensor, axis: int) -> Tensor:
     return found
 
 
-def _where(steps: list[tuple[ComputedOnTheWay, list[Tensor]]], share: float, model: str) -> str:
+def _where(steps: list[tuple[ProbedValue, list[Tensor]]], share: float, model: str) -> str:
     """Return the operation from which on more than one step's share of the numbers changes, up to the output."""
     found = ""
     for computed, (before, after) in steps:
-        moved = float(passage_differs(before, after).float().mean()) if before.numel() else 0.0
+        moved = float(probed_values_differ(before, after).float().mean()) if before.numel() else 0.0
         if moved <= share * 1.01:
             found = ""
         elif not found:

@@ -24,7 +24,7 @@ def script_part_of_traceback(trail: TracebackType | None) -> TracebackType | Non
     return trail
 
 
-def show_traceback(error: BaseException) -> None:
+def show_script_traceback(error: BaseException) -> None:
     """Print the traceback as Python would have done without us."""
     _leave_ours_out(error, set())
     own = script_part_of_traceback(error.__traceback__)

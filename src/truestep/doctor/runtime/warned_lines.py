@@ -13,7 +13,7 @@ from typing import Any
 from truestep.doctor.runtime.frames import is_library_file, is_truestep_file
 
 
-def warn_at_users_lines() -> Callable[[], None]:
+def warn_at_script_lines() -> Callable[[], None]:
     """From now on show what is warned of at a line of this package at the user's; return what ends it."""
     before, on = warnings.showwarning, True
 

@@ -13,13 +13,13 @@ from truestep.doctor.finding import CheckFailure, Finding
 from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.history import WatchHistory
-from truestep.doctor.runtime.layers import LayerHooks
-from truestep.doctor.runtime.not_run import reasons_not_run
+from truestep.doctor.runtime.layers import WatchedLayerHooks
+from truestep.doctor.runtime.not_run import why_checks_did_not_run
 from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.runtime.scope import WatchScope, whole_script
-from truestep.doctor.runtime.warned_lines import warn_at_users_lines
-from truestep.doctor.runtime.wrapping import Wrappers
+from truestep.doctor.runtime.warned_lines import warn_at_script_lines
+from truestep.doctor.runtime.wrapping import WatchWrappers
 from truestep.doctor.selection import CheckSelection
 from truestep.doctor.watcher import Watcher
 
@@ -54,8 +54,9 @@ class Watch:
         self.recorder = Recorder(self.history)
         checks = [*self.watchers, *self.probes]
         self.dispatcher = Dispatcher(self.recorder, checks, WatchPace(options.max_steps))
-        self.dispatcher.switch_layers = LayerHooks(self.dispatcher).switch
-        self._wrappers = Wrappers()
+        hooks = WatchedLayerHooks(self.dispatcher)
+        self.dispatcher.switch_layers, self.dispatcher.rest_operations = hooks.switch, hooks.rest
+        self._wrappers = WatchWrappers()
 
     def __enter__(self) -> Self:
         for other in [each for each in _active if each.options.gives_way]:
@@ -71,7 +72,7 @@ class Watch:
         started = time.perf_counter()
         self._scope.wrap(self.dispatcher, self._wrappers)
         self._wrappers.exchange()
-        self._wrappers.call(warn_at_users_lines())
+        self._wrappers.call(warn_at_script_lines())
         self.dispatcher.seconds += time.perf_counter() - started
         self.dispatcher.look(True)
         return self
@@ -113,7 +114,7 @@ class Watch:
 
     def not_run(self) -> dict[str, str]:
         """Return the checks that could not run, each with its reason."""
-        return reasons_not_run(self.history, self.watchers, self.probes)
+        return why_checks_did_not_run(self.history, self.watchers, self.probes)
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         """Show the findings so far."""

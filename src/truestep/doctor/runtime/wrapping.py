@@ -12,7 +12,7 @@ from truestep.doctor.runtime.frames import is_library_file
 Maker = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class Wrappers:
+class WatchWrappers:
     """What was replaced, so that it can be put back exactly."""
 
     def __init__(self) -> None:
@@ -24,8 +24,7 @@ class Wrappers:
         original = owner.__dict__.get(name)
         if original is None or not callable(original):
             return
-        setattr(owner, name, functools.wraps(original)(make(original)))
-        self._undo.append(lambda: setattr(owner, name, original))
+        self._put(owner, name, original, functools.wraps(original)(make(original)))
 
     def function(self, owner: Any, name: str, make: Maker) -> None:
         """Wrap a function of a module; where the user's modules imported it before, `exchange` does."""
@@ -33,9 +32,18 @@ class Wrappers:
         if original is None:
             return
         wrapped = functools.wraps(original)(make(original))
-        setattr(owner, name, wrapped)
-        self._undo.append(lambda: setattr(owner, name, original))
+        self._put(owner, name, original, wrapped)
         self._wrapped[id(original)] = original, wrapped
+
+    def _put(self, owner: Any, name: str, original: Any, wrapped: Any) -> None:
+        def put_back() -> None:
+            if (
+                vars(owner).get(name) is wrapped
+            ):  # else others have put theirs there meanwhile, or taken all away
+                setattr(owner, name, original)
+
+        setattr(owner, name, wrapped)
+        self._undo.append(put_back)
 
     def exchange(self) -> None:
         """Put the wrapped functions where the user's modules hold them; each is gone through once, so that it stays cheap."""

@@ -5,7 +5,9 @@ import ast
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
+from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
+from truestep.doctor.source.values import Position, sources, value_origins
 
 
 def activation(module: SourceModule, loss: ast.Call, given: ast.expr | None) -> ast.Call:
@@ -14,10 +16,10 @@ def activation(module: SourceModule, loss: ast.Call, given: ast.expr | None) -> 
         made = module.definitions(given)
         reads = [each for each in module.reads(given.id) if module.scope(each) is module.scope(given)]
         if len(made) != 1 or not all(loss in module.ancestors(each) for each in reads):
-            raise RewriteError
+            raise SourceRewriteError
         given = made[0]
     if not isinstance(given, ast.Call):
-        raise RewriteError
+        raise SourceRewriteError
     return given
 
 
@@ -26,9 +28,45 @@ def without_activation(module: SourceModule, loss: ast.Call, given: ast.expr | N
     made = activation(module, loss, given)
     last = (dotted(made.func) or ast.unparse(made.func)).rsplit(".", 1)[-1]
     if last not in ("softmax", "sigmoid"):
-        raise RewriteError
+        raise SourceRewriteError
     free = (module.qualify(made.func) or "").startswith("torch.")
     inner = (made.args[0] if made.args else None) if free else getattr(made.func, "value", None)
     if inner is None:
-        raise RewriteError
+        raise SourceRewriteError
     return [replaced(module, made, text_of(module, inner))]
+
+
+def makers(module: SourceModule, node: ast.expr, depth: int = 0) -> list[ast.expr]:
+    """Return where the operations that `last_operations` names are written: the calls, or the layers' constructors."""
+    found: list[ast.expr] = []
+    for origin, position in sources(module, node) if depth <= MAX_DEPTH else ():
+        if isinstance(origin, ast.Call):
+            found += _makers_in(module, origin, depth, position)
+    return found
+
+
+def _makers_in(module: SourceModule, call: ast.Call, depth: int, position: Position) -> list[ast.expr]:
+    if module.qualify(call.func):
+        return [call]
+    made = list(value_origins(module, call.func)) if isinstance(call.func, ast.Name | ast.Attribute) else []
+    layers = [_last_layer(module, each) for each in made if isinstance(each, ast.Call)]
+    known = [each for each in layers if each is not None]
+    owner = module.class_of(call.func)
+    target = (module.method(owner, "forward") if owner is not None else None) or module.target(call)
+    if known or target is None or isinstance(target, ast.Lambda):
+        return known or [call]
+    inner: list[ast.expr] = []
+    for node in module.returns(target):
+        value, left = node.value, position
+        while isinstance(value, ast.Tuple) and left and left[0] < len(value.elts):
+            value, left = value.elts[left[0]], left[1:]
+        inner += makers(module, value, depth + 1) if value is not None else []
+    return inner
+
+
+def _last_layer(module: SourceModule, layer: ast.Call) -> ast.expr | None:
+    """Return the constructor of torch's layer that is applied last."""
+    name = module.qualify(layer.func) or ""
+    if name in ("torch.nn.Sequential",) and layer.args and isinstance(layer.args[-1], ast.Call):
+        return _last_layer(module, layer.args[-1])
+    return layer if name.startswith("torch.nn.") else None

@@ -7,7 +7,7 @@ _SIDES = {
 }
 
 
-def gan_role_of_name(name: str) -> str | None:
+def gan_role_in_source(name: str) -> str | None:
     """Return "discriminator" or "generator" for names like D, netD, opt_d, self.generator, optimizer_G."""
     short = name.rsplit(".", 1)[-1].partition("@")[0].lower()
     for side, (whole, endings) in _SIDES.items():

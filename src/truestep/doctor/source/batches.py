@@ -3,6 +3,8 @@
 
 import ast
 
+from truestep.doctor.library.functions import functions
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Binding
 from truestep.doctor.source.numbers import whole_number
@@ -11,28 +13,10 @@ from truestep.doctor.source.values import argument, constant, literal, seen_thro
 RUN = "truestep.Run"
 LOADER = "torch.utils.data.DataLoader"
 _DATASET = "torch.utils.data.TensorDataset"
-_BARE = (
-    "enumerate",
-    "tqdm",
-    "tqdm.tqdm",
-    "tqdm.auto.tqdm",
-    "iter",
-    "batches",
-)  # what hands on what it is given
-_MAKERS = ("rand", "randn", "zeros", "ones", "empty", "full", "randint")
+_BARE = (*functions("hands on what it is given"), "batches")
+_MAKERS = operations(shape="sized")
 _SIZE_AT = {"randint": 2, "full": 0}
-_ROWS_STAY = (
-    "to",
-    "cuda",
-    "float",
-    "double",
-    "half",
-    "long",
-    "clone",
-    "contiguous",
-    "unsqueeze",
-    "requires_grad_",
-)
+_ROWS_STAY = operations(shape="same") | {"unsqueeze"}
 
 
 def source_of(module: SourceModule, loop: ast.For | ast.AsyncFor) -> ast.Call | None:

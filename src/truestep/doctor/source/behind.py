@@ -4,12 +4,15 @@
 import ast
 import builtins
 
+from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.signatures import own_name
 
 _OFF = {"no_grad", "inference_mode"}
 _BUILTINS = frozenset(dir(builtins))
+_NUMBERS = ("float", "int", "torch.tensor")  # what these give is made anew
 _MOST = 60  # expressions that are looked at for one loss
 
 
@@ -71,3 +74,17 @@ def is_without_grad(module: SourceModule, node: ast.AST) -> bool:
         if isinstance(above, ast.FunctionDef):
             return any(_OFF & {own_name(part) for part in walk(each)} for each in above.decorator_list)
     return False
+
+
+def has_no_graph(module: SourceModule, node: ast.expr | None, depth: int = 0) -> bool:
+    """Tell whether a value that was computed is without its graph on every way to it: detached, a number, under no_grad."""
+    if node is None or depth > MAX_DEPTH:
+        return False
+    if isinstance(node, ast.Call):
+        if loses_graph(node) or module.qualify(node.func) in _NUMBERS or is_without_grad(module, node):
+            return True
+        function = module.target(node)
+        given = module.resolver.results(function) if function is not None else []
+        return bool(given) and all(has_no_graph(module, each, depth + 1) for each in given)
+    values = module.definitions(node)
+    return bool(values) and all(has_no_graph(module, each, depth + 1) for each in values)

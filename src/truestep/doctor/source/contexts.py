@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.names import Binding, Class, Function, dotted, is_none
 from truestep.doctor.source.resolving import Resolver
 
@@ -35,7 +36,7 @@ UNKNOWN, OTHER = UnknownValue(), OtherValue()
 World = Mapping[str, Any]  # the value of each variable that was chosen
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # not frozen: that takes three times as long
 class CallFrame:
     """One call of a function: what its parameters stand for; without a function, the top of a file."""
 
@@ -52,7 +53,7 @@ class CallFrame:
         return current
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class LocatedExpression:
     """An expression and the call in which it is evaluated."""
 
@@ -172,6 +173,8 @@ class CallFrames:
         return value
 
     def _of_attribute(self, node: ast.Attribute, context: CallFrame) -> LocatedExpression | None:
+        if node.attr not in self.index.held:
+            return None
         base = self.origin(LocatedExpression(node.value, context))
         owner = self.class_of(base)
         if owner is not None:
@@ -246,7 +249,8 @@ class CallFrames:
     def _bound_method(self, call: ast.Call, context: CallFrame) -> Function | None:
         """Return what a call runs where only this context tells of what class its object is, or which function it is."""
         if isinstance(call.func, ast.Attribute):
-            owner = self.class_of(self.origin(LocatedExpression(call.func.value, context)))
+            held = call.func.attr in self.index.held
+            owner = self.class_of(self.origin(LocatedExpression(call.func.value, context))) if held else None
             return self.resolver.method(owner, call.func.attr) if owner is not None else None
         made = self.origin(LocatedExpression(call.func, context))
         if isinstance(made.node, ast.Name | ast.Attribute | ast.Lambda) and made.node is not call.func:
@@ -257,7 +261,7 @@ class CallFrames:
         """Return the context in which a function runs when it is called so."""
         arguments: dict[str, LocatedExpression] = {}
         for argument in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]:
-            given = self.resolver.argument_for(function, call, argument.arg)
+            given = argument_for(function, call, argument.arg)
             if given is not None:
                 home = context if self.index.parents.get(given) is not function.args else TOP
                 arguments[argument.arg] = LocatedExpression(given, home)

@@ -87,8 +87,13 @@ def _stores(module: SourceModule, node: ast.expr) -> list[ast.Assign | ast.AugAs
     key = (_stores, scope)
     if key not in module.remembered:
         table: dict[str, list[ast.Assign | ast.AugAssign]] = {}
-        for each in module.home(node).stores:
-            if module.scope(each) is scope and (stored := dotted(stored_in(each))) is not None:
+        home = module.home(node)
+        every: list[ast.Assign | ast.AugAssign] = [
+            *home.directly_in(scope, ast.Assign),
+            *home.directly_in(scope, ast.AugAssign),
+        ]
+        for each in every:
+            if (stored := dotted(stored_in(each))) is not None:
                 table.setdefault(stored, []).append(each)
         module.remembered[key] = table
     found: list[ast.Assign | ast.AugAssign] = module.remembered[key].get(place, []) if place else []

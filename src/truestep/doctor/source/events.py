@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from truestep.doctor.source.contexts import CallFrame, CallFrames
 
 
-@dataclass(frozen=True)
-class Frame:
+@dataclass(eq=False, slots=True)
+class TraceFrame:
     """Something that encloses an event: a loop, a branch, a with block, a call."""
 
     kind: str  # loop, if, else, try, with, call
@@ -24,16 +24,16 @@ class Frame:
     context: "CallFrame | None" = None  # the call in which a test is asked
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Frame) and self.kind == other.kind and self.node is other.node
+        return isinstance(other, TraceFrame) and self.kind == other.kind and self.node is other.node
 
     def __hash__(self) -> int:
         return hash((self.kind, id(self.node)))
 
 
-Path = tuple[Frame, ...]
+Path = tuple[TraceFrame, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # not frozen: that takes three times as long
 class TraceEvent:
     """One call of the protocol."""
 

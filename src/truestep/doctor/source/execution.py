@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from truestep.doctor.source.contexts import TOP, CallFrames, LocatedExpression, UnknownValue
-from truestep.doctor.source.events import Frame, Path, Trace, TraceEvent
+from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
 from truestep.doctor.source.names import walk
 
 ASSUMED_WINDOW = 4  # where the number of micro-batches is an option
@@ -91,7 +91,7 @@ class Execution:
         known = [each for each in sizes if each is not None and 1 < each <= MAX_WINDOW]
         return max(known, default=ASSUMED_WINDOW)
 
-    def _modulus(self, frame: Frame) -> int | None:
+    def _modulus(self, frame: TraceFrame) -> int | None:
         test = getattr(frame.node, "test", None)
         if isinstance(test, ast.Name):
             test = self.contexts.origin(LocatedExpression(test, frame.context or TOP)).node
@@ -103,7 +103,7 @@ class Execution:
 
     # ── playing ───────────────────────────────────────────────────────────────────────────────
 
-    def _loop(self, frame: Frame, events: list[TraceEvent], depth: int, times: int) -> None:
+    def _loop(self, frame: TraceFrame, events: list[TraceEvent], depth: int, times: int) -> None:
         node, context = frame.node, frame.context or TOP
         for index in range(times):
             if isinstance(node, ast.For) and (found := _counted(node)) is not None:
@@ -134,7 +134,11 @@ class Execution:
             at = end
 
     def _group(
-        self, frame: Frame, events: list[TraceEvent], depth: int, decided: dict[ast.AST, tuple[bool, bool]]
+        self,
+        frame: TraceFrame,
+        events: list[TraceEvent],
+        depth: int,
+        decided: dict[ast.AST, tuple[bool, bool]],
     ) -> None:
         if frame.kind == "loop":
             self._loop(frame, events, depth + 1, self._times(frame))
@@ -150,7 +154,7 @@ class Execution:
         else:
             self._block(events, depth + 1)
 
-    def _times(self, frame: Frame) -> int:
+    def _times(self, frame: TraceFrame) -> int:
         """Return how often an inner loop runs: as often as it says, or once for each micro-batch of a window."""
         node, context = frame.node, frame.context or TOP
         if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and len(node.iter.args) == 1:
@@ -159,7 +163,7 @@ class Execution:
                 return min(max(value, 0), MAX_WINDOW)
         return self.window
 
-    def _holds(self, frame: Frame, events: list[TraceEvent]) -> bool:
+    def _holds(self, frame: TraceFrame, events: list[TraceEvent]) -> bool:
         test = getattr(frame.node, "test", None)
         self.contexts.asked_counter = False
         if test is None:

@@ -5,20 +5,24 @@ import ast
 import re
 from collections.abc import Iterator
 
+from truestep.doctor.library.operations import CUTS
+from truestep.doctor.source.applications import applications
 from truestep.doctor.source.libraries import gives_loss
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Scope, dotted, walk
 from truestep.doctor.source.protocol import Protocol
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.settings import is_setting
+from truestep.doctor.source.uses import names_read
+from truestep.doctor.source.values import constant, literal
 
 # what gives back no part of the graph, or nothing that a loss could be made of
-_CUTS = (
-    "detach", "item", "tolist", "numpy", "backward", "size", "dim", "shape", "append", "update", "extend", "lt", "gt",
-    "le", "ge", "eq", "ne", "argmax", "argmin", "argsort", "sign", "sgn", "bool", "long", "int",
-)  # fmt: skip
+_CUTS = CUTS | {"backward", "append", "update", "extend"}
 _HANDS_ON = ("sum", "zip", "list", "tuple", "enumerate", "reversed", "map")
 _OF_TENSORS = ("torch.", "truestep.")
-_COEFFICIENT = re.compile(r"lambda|weight|coef|beta|gamma|alpha|scale|hparams|penalty|reg", re.IGNORECASE)
+_COEFFICIENT = re.compile(
+    r"lam(b|bda)?(_|\b)|lambda|lmbda|weight|coef|beta|gamma|alpha|scale|hparams|penalty|reg|factor|strength",
+    re.IGNORECASE,
+)
 _KEEPS = ("append", "extend", "insert")
 Position = tuple[object, ...]  # where in a tuple or dict the value stands; empty: it is the whole
 
@@ -46,7 +50,9 @@ def _spread(module: SourceModule, scope: Scope, found: set[ast.AST], places: set
         before = len(places) + len(found)
         for node in statements:
             for each in _parts(node):
-                if each not in found and _reads(module, each, places):
+                if each not in found and (
+                    _reads(module, each, places) or _encloses(module, each, scope, places)
+                ):
                     found |= set(_above(module, each))
             places |= _places_filled(node, found)
     return found
@@ -62,6 +68,28 @@ def _reads(module: SourceModule, node: ast.AST, places: set[str]) -> bool:
     outer = module.parents.get(node)
     item = isinstance(outer, ast.Subscript) and outer.value is node and constant(outer.slice) is not None
     return not item and any(each.startswith(f"{place}[") for each in places)
+
+
+def _encloses(module: SourceModule, node: ast.AST, scope: Scope, places: set[str]) -> bool:
+    """Tell the call of a function defined here that makes its result of what it sees around it."""
+    function = module.target(node) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
+    if (
+        function is None
+        or isinstance(function, ast.Lambda)
+        or module.home(function).scope(function) is not scope
+    ):
+        return False
+    seen = (names_read(function) & places) - {
+        each.arg for each in walk(function) if isinstance(each, ast.arg)
+    }
+    if not seen:
+        return False
+    key = (_encloses, function, frozenset(seen))
+    if key not in module.remembered:
+        module.remembered[key] = False  # a cycle ends here
+        home = module.home(function)
+        module.remembered[key] = () in _returned(home, function, _spread(home, function, set(), set(seen)))
+    return bool(module.remembered[key])
 
 
 def place_of(node: ast.AST) -> str | None:
@@ -110,7 +138,7 @@ def _hands_on(module: SourceModule, parent: ast.AST, node: ast.AST) -> bool:
         case ast.Subscript():
             return parent.value is node
         case ast.BinOp(op=ast.Mult() | ast.Div() | ast.MatMult()):
-            return _is_coefficient(parent.right if parent.left is node else parent.left)
+            return _is_coefficient(module, parent.right if parent.left is node else parent.left)
         case ast.Call() if parent.func is not node:
             name = module.qualify(parent.func) or ""
             return name in _HANDS_ON or name.startswith(_OF_TENSORS) or _gives_back(module, parent, node)
@@ -126,8 +154,28 @@ def loses_graph(value: ast.expr) -> bool:
     return False
 
 
-def _is_coefficient(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant | ast.UnaryOp) or bool(_COEFFICIENT.search(ast.unparse(node)))
+def _is_coefficient(module: SourceModule, node: ast.expr) -> bool:
+    """Tell a weight by its name, and a number by what is given for it: written, a default, or a setting."""
+    if isinstance(node, ast.Constant | ast.UnaryOp) or _COEFFICIENT.search(ast.unparse(node)):
+        return True
+    if is_setting(module.resolver, node) or isinstance(literal(module, node), int | float):
+        return True
+    bindings = module.bindings(node) if isinstance(node, ast.Name) else []
+    return any(_has_number(each.parameter_of, node) for each in bindings)
+
+
+def _has_number(function: Function | None, name: ast.expr) -> bool:
+    """Tell whether a parameter has a number for its default."""
+    if function is None or not isinstance(name, ast.Name):
+        return False
+    ordered = [*function.args.posonlyargs, *function.args.args]
+    pairs = [*zip(reversed(ordered), reversed(function.args.defaults), strict=False)]
+    pairs += [
+        (each, given)
+        for each, given in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+        if given
+    ]
+    return any(each.arg == name.id and isinstance(constant(given), int | float) for each, given in pairs)
 
 
 def _gives_back(module: SourceModule, call: ast.Call, node: ast.AST) -> bool:
@@ -190,7 +238,8 @@ def goes_backward(module: SourceModule, value: ast.expr) -> bool:
                 positions.add(position)
             if positions and _is_taken_backward(home, scope):
                 return True
-            waiting += [(call, at) for call in home.callers(scope) for at in positions]
+            calls = [*home.callers(scope), *applications(home, scope)]
+            waiting += [(call, at) for call in calls for at in positions]
     return False
 
 

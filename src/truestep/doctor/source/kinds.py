@@ -2,6 +2,7 @@
 """What sort of thing a constructor makes, and what a name suggests where nothing else is known."""
 
 import re
+from functools import lru_cache
 
 # Frameworks of their own: what they make is none of torch's objects, whatever its name or its methods suggest.
 FRAMEWORKS = frozenset((
@@ -39,6 +40,10 @@ _BY_CONSTRUCTOR = [
     ),
     (re.compile(r"^torch\.nn\.SyncBatchNorm\.convert_sync_batchnorm$|^torch\.compile$"), "module"),
     (re.compile(r"^transformers\.\w+\.from_pretrained$"), "pretrained"),
+    (
+        re.compile(r"^(pytorch_lightning|lightning(\.pytorch)?)(\.trainer(\.\w+)?)?\.Trainer$"),
+        "lightning trainer",
+    ),
 ]
 
 _BY_BASE = [
@@ -51,6 +56,10 @@ _BY_BASE = [
         re.compile(r"^(pytorch_lightning|lightning(\.pytorch)?)(\.core(\.\w+)?)?\.LightningModule$"),
         "lightning module",
     ),
+    (
+        re.compile(r"^(pytorch_lightning|lightning(\.pytorch)?)(\.core(\.\w+)?)?\.LightningDataModule$"),
+        "lightning data module",
+    ),
     (re.compile(r"^transformers\.\w*Trainer$"), "trainer"),
 ]
 
@@ -62,6 +71,18 @@ _BY_METHOD = {
 # A module under another name, or by a handle that applies it: the first argument is the module.
 SAME_MODULE = ("torch.compile", "torch.nn.SyncBatchNorm.convert_sync_batchnorm")
 HANDLES = {"learner": ("truestep.Run", "modules")}  # method: the class whose it is, and the argument's name
+
+# Methods and attributes that tell what an object is where nothing shows how it was made.
+USES = {
+    "optimizer": ("zero_grad", "param_groups", "add_param_group"),
+    "module": ("parameters", "named_parameters", "train", "eval", "modules"),
+    "ddp": ("parameters", "named_parameters", "train", "eval", "modules", "no_sync"),
+    "scheduler": ("get_last_lr", "get_lr", "last_epoch"),
+    "scaler": ("unscale_", "get_scale", "scale"),
+    "loader": ("dataset", "batch_size", "sampler"),
+}
+
+_REMEMBERED = 4_096  # names for which the patterns need not be tried again
 
 # Only where a value's origin is out of sight (a parameter, an import): the field's own habits.
 _BY_NAME = [
@@ -87,6 +108,7 @@ _BY_NAME = [
 ]
 
 
+@lru_cache(_REMEMBERED)
 def of_constructor(qualified: str) -> str | None:
     """Return what calling this qualified name makes."""
     return next((kind for pattern, kind in _BY_CONSTRUCTOR if pattern.match(qualified)), None)
@@ -102,11 +124,13 @@ def of_method(kind: str, method: str) -> str | None:
     return _BY_METHOD.get((kind, method))
 
 
+@lru_cache(_REMEMBERED)
 def of_base(qualified: str) -> str | None:
     """Return what an instance of a subclass of this class is."""
     return next((kind for pattern, kind in _BY_BASE if pattern.match(qualified)), None)
 
 
+@lru_cache(_REMEMBERED)
 def of_name(name: str) -> str | None:
     """Return what a bare name suggests."""
     return next((kind for pattern, kind in _BY_NAME if pattern.search(name)), None)

@@ -14,7 +14,7 @@ _LOOP = frozenset(("backward", "step", "zero_grad", "train", "eval", "no_grad", 
 
 
 @dataclass(frozen=True)
-class Library:
+class TrainingLibrary:
     """One library, by the beginning of its full names, and what it does of a training."""
 
     prefix: str
@@ -23,27 +23,73 @@ class Library:
 
 
 LIBRARIES = (
-    Library("lightning", ("Trainer", "LightningModule"), _LOOP),
-    Library("pytorch_lightning", ("Trainer", "LightningModule"), _LOOP),
-    Library("lightning", ("Fabric",), frozenset(("set_epoch",))),
-    Library("accelerate", ("Accelerator",), frozenset(("set_epoch",))),
-    Library("transformers", ("Trainer", "Seq2SeqTrainer"), _LOOP),
-    Library("trl", (), _LOOP),
-    Library("timm", ("create_loader",), frozenset(("set_epoch",))),
-    Library("ignite", ("Engine", "create_supervised_trainer", "auto_dataloader"), _LOOP),
-    Library("deepspeed", ("initialize",), frozenset(("backward", "step", "zero_grad", "set_epoch"))),
-    Library("fastai", (), _LOOP),
-    Library("skorch", (), _LOOP),
-    Library("mmengine", (), _LOOP),
-    Library("mmcv", (), _LOOP),
-    Library("catalyst", (), _LOOP),
-    Library("composer", ("Trainer",), _LOOP),
-    Library("detectron2", (), _LOOP),
-    Library("apex", ("DistributedFusedAdam",), frozenset(("zero_grad",))),
+    TrainingLibrary("lightning", ("Trainer", "LightningModule"), _LOOP),
+    TrainingLibrary("pytorch_lightning", ("Trainer", "LightningModule"), _LOOP),
+    TrainingLibrary("lightning", ("Fabric",), frozenset(("set_epoch",))),
+    TrainingLibrary("accelerate", ("Accelerator",), frozenset(("set_epoch",))),
+    TrainingLibrary("transformers", ("Trainer", "Seq2SeqTrainer"), _LOOP),
+    TrainingLibrary("trl", (), _LOOP),
+    TrainingLibrary("timm", ("create_loader",), frozenset(("set_epoch",))),
+    TrainingLibrary("ignite", ("Engine", "create_supervised_trainer", "auto_dataloader"), _LOOP),
+    TrainingLibrary("deepspeed", ("initialize",), frozenset(("backward", "step", "zero_grad", "set_epoch"))),
+    TrainingLibrary("fastai", (), _LOOP),
+    TrainingLibrary("skorch", (), _LOOP),
+    TrainingLibrary("mmengine", (), _LOOP),
+    TrainingLibrary("mmcv", (), _LOOP),
+    TrainingLibrary("catalyst", (), _LOOP),
+    TrainingLibrary("composer", ("Trainer",), _LOOP),
+    TrainingLibrary("detectron2", (), _LOOP),
+    TrainingLibrary("apex", ("DistributedFusedAdam",), frozenset(("zero_grad",))),
 )
 
 # Methods that a library calls for every batch, in this order, by the kind of their class; the one in the middle trains.
 _HOOKS = {"lightning module": ("on_train_batch_start", "training_step", "on_train_batch_end")}
+# The methods that a library asks for the loaders it goes through, by the kind of their class and by what it does there;
+_LOADING = {
+    "trained": ("train_dataloader",),
+    "evaluated": ("val_dataloader", "test_dataloader"),
+}
+LOADERS_ASKED = {"lightning module": _LOADING, "lightning data module": _LOADING}
+# and where it is given them: position and name
+LOADERS_GIVEN: dict[str, dict[str, tuple[int, str]]] = {
+    "fit": {"trained": (1, "train_dataloaders"), "evaluated": (2, "val_dataloaders")},
+    "validate": {"evaluated": (1, "dataloaders")},
+    "test": {"evaluated": (1, "dataloaders")},
+}
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """Where the constructor of what watches a metric is given the metric's name, and which way is better."""
+
+    metric: tuple[int | None, str]
+    mode: tuple[int | None, str]
+    modes: dict[object, str]
+    default: str | None  # None: what is called a loss is to fall, anything else to rise
+    logged: bool = True  # whether it watches what a LightningModule logs
+
+
+_MODES: dict[object, str] = {"min": "min", "max": "max"}
+_CALLBACKS = ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks")
+MONITORS = {
+    **{
+        f"{home}.ModelCheckpoint": Monitor((2, "monitor"), (None, "mode"), _MODES, "min")
+        for home in _CALLBACKS
+    },
+    **{f"{home}.EarlyStopping": Monitor((0, "monitor"), (4, "mode"), _MODES, "min") for home in _CALLBACKS},
+    "transformers.TrainingArguments": Monitor(
+        (None, "metric_for_best_model"), (None, "greater_is_better"), {True: "max", False: "min"}, None, False
+    ),
+}
+
+# What divides the loss by the number of batches in an update, by the option that tells it that number.
+DIVIDES_LOSS = {
+    "accelerate.Accelerator": "gradient_accumulation_steps",
+    "lightning.Trainer": "accumulate_grad_batches",
+    "lightning.pytorch.Trainer": "accumulate_grad_batches",
+    "pytorch_lightning.Trainer": "accumulate_grad_batches",
+}
+
 # The methods whose result a library takes backward itself, as long as this attribute does not say otherwise.
 _LOSSES = {"lightning module": ("training_step", "automatic_optimization"), "trainer": ("compute_loss", "")}
 
@@ -77,7 +123,7 @@ def library_taking_over(module: SourceModule, event: str) -> str | None:
     return next((each.prefix for each in module.of_program(_used) if event in each.does), None)
 
 
-def _used(files: list[SourceModule]) -> list[Library]:
+def _used(files: list[SourceModule]) -> list[TrainingLibrary]:
     """Return the libraries that a program uses; of one that is read itself, what it does is in sight."""
     folders = {part for file in files for part in PurePath(file.path).parts[:-1]}
     return [
@@ -88,7 +134,7 @@ def _used(files: list[SourceModule]) -> list[Library]:
     ]
 
 
-def _uses(file: SourceModule, library: Library) -> bool:
+def _uses(file: SourceModule, library: TrainingLibrary) -> bool:
     inside = any(
         each == library.prefix or each.startswith(f"{library.prefix}.") for each in file.imported_names
     )

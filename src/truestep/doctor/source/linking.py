@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from truestep.doctor.source.names import (
     Binding,
-    Function,
     Index,
     Scope,
+    ScopeNames,
     dotted,
     imported,
-    public,
+    public_source_name,
 )
 
 # What a star import of these, or a cell without its imports, is taken to mean.
@@ -19,18 +19,23 @@ _USUAL = {"nn": "torch.nn", "F": "torch.nn.functional", "optim": "torch.optim", 
 MAX_IMPORTS = 12  # how many files a name is followed through
 BENEATH = -1  # instead of a number of dots: a file beneath the folder of a package
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+Variable = tuple[Scope | None, ast.Module, str]  # the scope that owns it, the file, its name
+_NAMED = (ast.Name, ast.Attribute)
 FindModule = Callable[[ast.Module, str, int], ast.Module | None]  # importing file, name, dots before it
 
 
-class Linker:
+class SourceLinker:
     """Follows names through scopes, aliases and the imports between the files of an index."""
 
     def __init__(self, index: Index, find_module: FindModule) -> None:
         self.index = index
         self._find_module = find_module
         self._qualified: dict[ast.AST, str | None] = {}
+        self._names: dict[Variable, str | None] = {}  # of variables, as `_qualified`
+        self._owners: dict[tuple[Scope, str], Scope | None] = {}
         self._local: dict[tuple[Scope, str], list[Binding]] = {}
         self._modules_named: dict[ast.AST, ast.Module | None] = {}
+        self._variables_of_modules: dict[Variable, ast.Module | None] = {}
         self._defined: dict[ast.AST, Definition | None] = {}
         self._passing: set[tuple[ast.Module, str]] = set()  # files that import a name from one another
 
@@ -43,14 +48,13 @@ class Linker:
 
     def owner(self, name: str, scope: Scope) -> Scope | None:
         """Return the innermost scope around that binds a name."""
-        current: ast.AST | None = scope
-        while current is not None:
-            if isinstance(current, Function | ast.Module) and current in self.index.names:
-                names = self.index.names[current]
-                if name in names.bindings and name not in names.declared_outside:
-                    return current
-            current = self.index.parents.get(current)
-        return None
+        place = (scope, name)
+        if place not in self._owners:
+            names: ScopeNames | None = self.index.names[scope]
+            while names is not None and (name not in names.bindings or name in names.declared_outside):
+                names = names.outer
+            self._owners[place] = names.scope if names is not None else None
+        return self._owners[place]
 
     # ── what is local ─────────────────────────────────────────────────────────────────────────
 
@@ -102,7 +106,7 @@ class Linker:
 
     def module_named(self, node: ast.expr) -> ast.Module | None:
         """Return the local file that a name stands for (`import utils`, `from pkg import model`)."""
-        if not isinstance(node, ast.Name | ast.Attribute):
+        if not isinstance(node, _NAMED):
             return None
         if node not in self._modules_named:
             self._modules_named[node] = self._module_named(node)
@@ -112,6 +116,12 @@ class Linker:
         if isinstance(node, ast.Attribute):
             inside = self.module_named(node.value)
             return self._submodule(inside, node.attr) if inside is not None else self._by_path(node)
+        variable = self.variable(node)
+        if variable not in self._variables_of_modules:
+            self._variables_of_modules[variable] = self._module_of_variable(node)
+        return self._variables_of_modules[variable]
+
+    def _module_of_variable(self, node: ast.Name) -> ast.Module | None:
         tree = self.index.tree_of(node)
         bindings = self.bindings(node)
         for binding in bindings[:MAX_IMPORTS]:  # a name that is bound more often than that is no file
@@ -129,13 +139,13 @@ class Linker:
 
     def _by_path(self, node: ast.Attribute) -> ast.Module | None:
         """`import pkg.model` binds pkg; `pkg.model` is the file although pkg may be no package."""
-        path = dotted(node)
-        root = path.partition(".")[0] if path else ""
-        tree = self.index.tree_of(node)
-        scope = self.owner(root, self.index.scope_of[node]) if path else None
-        bound = self.index.names[scope].bindings[root] if scope is not None else []
-        if path and any(isinstance(each.node, ast.Import) for each in bound):
-            return self._find_module(tree, path, 0)
+        root: ast.expr = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if isinstance(root, ast.Name) and any(
+            isinstance(each.node, ast.Import) for each in self.bindings(root)
+        ):
+            return self._find_module(self.index.tree_of(node), dotted(node) or "", 0)
         return None
 
     def _submodule(self, tree: ast.Module, name: str) -> ast.Module | None:
@@ -153,7 +163,7 @@ class Linker:
 
     def defined(self, node: ast.expr, depth: int = 0) -> Definition | None:
         """Return the one class, function or file of the program that a name stands for."""
-        if not isinstance(node, ast.Name | ast.Attribute):
+        if not isinstance(node, _NAMED):
             return None
         if node not in self._defined:
             self._defined[node] = None  # a cycle ends here
@@ -197,15 +207,26 @@ class Linker:
             if tree is not None:
                 return self._agreed(self.exported(tree, node.attr), tree, node.attr)
             base = self.qualify(node.value)
-            return public(f"{base}.{node.attr}") if base else None
+            return public_source_name(f"{base}.{node.attr}") if base else None
         if not isinstance(node, ast.Name):
             return None
-        bindings = self.bindings(node)
+        variable = self.variable(node)
+        if variable not in self._names:
+            self._names[variable] = self._qualify_name(node)
+        return self._names[variable]
+
+    def _qualify_name(self, node: ast.Name) -> str | None:
+        bindings, tree = self.bindings(node), self.index.tree_of(node)
         if not bindings:
-            if elsewhere := self.exported(self.index.tree_of(node), node.id):
-                return self._agreed(elsewhere, self.index.tree_of(node), node.id)
+            if elsewhere := self.exported(tree, node.id):
+                return self._agreed(elsewhere, tree, node.id)
             return _USUAL.get(node.id, node.id)  # a builtin, a star import, or a cell without its imports
-        return self._agreed(bindings, self.index.tree_of(node), node.id)
+        return self._agreed(bindings, tree, node.id)
+
+    def variable(self, node: ast.Name) -> Variable:
+        """Return what all names of one variable have in common: what owns it, the file, its name there."""
+        scope = self.index.scope_of[node]
+        return self.owner(node.id, scope), self.index.names[scope].tree, node.id
 
     def _agreed(self, bindings: list[Binding], tree: ast.Module, name: str) -> str | None:
         imports = [binding.node for binding in bindings if binding.how == "import"]
@@ -218,7 +239,7 @@ class Linker:
         imports.sort(key=lambda each: isinstance(parents[each], ast.ExceptHandler), reverse=True)
         for node in reversed(imports):
             if found := self._imported_name(node, name):
-                return public(found)
+                return public_source_name(found)
         return None
 
     def _imported_name(self, node: ast.AST, name: str) -> str | None:

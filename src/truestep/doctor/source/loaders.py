@@ -1,18 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which loader a loop goes through: known by where it was made, in whatever function or file."""
+"""Which loader a loop goes through, the user's or a library's: known by where it was made, in whatever function or file."""
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.source.batches import LOADER
-from truestep.doctor.source.contexts import TOP, LocatedExpression
+from truestep.doctor.source.contexts import TOP, CallFrame, CallFrames, LocatedExpression, UnknownValue
 from truestep.doctor.source.evaluations import evaluations_of
-from truestep.doctor.source.events import Frame, Trace
+from truestep.doctor.source.events import Trace, TraceFrame
+from truestep.doctor.source.libraries import LOADERS_ASKED, LOADERS_GIVEN
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function
+from truestep.doctor.source.values import argument
+
+TRAINED, EVALUATED = "trained", "evaluated"
 
 
-def loader_of(module: SourceModule, trace: Trace, loop: Frame) -> ast.Call | None:
+def loader_of(module: SourceModule, trace: Trace, loop: TraceFrame) -> ast.Call | None:
     """Return `DataLoader(...)` if a loop goes through one, be it through enumerate, zip or a progress bar."""
+    found = _through(module, trace, loop)
+    return found.node if found is not None and isinstance(found.node, ast.Call) else None
+
+
+def _through(module: SourceModule, trace: Trace, loop: TraceFrame) -> LocatedExpression | None:
     source = loop.node.iter if isinstance(loop.node, ast.For) else None
     contexts = trace.contexts
     while source is not None and contexts is not None:
@@ -20,33 +31,96 @@ def loader_of(module: SourceModule, trace: Trace, loop: Frame) -> ast.Call | Non
         if not isinstance(made.node, ast.Call):
             return None
         if module.qualify(made.node.func) == LOADER:
-            return made.node
+            return made
         given = made.node.args
         source = given[0] if given and module.resolver.target(made.node) is None else None
-        loop = Frame("loop", loop.node, made.context)
+        loop = TraceFrame("loop", loop.node, made.context)
     return None
 
 
-def trained_on(module: SourceModule) -> Iterator[ast.Call]:
-    """Yield the loaders that training loops go through."""
+def trained_on(module: SourceModule) -> Iterator[LocatedExpression]:
+    """Yield the loaders that training loops go through, each in the call in which it is made."""
     for trace in module.traces:
         contexts = trace.contexts
         for loop in trace.training_loops():
             if contexts is not None:
                 contexts.choose(trace.world)
             frames = [frame for frame in loop.path if frame.kind == "loop"]
-            found = loader_of(module, trace, frames[-1])
+            found = _through(module, trace, frames[-1])
             if found is not None:
                 yield found
+    yield from _of_library(module, TRAINED)
 
 
-def evaluated_on(module: SourceModule) -> Iterator[ast.Call]:
-    """Yield the loaders of loops that evaluate what is trained elsewhere."""
+def evaluated_on(module: SourceModule) -> Iterator[LocatedExpression]:
+    """Yield the loaders of loops that evaluate what is trained elsewhere, each in the call in which it is made."""
     for trace in module.traces:
         for forward in evaluations_of(module, trace):
             loops = [frame for frame in forward.path if frame.kind == "loop"]
             if trace.contexts is not None:
                 trace.contexts.choose(trace.world)
-            found = loader_of(module, trace, loops[-1]) if loops else None
+            found = _through(module, trace, loops[-1]) if loops else None
             if found is not None and not trace.within(forward.loop_path(), "backward", "step"):
                 yield found
+    yield from _of_library(module, EVALUATED)
+
+
+def value_in(module: SourceModule, node: ast.expr | None, context: CallFrame) -> Any:
+    """Return the constant that an argument gives in the call in which it is evaluated, or None."""
+    value = CallFrames(module.resolver).value(LocatedExpression(node, context)) if node is not None else None
+    return None if isinstance(value, UnknownValue) else value
+
+
+def made_in(module: SourceModule, node: ast.expr | None, context: CallFrame) -> LocatedExpression | None:
+    """Return what made an argument, in the call in which it is evaluated."""
+    return CallFrames(module.resolver).origin(LocatedExpression(node, context)) if node is not None else None
+
+
+# ── the loops of libraries ────────────────────────────────────────────────────────────────────
+
+
+def _of_library(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
+    """Yield what a library goes through: what it asks a class of this file for, or is given by a call."""
+    contexts = CallFrames(module.resolver)
+    for value in [*_asked(module, use), *_given(module, use)]:
+        yield from _each_loader(module, contexts, value)
+
+
+def _asked(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
+    for owner in module.classes_of_kind(*LOADERS_ASKED):
+        methods = LOADERS_ASKED[module.class_kind(owner) or ""][use]
+        found = [binding.node for name in methods for binding in module.attributes(owner).get(name, [])]
+        for function in found:
+            if isinstance(function, Function):
+                for value in module.resolver.results(function):
+                    yield LocatedExpression(value, CallFrame(function))
+
+
+def _given(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
+    for method, arguments in LOADERS_GIVEN.items():
+        for call in module.method_calls(method):
+            if isinstance(call.func, ast.Attribute) and module.kind(call.func.value) == "lightning trainer":
+                given = argument(call, *arguments[use]) if use in arguments else None
+                function = module.scope(call)
+                frame = CallFrame(function) if isinstance(function, Function) else TOP
+                if given is not None:
+                    yield LocatedExpression(given, frame)
+
+
+def _each_loader(
+    module: SourceModule, contexts: CallFrames, value: LocatedExpression, depth: int = 0
+) -> Iterator[LocatedExpression]:
+    """Yield the loaders of a value: itself, or those that a list or a dict of them holds."""
+    made = contexts.origin(value)
+    parts: list[ast.expr] = []
+    if isinstance(made.node, ast.Call):
+        if module.qualify(made.node.func) == LOADER:
+            yield made
+        elif module.resolver.target(made.node) is None:
+            parts = made.node.args[:1]  # CombinedLoader(loaders)
+    elif isinstance(made.node, ast.List | ast.Tuple):
+        parts = made.node.elts
+    elif isinstance(made.node, ast.Dict):
+        parts = made.node.values
+    for part in parts if depth < 2 else ():
+        yield from _each_loader(module, contexts, LocatedExpression(part, made.context), depth + 1)

@@ -4,37 +4,32 @@
 import ast
 from collections.abc import Iterator
 
+from truestep.doctor.library.losses import LOSSES, losses
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, literal, name_of_layer, value_origins
 
-_FUNCTIONS = (
-    "cross_entropy",
-    "nll_loss",
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "mse_loss",
-    "l1_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "kl_div",
-)
-# the layer's name is not always its function's
-_OF_LAYER = {
-    "cross_entropy_loss": "cross_entropy",
-    "bce_loss": "binary_cross_entropy",
-    "bce_with_logits_loss": "binary_cross_entropy_with_logits",
-    "kl_div_loss": "kl_div",
-}
+_OF_LAYER = {each.layer: each.function for each in LOSSES}  # the layer's name is not always its function's
 
 
 def losses_of(module: SourceModule, *wanted: str) -> Iterator[ast.Call]:
     """Yield the calls that compute one of these losses (any, if none is named)."""
-    for function in wanted or _FUNCTIONS:
+    for function in wanted or losses():
         yield from module.calls(f"torch.nn.functional.{function}")
-    for call in module.all(ast.Call):
-        layer = constructor_of(module, call)
-        if layer is not None and (not wanted or function_of(module, layer) in wanted):
+    for call, function_name in _by_layers(module):
+        if not wanted or function_name in wanted:
             yield call
+
+
+def _by_layers(module: SourceModule) -> list[tuple[ast.Call, str | None]]:
+    """Return the calls of layers that compute losses, each with the name of its function; found once for a file."""
+    key = (_by_layers, module)
+    if key not in module.remembered:
+        layers = [(call, constructor_of(module, call)) for call in module.all(ast.Call)]
+        module.remembered[key] = [
+            (call, function_of(module, layer)) for call, layer in layers if layer is not None
+        ]
+    found: list[tuple[ast.Call, str | None]] = module.remembered[key]
+    return found
 
 
 def constructor_of(module: SourceModule, call: ast.Call) -> ast.Call | None:
@@ -66,8 +61,8 @@ def function_of(module: SourceModule, constructor: ast.Call) -> str | None:
     name = module.qualify(constructor.func) or ""
     if not (name.startswith("torch.nn.") and name.endswith("Loss")):
         return None
-    short = name_of_layer(name)
-    return _OF_LAYER.get(short, short)
+    layer = name.removeprefix("torch.nn.")
+    return _OF_LAYER.get(layer) or name_of_layer(name)
 
 
 def reduction_of(module: SourceModule, call: ast.Call) -> str | None:

@@ -4,12 +4,23 @@
 import ast
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from truestep.doctor.replacement import parse_source, source_lines
 from truestep.doctor.source import kinds
-from truestep.doctor.source.names import Binder, Binding, Class, Function, Index, Node, Scope, dotted
-from truestep.doctor.source.questions import attributes_read_of, identifiers_of, texts_of
+from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.names import Binding, Class, Function, Index, Node, Scope, SourceBinder, dotted
+from truestep.doctor.source.questions import (
+    attributes_read_of,
+    by_scope,
+    identifiers_of,
+    imported_by,
+    methods_in,
+    reads_in,
+    texts_of,
+    words_in,
+)
 from truestep.doctor.source.resolving import MAX_DEPTH, Resolver
 from truestep.doctor.source.settings import is_setting
 
@@ -17,17 +28,7 @@ if TYPE_CHECKING:
     from truestep.doctor.source.events import Trace
 
 
-# Methods and attributes that tell what an object is where nothing shows how it was made.
-_USES = {
-    "optimizer": ("zero_grad", "param_groups", "add_param_group"),
-    "module": ("parameters", "named_parameters", "train", "eval", "modules"),
-    "ddp": ("parameters", "named_parameters", "train", "eval", "modules", "no_sync"),
-    "scheduler": ("get_last_lr", "get_lr", "last_epoch"),
-    "scaler": ("unscale_", "get_scale", "scale"),
-    "loader": ("dataset", "batch_size", "sampler"),
-}
-
-
+_NUMBER = attrgetter("number")  # of a node, in the order of the file
 Answer = TypeVar("Answer")
 
 
@@ -63,10 +64,9 @@ class SourceModule:
         self.tree = parse_source(text, path)
         self.resolver = resolver or Resolver(Index(), lambda *_: None)
         self.index = self.resolver.index
-        self._binder = Binder(self.tree, self.index)
+        self._binder = SourceBinder(self.tree, self.index)
         self.resolver.noted_returns(self._binder.nodes.get(ast.Return, []))
         self.parents = self.index.parents
-        self.children = self.index.children
         self.remembered = self.resolver.remembered
         self.shown: set[ast.stmt] = set()  # expressions that a notebook shows: the last of their cells
         self.was_followed = False  # whether anyone asked for the order of calls
@@ -78,7 +78,7 @@ class SourceModule:
         """Return every node of these types, in the order of the file."""
         found = [node for kind in types for node in self._binder.nodes.get(kind, [])]
         if len(types) > 1:
-            found.sort(key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+            found.sort(key=_NUMBER)
         return found  # type: ignore[return-value]
 
     def inside(self, node: ast.AST, *types: type[Node]) -> list[Node]:
@@ -87,7 +87,17 @@ class SourceModule:
         if len(types) == 1:
             return binder.inside(node, types[0])
         found = [each for kind in types for each in binder.inside(node, kind)]
-        return sorted(found, key=binder.first.__getitem__)
+        return sorted(found, key=_NUMBER)
+
+    @cached_property
+    def _in_scopes(self) -> dict[type[ast.AST], dict[Scope, list[ast.AST]]]:
+        return {}
+
+    def directly_in(self, scope: Scope, kind: type[Node]) -> list[Node]:
+        """Return the nodes of a type in a function, not in one inside of it, or outside of all functions of the file."""
+        if kind not in self._in_scopes:
+            self._in_scopes[kind] = by_scope(self._binder.nodes.get(kind, []), self.index.scope_of)
+        return self._in_scopes[kind].get(scope, [])  # type: ignore[return-value]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield what encloses the node, innermost first."""
@@ -102,11 +112,14 @@ class SourceModule:
         found = self.enclosing(node, ast.For, ast.While)
         return found if isinstance(found, ast.For | ast.While) else None
 
+    @cached_property
+    def _read(self) -> dict[str, list[ast.Name | ast.Attribute]]:
+        """Where names and attributes are read, by their last part, in the order of the file."""
+        return reads_in(self.all(ast.Name), self.all(ast.Attribute))
+
     def reads(self, name: str) -> list[ast.expr]:
         """Return every place that reads a name or a chain of attributes (`self.opt`)."""
-        nodes: list[ast.Name | ast.Attribute] = [*self.all(ast.Name), *self.all(ast.Attribute)]
-        found = [node for node in nodes if isinstance(node.ctx, ast.Load) and dotted(node) == name]
-        return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+        return [node for node in self._read.get(name.rpartition(".")[2], ()) if dotted(node) == name]
 
     def scope(self, node: ast.AST) -> Scope:
         """Return the function or module in whose body the node stands."""
@@ -137,11 +150,7 @@ class SourceModule:
 
     @cached_property
     def _methods(self) -> dict[str, list[ast.Call]]:
-        found: dict[str, list[ast.Call]] = {}
-        for call in self.all(ast.Call):
-            if isinstance(call.func, ast.Attribute):
-                found.setdefault(call.func.attr, []).append(call)
-        return found
+        return methods_in(self.all(ast.Call))
 
     def calls(self, *names: str) -> list[ast.Call]:
         """Return the calls of these full names (`torch.nn.functional.dropout`)."""
@@ -198,9 +207,7 @@ class SourceModule:
     @cached_property
     def imported_names(self) -> set[str]:
         """The full names of what this file imports from elsewhere."""
-        found = {alias.name for node in self.all(ast.Import) for alias in node.names}
-        names = [(node.module, alias.name) for node in self.all(ast.ImportFrom) for alias in node.names]
-        return found | {f"{home}.{name}" for home, name in names if home}
+        return imported_by(self.all(ast.Import), self.all(ast.ImportFrom))
 
     @property
     def identifiers(self) -> set[str]:
@@ -238,11 +245,12 @@ class SourceModule:
         known = node in self.index.scope_of and self._follower is not None
         return self._follower.module_of(node) if known and self._follower is not None else self
 
-    def program_has(self, word: str) -> bool:
-        """Tell whether a word stands somewhere in the program; each is looked for once."""
-        if word not in self._answers:
-            self._answers[word] = any(word in each.text for each in self.linked)
-        return bool(self._answers[word])
+    def words_of_program(self, words: frozenset[str]) -> frozenset[str]:
+        """Return those of some words that stand somewhere in the program; it is searched once for them."""
+        if words not in self._answers:
+            self._answers[words] = words_in(self.linked, words)
+        found: frozenset[str] = self._answers[words]
+        return found
 
     # ── what the resolver of the whole program answers ────────────────────────────────────────
 
@@ -272,7 +280,7 @@ class SourceModule:
 
     def argument_for(self, function: Function, call: ast.Call, name: str) -> ast.expr | None:
         """Return the expression that a call gives for one parameter, or its default."""
-        return self.resolver.argument_for(function, call, name)
+        return argument_for(function, call, name)
 
     def target(self, call: ast.Call) -> Function | None:
         """Return the function or method of the program that a call runs, if exactly one can be meant."""
@@ -333,10 +341,11 @@ class SourceModule:
 
     def kind(self, node: ast.expr, depth: int = 0) -> str | None:
         """Return what sort of thing an expression is: optimizer, module, loader, loss, ..."""
-        if node not in self.resolver.kinds:
-            self.resolver.kinds[node] = None
-            self.resolver.kinds[node] = self._kind(node, depth)
-        return self.resolver.kinds[node]
+        place, kinds_of_places = self.resolver.place(node), self.resolver.kinds
+        if place not in kinds_of_places:
+            kinds_of_places[place] = None
+            kinds_of_places[place] = self._kind(node, depth)
+        return kinds_of_places[place]
 
     def _kind(self, node: ast.expr, depth: int) -> str | None:
         if isinstance(node, ast.Call):
@@ -359,14 +368,12 @@ class SourceModule:
                 return kind
         if (part := self._kind_of_part(node)) is not None:
             return part
-        last = dotted(node)
-        named = (
-            kinds.of_name(last.rsplit(".", 1)[-1]) if last and not is_setting(self.resolver, node) else None
-        )
-        if named is not None and self.home(node).is_of_other_framework:
+        place = dotted(node)
+        named = kinds.of_name(place.rpartition(".")[2]) if place else None
+        if named is None or is_setting(self.resolver, node) or self.home(node).is_of_other_framework:
             return None
-        if named is not None and not self._is_unbound(node):
-            self.resolver.guessed.add(node)
+        if not self._is_unbound(node):
+            self.resolver.guessed.add(self.resolver.place(node))
         return named
 
     def _kind_of_part(self, node: ast.expr) -> str | None:
@@ -403,7 +410,7 @@ class SourceModule:
                 continue
             seen.add(current)
             self.kind(current)
-            if current in self.resolver.guessed:
+            if self.resolver.place(current) in self.resolver.guessed:
                 return not self.is_used_as(node, kind)
             if isinstance(current, ast.Name | ast.Attribute):
                 waiting += self.definitions(current)
@@ -411,18 +418,14 @@ class SourceModule:
 
     def is_used_as(self, node: ast.expr, kind: str | None) -> bool:
         """Tell whether a method that only such objects have is called on it, or an attribute of theirs is read."""
-        wanted = _USES.get(kind or "", ())
+        wanted = kinds.USES.get(kind or "", ())
         place, home = dotted(node), self.home(node)
         scope = home.scope(node)
         owner = home.enclosing(node, ast.ClassDef)
         for each in home.all(ast.Attribute):
             bare = isinstance(home.parents[each], ast.Expr)  # `net.eval`: what is not called tells nothing
             if each.attr in wanted and not bare and dotted(each.value) == place:
-                shared = (
-                    place is not None
-                    and place.startswith("self.")
-                    and home.enclosing(each, ast.ClassDef) is owner
-                )
+                shared = (place or "").startswith("self.") and home.enclosing(each, ast.ClassDef) is owner
                 if shared or home.scope(each) is scope:
                     return True
         return False

@@ -4,8 +4,10 @@
 import ast
 import re
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from truestep.doctor.source import kinds
@@ -27,7 +29,7 @@ _PUBLIC = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)  # nobody changes one; a frozen class takes three times as long to make
 class Binding:
     """One place that gives a name its value; `value` is None where the value has no expression."""
 
@@ -48,6 +50,8 @@ class ScopeNames:
     """The names bound directly in one module or function."""
 
     scope: Scope
+    tree: ast.Module
+    outer: "ScopeNames | None" = None
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
     declared_outside: set[str] = field(default_factory=set)
 
@@ -77,7 +81,8 @@ def is_none(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def public(name: str) -> str:
+@lru_cache(4_096)
+def public_source_name(name: str) -> str:
     """Return the public address of a qualified name."""
     for pattern, replacement in _PUBLIC:
         name = pattern.sub(replacement, name)
@@ -116,14 +121,38 @@ def _targets(target: ast.expr, value: ast.expr | None, position: tuple[int, ...]
             yield from _targets(part, value, (*position, index))
 
 
+# The fields that never hold a node, by the types that have them; `name` holds one in a type alias alone.
+_TEXTS = frozenset((
+    "arg", "asname", "attr", "conversion", "ctx", "id", "is_async", "kind", "kwd_attrs", "level", "module", "name", "rest",
+    "simple", "str", "type_comment",
+))  # fmt: skip
+_WITHOUT_NODES = (ast.Constant, ast.Global, ast.MatchSingleton, ast.Nonlocal, ast.alias)
+
+
+class _Fields(dict[type[ast.AST], tuple[str, ...]]):
+    """The fields of each type of node that may hold nodes."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        of_nodes = tuple(
+            each
+            for each in kind._fields
+            if each not in _TEXTS or (kind.__name__, each) == ("TypeAlias", "name")
+        )
+        self[kind] = () if kind in _WITHOUT_NODES else of_nodes
+        return self[kind]
+
+
+_FIELDS = _Fields()
+
+
 def children_of(node: ast.AST) -> list[ast.AST]:
     """Return what `ast.iter_child_nodes` yields, but for the contexts of names, several times as fast."""
     found: list[ast.AST] = []
-    for name in node._fields:
+    for name in _FIELDS[type(node)]:
         value = getattr(node, name, None)
-        if isinstance(value, list):
-            found += [each for each in value if isinstance(each, ast.AST)]
-        elif isinstance(value, ast.AST) and name != "ctx":
+        if type(value) is list:
+            found += value if None not in value else [each for each in value if each is not None]
+        elif value is not None:
             found.append(value)
     return found
 
@@ -151,17 +180,17 @@ class Index:
     written: dict[str, list[tuple[ast.expr, Binding]]] = field(
         default_factory=dict
     )  # `run.opt = x`, by "opt"
+    held: set[str] = field(
+        default_factory=set
+    )  # all names of attributes that a class, an object or a file has
     items: dict[Scope, list[tuple[ast.expr, Any, ast.expr]]] = field(default_factory=dict)  # `table["a"] = x`
     parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
-    children: dict[ast.AST, list[ast.AST]] = field(default_factory=dict)
     scope_of: dict[ast.AST, Scope] = field(default_factory=dict)
     calls: dict[str, list[ast.Call]] = field(default_factory=dict)  # by the last name of what is called
 
     def tree_of(self, node: ast.AST) -> ast.Module:
         """Return the file that a node stands in."""
-        while not isinstance(node, ast.Module):
-            node = self.scope_of[node]
-        return node
+        return self.names[self.scope_of[node]].tree
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield what encloses the node, innermost first."""
@@ -190,56 +219,63 @@ _BINDING = frozenset((
     ast.Nonlocal, ast.ExceptHandler,
 ))  # fmt: skip
 
+_INNER = frozenset((ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))  # what names live in
 
-class Binder:
+
+class SourceBinder:
     """Walks a file once and notes every binding, every parent and every enclosing scope."""
 
     def __init__(self, tree: ast.Module, index: Index) -> None:
         self.index = index
         self.names, self.attributes = index.names, index.attributes
-        self.parents, self.children, self.scope_of = index.parents, index.children, index.scope_of
-        self.names[tree] = ScopeNames(tree)
-        self.nodes: dict[type[ast.AST], list[ast.AST]] = {}
-        self.first: dict[ast.AST, int] = {}  # its place among all nodes of the file,
-        self.last: dict[ast.AST, int] = {}  # and that of the last one beneath it
-        self._visit(tree, tree, None)
+        self.parents, self.scope_of = index.parents, index.scope_of
+        self.names[tree] = ScopeNames(tree, tree)
+        self.nodes: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        self._numbers: defaultdict[type[ast.AST], list[int]] = defaultdict(
+            list
+        )  # their places among all nodes
+        self._visit(tree)
+        own = [self.attributes[each] for each in self.nodes[ast.ClassDef] if isinstance(each, ast.ClassDef)]
+        index.held.update(self.names[tree].bindings, *own)
 
-    def _visit(self, node: ast.AST, scope: Scope, owner: ast.ClassDef | None) -> None:
-        stack: list[tuple[ast.AST, Scope, ast.ClassDef | None]] = [(node, scope, owner)]
-        order: list[ast.AST] = []
+    def _visit(self, tree: ast.Module) -> None:
+        """Number the nodes, each with the last one beneath it, and note what walks through them will ask for."""
+        parents, scope_of, nodes, numbers = self.parents, self.scope_of, self.nodes, self._numbers
+        stack: list[tuple[ast.AST, Scope, ast.ClassDef | None]] = [(tree, tree, None)]
+        order: list[Any] = []
         while stack:
             node, scope, owner = stack.pop()
-            self.first[node] = len(order)
+            kind = type(node)
+            numbers[kind].append(len(order))
+            node.number = len(order)  # type: ignore[attr-defined]
             order.append(node)
-            self.scope_of[node] = scope
-            self.nodes.setdefault(type(node), []).append(node)
-            if type(node) in _BINDING:
+            scope_of[node] = scope
+            nodes[kind].append(node)
+            if kind in _BINDING:
                 self._bind(node, scope, owner)
-            if isinstance(node, Function):
-                inner, inner_owner = self._enter(node), owner
-            elif isinstance(node, ast.ClassDef):
-                self.attributes.setdefault(node, {})
-                inner, inner_owner = scope, node
-            else:
-                inner, inner_owner = scope, owner
-            inside = self.children[node] = children_of(node)
-            node.beneath = inside  # type: ignore[attr-defined]  # what walks through it needs no table then
+            if kind in _INNER:
+                if isinstance(node, ast.ClassDef):
+                    self.attributes.setdefault(node, {})
+                    owner = node
+                elif isinstance(node, Function):
+                    scope = self._enter(node, scope)
+            node.beneath = inside = children_of(node)  # type: ignore[attr-defined]
             for child in reversed(inside):
-                self.parents[child] = node
-                stack.append((child, inner, inner_owner))
+                parents[child] = node
+                stack.append((child, scope, owner))
         for node in reversed(order):
-            inside = self.children[node]
-            self.last[node] = self.last[inside[-1]] if inside else self.first[node]
+            node.last = node.beneath[-1].last if node.beneath else node.number
 
     def inside(self, node: ast.AST, kind: type[Node]) -> list[Node]:
         """Return the nodes of a type from a node on down, in their order."""
-        found = self.nodes.get(kind, [])
-        start = bisect_left(found, self.first[node], key=self.first.__getitem__)
-        end = bisect_right(found, self.last[node], lo=start, key=self.first.__getitem__)
-        return found[start:end]  # type: ignore[return-value]
+        numbers = self._numbers.get(kind, [])
+        start = bisect_left(numbers, node.number)  # type: ignore[attr-defined]
+        end = bisect_right(numbers, node.last, lo=start)  # type: ignore[attr-defined]
+        return self.nodes[kind][start:end] if end > start else []  # type: ignore[return-value]
 
-    def _enter(self, node: Function) -> Scope:
-        names = self.names[node] = ScopeNames(node)
+    def _enter(self, node: Function, scope: Scope) -> Scope:
+        outer = self.names[scope]
+        names = self.names[node] = ScopeNames(node, outer.tree, outer)
         every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         every += [argument for argument in (node.args.vararg, node.args.kwarg) if argument]
         for argument in every:
@@ -310,6 +346,7 @@ class Binder:
             if owner is not None and dotted(target) == f"self.{target.attr}":
                 self.attributes.setdefault(owner, {}).setdefault(target.attr, []).append(binding)
             else:
+                self.index.held.add(target.attr)
                 self.index.written.setdefault(target.attr, []).append((target.value, binding))
         elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and binding.value:
             items = self.index.items.setdefault(scope, [])

@@ -3,15 +3,15 @@
 
 import ast
 
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.resolving import MAX_DEPTH
-from truestep.doctor.source.values import argument, sources, value_origins
+from truestep.doctor.source.values import argument, name_of_layer, sources, value_origins
 
 _WIDTH = {"torch.nn.Linear": (1, "out_features"), "torch.nn.LazyLinear": (0, "out_features")}
-_KEEPS = ("Dropout", "Softmax", "LogSoftmax", "Sigmoid", "LogSigmoid", "Identity", "Tanh", "Softplus", "LU")
-_KEEPING = ("softmax", "sigmoid", "relu", "dropout", "tanh")  # the functions that keep it
-_MOVES_AXES = ("squeeze", "unsqueeze", "view", "view_as", "reshape", "flatten", "permute", "transpose", "t")
+_KEEPING = operations(shape="same")
+_MOVES_AXES = operations(shape="other turned")
 _HEADS = ("fc", "head", "classifier")  # of torchvision's models, replaced for another number of classes
 
 
@@ -88,7 +88,7 @@ def _reshaped(module: SourceModule, node: ast.expr, value: ast.expr, depth: int 
 
 def _of_call(module: SourceModule, call: ast.Call, depth: int) -> int | None:
     name = module.qualify(call.func) or ""
-    if name.startswith(("torch.nn.functional.", "torch.")) and name.endswith(_KEEPING):
+    if name.startswith(("torch.nn.functional.", "torch.")) and name.rpartition(".")[2] in _KEEPING:
         return num_outputs(module, call.args[0], depth + 1) if call.args else None
     if not name and isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPING:
         return num_outputs(module, call.func.value, depth + 1)
@@ -128,7 +128,7 @@ def _of_last(module: SourceModule, layers: list[ast.expr], depth: int) -> int | 
     """Go back from the end past what keeps the width."""
     for each in reversed(layers):
         name = (module.qualify(each.func) or "") if isinstance(each, ast.Call) else ""
-        if not (name.startswith("torch.nn.") and name.endswith(_KEEPS)):
+        if not (name.startswith("torch.nn.") and name_of_layer(name) in _KEEPING):
             return _of_layer(module, each, depth + 1)
     return None
 

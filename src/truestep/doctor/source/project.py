@@ -68,6 +68,21 @@ class SourceProject:
             return False  # what it would say is not known; the file itself is named when it is read
         return True
 
+    def forget(self) -> None:
+        """Let go of everything: what holds itself in circles would wait for the garbage collector, which takes longer."""
+        traces = [trace for found in (self._traces or {}).values() for trace in found]
+        contexts = [trace.contexts for trace in traces if trace.contexts is not None]
+        for each in (
+            *traces,
+            *contexts,
+            *self.modules.values(),
+            self.resolver.linker,
+            self.resolver,
+            self.index,
+            self,
+        ):
+            each.__dict__.clear()
+
     # ── imports ───────────────────────────────────────────────────────────────────────────────
 
     def _find(self, importer: ast.Module, name: str, dots: int) -> ast.Module | None:

@@ -44,8 +44,10 @@ _OF_OWN_CLASS = {
         "toggle_optimizer": None, "untoggle_optimizer": None, "log": None, "log_dict": None, "clip_gradients": "clip",
     },
 }  # fmt: skip
+_OWN_METHODS = frozenset().union(*_OF_OWN_CLASS.values())
 _ZEROING = ("zero_", "fill_", "detach_")
 _MOVES = ("sub_", "add_", "addcmul_", "addcdiv_", "copy_")
+_NAMED = frozenset((ast.Name, ast.Attribute))
 _BUILTINS = frozenset(dir(builtins))
 _BACKWARD = ("backward", "manual_backward")
 
@@ -66,10 +68,8 @@ class Protocol:
         return self.module.kind(call.func) in ("module", "ddp") if not self._is_class(call.func) else False
 
     def _is_class(self, node: ast.expr) -> bool:
-        if self.module.class_named(node) is not None:
-            return True
         qualified = self.module.qualify(node)
-        return bool(qualified and "." in qualified)
+        return bool(qualified and "." in qualified) or self.module.class_named(node) is not None
 
     def closure(self, call: ast.Call) -> Function | None:
         """Return the function that an optimizer's step, or a learner's update, calls first."""
@@ -147,7 +147,7 @@ class Protocol:
 
     def _of_own_class(self, function: ast.Attribute) -> tuple[str, ...] | None:
         """Return the events of a method that a class of the program has from a library; None for any other method."""
-        if not any(function.attr in methods for methods in _OF_OWN_CLASS.values()):
+        if function.attr not in _OWN_METHODS:
             return None
         owner = self.module.class_of(function.value)
         methods = _OF_OWN_CLASS.get(self.module.class_kind(owner) or "", {}) if owner is not None else {}
@@ -184,11 +184,10 @@ class Protocol:
         return isinstance(node, ast.Attribute) and node.attr == "grad"
 
     def _handed_on(self, call: ast.Call, *kinds: str) -> Iterator[Found]:
-        if self.module.target(call) is not None or self.module.qualify(call.func) in _BUILTINS:
-            return
-        for each in [*call.args, *(word.value for word in call.keywords)]:
-            if isinstance(each, ast.Name | ast.Attribute) and self.module.kind(each) in kinds:
-                yield "unknown", call, each
+        given = [*call.args, *(word.value for word in call.keywords)]
+        found = [each for each in given if type(each) in _NAMED and self.module.kind(each) in kinds]
+        if found and self.module.target(call) is None and self.module.qualify(call.func) not in _BUILTINS:
+            yield from (("unknown", call, each) for each in found)
 
 
 def _is_data(node: ast.expr) -> bool:

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about all files of a program, each answered once (`SourceModule.of_program`)."""
+"""Questions about one file, or all files of a program, each answered once (`SourceModule.of_program`)."""
 
 import ast
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
+
+from truestep.doctor.source.names import Scope
 
 if TYPE_CHECKING:
     from truestep.doctor.source.module import SourceModule
@@ -27,3 +30,53 @@ def attributes_read_of(files: "list[SourceModule]") -> dict[str, list[ast.Attrib
             if isinstance(node.ctx, ast.Load):
                 found.setdefault(node.attr, []).append(node)
     return found
+
+
+def words_in(files: "list[SourceModule]", words: frozenset[str]) -> frozenset[str]:
+    """Return those of some words that stand somewhere in the texts; what is written often is searched once."""
+    written = "\n".join(set().union(*(each.text.split() for each in files)))
+    return frozenset(
+        word
+        for word in words
+        if word in written or (" " in word and any(word in each.text for each in files))
+    )
+
+
+def reads_in(
+    names: list[ast.Name], attributes: list[ast.Attribute]
+) -> dict[str, list[ast.Name | ast.Attribute]]:
+    """Return where names and attributes are read, by their last part, in the order of the file."""
+    found: dict[str, list[ast.Name | ast.Attribute]] = {}
+    for name in names:
+        if isinstance(name.ctx, ast.Load):
+            found.setdefault(name.id, []).append(name)
+    for node in attributes:
+        if isinstance(node.ctx, ast.Load):
+            found.setdefault(node.attr, []).append(node)
+    for each in found.values():
+        each.sort(key=lambda node: (node.lineno, node.col_offset))
+    return found
+
+
+def by_scope(nodes: Iterable[ast.AST], scopes: Mapping[ast.AST, Scope]) -> dict[Scope, list[ast.AST]]:
+    """Return nodes by the function, or the file, right in which they stand."""
+    found: dict[Scope, list[ast.AST]] = {}
+    for node in nodes:
+        found.setdefault(scopes[node], []).append(node)
+    return found
+
+
+def methods_in(calls: list[ast.Call]) -> dict[str, list[ast.Call]]:
+    """Return the calls of methods, by the method's name."""
+    found: dict[str, list[ast.Call]] = {}
+    for call in calls:
+        if isinstance(call.func, ast.Attribute):
+            found.setdefault(call.func.attr, []).append(call)
+    return found
+
+
+def imported_by(plain: list[ast.Import], named: list[ast.ImportFrom]) -> set[str]:
+    """Return the full names of what imports bring."""
+    found = {alias.name for node in plain for alias in node.names}
+    names = [(node.module, alias.name) for node in named for alias in node.names]
+    return found | {f"{home}.{name}" for home, name in names if home}

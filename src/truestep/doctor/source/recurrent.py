@@ -3,10 +3,11 @@
 
 import ast
 
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import sources, value_origins
 
-_LAYERS = ("torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN")
+_LAYERS = functions("is a recurrent layer")
 
 
 def recurrent_of(module: SourceModule, node: ast.expr, place: tuple[int, ...]) -> ast.Call | None:

@@ -3,11 +3,12 @@
 
 import ast
 
+from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.losses import losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.resolving import MAX_DEPTH
 
-_SAME = ("item", "detach", "cpu", "float", "clone", "numpy")
+_SAME = SAME_NUMBERS
 
 
 def is_mean(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:

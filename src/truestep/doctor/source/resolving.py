@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.source import kinds
-from truestep.doctor.source.linking import FindModule, Linker
+from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.linking import FindModule, SourceLinker, Variable
 from truestep.doctor.source.names import Binding, Class, Function, Index, Scope, dotted, is_none
 
 _MOVES = {
     "to", "cuda", "cpu", "double", "float", "half", "bfloat16", "train", "eval", "requires_grad_"
 }  # fmt: skip
+Place = ast.AST | Variable
 MAX_DEPTH = 8  # how many assignments and calls a value is followed through
 
 
@@ -20,18 +22,18 @@ class Resolver:
 
     def __init__(self, index: Index, find_module: FindModule) -> None:
         self.index = index
-        self.linker = Linker(index, find_module)
-        self._definitions: dict[ast.AST, list[ast.expr | None]] = {}
-        self._classes_of: dict[ast.expr, Class | None] = {}
-        self._blind: tuple[dict[ast.AST, list[ast.expr | None]], dict[ast.expr, Class | None]] = ({}, {})
+        self.linker = SourceLinker(index, find_module)
+        self._definitions: dict[Place, list[ast.expr | None]] = {}
+        self._classes_of: dict[Place, Class | None] = {}
+        self._blind: tuple[dict[Place, list[ast.expr | None]], dict[Place, Class | None]] = ({}, {})
         self._callers: dict[Function, list[ast.Call]] = {}
         self._lineages: dict[Class, list[Class]] = {}
         self._heirs: dict[Class, list[Class]] | None = None
         self._sees_callers = True
         self._returns: dict[Scope, list[ast.Return]] = {}
         self.remembered: dict[tuple[object, ...], Any] = {}  # what questions with many ways to an answer gave
-        self.guessed: set[ast.AST] = set()  # of these, only the name tells the kind
-        self.kinds: dict[ast.AST, str | None] = {}
+        self.guessed: set[Place] = set()  # of these, only the name tells the kind
+        self.kinds: dict[Place, str | None] = {}
 
     def noted_returns(self, returns: list[ast.AST]) -> None:
         """Take the return statements of one more file."""
@@ -47,10 +49,22 @@ class Resolver:
 
     def definitions(self, node: ast.expr) -> list[ast.expr | None]:
         """Return the expressions this one may stand for, one step back; None stands for "not known"."""
-        if node not in self._definitions:
-            self._definitions[node] = []  # a cycle ends here
-            self._definitions[node] = self._define(node)
-        return self._definitions[node]
+        known = self._definitions.get(node)
+        if known is not None:
+            return known
+        place = self.place(node)
+        if place not in self._definitions:
+            self._definitions[place] = []  # a cycle ends here
+            self._definitions[place] = self._definitions[node] = self._define(node)
+        return self._definitions[place]
+
+    def place(self, node: ast.expr) -> Place:
+        """Return what to remember an answer by: the variable, where it has one value wherever it is read; else the node."""
+        if type(node) is not ast.Name or node.id == "self":
+            return node
+        variable = self.linker.variable(node)
+        is_same = variable[0] is not self.index.scope_of[node] or len(self.linker.local_bindings(node)) < 2
+        return variable if is_same else node
 
     def _define(self, node: ast.expr) -> list[ast.expr | None]:
         match node:
@@ -69,6 +83,8 @@ class Resolver:
         return []
 
     def _of_attribute(self, node: ast.Attribute) -> list[ast.expr | None]:
+        if node.attr not in self.index.held:
+            return self._of_namespace(node)
         if (owner := self.class_of(node.value)) is not None:
             bindings = self.attribute_bindings(owner, node.attr)
             options = [None] if any(self.index.is_option(each) for each in bindings) else []
@@ -260,7 +276,7 @@ class Resolver:
         """Return what the calls in the program give for a parameter."""
         if not self._sees_callers:
             return [None]
-        found = [self.argument_for(function, call, name) for call in self.callers(function)]
+        found = [argument_for(function, call, name) for call in self.callers(function)]
         return found or [None]
 
     def callers(self, function: Function) -> list[ast.Call]:
@@ -301,30 +317,13 @@ class Resolver:
                     self._heirs.setdefault(base, []).append(each)
         return self._heirs.get(owner, [])
 
-    def argument_for(self, function: Function, call: ast.Call, name: str) -> ast.expr | None:
-        """Return the expression that a call gives for one parameter, or its default."""
-        for keyword in call.keywords:
-            if keyword.arg == name:
-                return keyword.value
-        positional = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]]
-        bound = bool(positional) and positional[0] in ("self", "cls")
-        positions = positional[1:] if bound else positional
-        if name in positions and positions.index(name) < len(call.args):
-            before = call.args[: positions.index(name) + 1]
-            return None if any(isinstance(each, ast.Starred) for each in before) else before[-1]
-        if any(keyword.arg is None for keyword in call.keywords):
-            return None
-        defaults = dict(zip(reversed(positional), reversed(function.args.defaults), strict=False))
-        named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-        defaults |= {argument.arg: default for argument, default in named if default is not None}
-        return defaults.get(name)
-
     def target(self, call: ast.Call) -> Function | None:
         """Return the function or method of the program that a call runs, if exactly one can be meant."""
         if (found := self.function_named(call.func)) is not None:
             return found
-        if isinstance(call.func, ast.Attribute) and (owner := self.class_of(call.func.value)):
-            return self.method(owner, call.func.attr)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in self.index.held:
+            owner = self.class_of(call.func.value)
+            return self.method(owner, call.func.attr) if owner is not None else None
         return None
 
     def constructor(self, call: ast.Call) -> Function | None:
@@ -377,10 +376,13 @@ class Resolver:
 
     def class_of(self, node: ast.expr) -> Class | None:
         """Return the class of the program that an expression is an instance of."""
-        if node not in self._classes_of:
-            self._classes_of[node] = None  # a cycle ends here
-            self._classes_of[node] = self._class_of(node)
-        return self._classes_of[node]
+        if node in self._classes_of:
+            return self._classes_of[node]
+        place = self.place(node)
+        if place not in self._classes_of:
+            self._classes_of[place] = None  # a cycle ends here
+            self._classes_of[place] = self._classes_of[node] = self._class_of(node)
+        return self._classes_of[place]
 
     def _class_of(self, node: ast.expr) -> Class | None:
         if isinstance(node, ast.Name) and node.id == "self":

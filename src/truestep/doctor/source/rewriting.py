@@ -4,14 +4,14 @@
 import ast
 from collections.abc import Sequence
 
-from truestep.doctor.replacement import Edit
+from truestep.doctor.replacement import SourceEdit
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 
-Edits = Sequence[Edit]
+Edits = Sequence[SourceEdit]
 
 
-class RewriteError(Exception):
+class SourceRewriteError(Exception):
     """The code is laid out in a way that no edit is made for: the finding has none."""
 
 
@@ -20,13 +20,13 @@ def text_of(module: SourceModule, node: ast.AST) -> str:
     _in_this_file(module, node)
     found = ast.get_source_segment(module.text, node)
     if found is None:
-        raise RewriteError
+        raise SourceRewriteError
     return found
 
 
 def _in_this_file(module: SourceModule, node: ast.AST) -> None:
     if module.home(node) is not module:
-        raise RewriteError
+        raise SourceRewriteError
 
 
 def column_of(module: SourceModule, line: int, offset: int) -> int:
@@ -34,47 +34,47 @@ def column_of(module: SourceModule, line: int, offset: int) -> int:
     return len(module.lines[line - 1].encode()[:offset].decode()) + 1
 
 
-def replaced(module: SourceModule, node: ast.AST, text: str) -> Edit:
+def replaced(module: SourceModule, node: ast.AST, text: str) -> SourceEdit:
     """Put a text in the place of a node."""
     _in_this_file(module, node)
     line, end = node.lineno, node.end_lineno  # type: ignore[attr-defined]
     start = column_of(module, line, node.col_offset)  # type: ignore[attr-defined]
-    return Edit(line, start, end, column_of(module, end, node.end_col_offset), text)  # type: ignore[attr-defined]
+    return SourceEdit(line, start, end, column_of(module, end, node.end_col_offset), text)  # type: ignore[attr-defined]
 
 
-def inserted_behind(module: SourceModule, node: ast.AST, text: str) -> Edit:
+def inserted_behind(module: SourceModule, node: ast.AST, text: str) -> SourceEdit:
     """Put a text straight behind a node."""
     _in_this_file(module, node)
     end = node.end_lineno  # type: ignore[attr-defined]
     column = column_of(module, end, node.end_col_offset)  # type: ignore[attr-defined]
-    return Edit(end, column, end, column, text)
+    return SourceEdit(end, column, end, column, text)
 
 
-def before(module: SourceModule, node: ast.AST, *lines: str) -> Edit:
+def before(module: SourceModule, node: ast.AST, *lines: str) -> SourceEdit:
     """Put lines, indented alike, before the statement that a node is part of."""
     statement = _alone(module, node)
     text = "".join(f"{_indent(module, statement)}{line}\n" for line in lines)
-    return Edit(statement.lineno, 1, statement.lineno, 1, text)
+    return SourceEdit(statement.lineno, 1, statement.lineno, 1, text)
 
 
-def after(module: SourceModule, node: ast.AST, *lines: str) -> Edit:
+def after(module: SourceModule, node: ast.AST, *lines: str) -> SourceEdit:
     """Put lines, indented alike, after the statement that a node is part of."""
     statement = _alone(module, node)
     end = statement.end_lineno or statement.lineno
     text = "".join(f"\n{_indent(module, statement)}{line}" for line in lines)
     column = len(module.lines[end - 1]) + 1
-    return Edit(end, column, end, column, text)
+    return SourceEdit(end, column, end, column, text)
 
 
-def removed(module: SourceModule, node: ast.AST) -> Edit:
+def removed(module: SourceModule, node: ast.AST) -> SourceEdit:
     """Take away the statement that a node is part of; `pass` stays where it was the only one."""
     statement = _alone(module, node)
     end = statement.end_lineno or statement.lineno
     if any(getattr(module.parents[statement], part, None) == [statement] for part in ("body", "orelse")):
         return replaced(module, statement, "pass")
     if end == len(module.lines):
-        return Edit(statement.lineno, 1, end, len(module.lines[end - 1]) + 1, "")
-    return Edit(statement.lineno, 1, end + 1, 1, "")
+        return SourceEdit(statement.lineno, 1, end, len(module.lines[end - 1]) + 1, "")
+    return SourceEdit(statement.lineno, 1, end + 1, 1, "")
 
 
 def moved_after(module: SourceModule, node: ast.AST, anchor: ast.AST) -> Edits:
@@ -82,7 +82,7 @@ def moved_after(module: SourceModule, node: ast.AST, anchor: ast.AST) -> Edits:
     inner, outer = module.statement(node), module.statement(anchor)
     if outer is not inner and outer.end_lineno == inner.end_lineno:
         text = f"{_indent(module, outer)}{_one_line(module, _alone(module, node))}"
-        return [Edit(inner.lineno, 1, inner.lineno, len(module.lines[inner.lineno - 1]) + 1, text)]
+        return [SourceEdit(inner.lineno, 1, inner.lineno, len(module.lines[inner.lineno - 1]) + 1, text)]
     return [removed(module, node), after(module, anchor, _one_line(module, node))]
 
 
@@ -91,7 +91,7 @@ def moved_before(module: SourceModule, node: ast.AST, anchor: ast.AST) -> Edits:
     return [removed(module, node), before(module, anchor, _one_line(module, node))]
 
 
-def with_keyword(module: SourceModule, call: ast.Call, name: str, value: str) -> Edit:
+def with_keyword(module: SourceModule, call: ast.Call, name: str, value: str) -> SourceEdit:
     """Set a keyword argument of a call."""
     for word in call.keywords:
         if word.arg == name:
@@ -99,12 +99,14 @@ def with_keyword(module: SourceModule, call: ast.Call, name: str, value: str) ->
     given = [*call.args, *(word.value for word in call.keywords)]
     if not given:
         end = replaced(module, call, "")
-        return Edit(end.end_line, end.end_column - 1, end.end_line, end.end_column - 1, f"{name}={value}")
+        return SourceEdit(
+            end.end_line, end.end_column - 1, end.end_line, end.end_column - 1, f"{name}={value}"
+        )
     last = max(given, key=lambda each: (each.end_lineno or 0, each.end_col_offset or 0))
     return inserted_behind(module, last, f", {name}={value}")
 
 
-def without_keyword(module: SourceModule, call: ast.Call, name: str) -> Edit:
+def without_keyword(module: SourceModule, call: ast.Call, name: str) -> SourceEdit:
     """Take away a keyword argument of a call, with its comma."""
     parts: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     for index, word in enumerate(parts):
@@ -112,34 +114,34 @@ def without_keyword(module: SourceModule, call: ast.Call, name: str) -> Edit:
             here = replaced(module, word, "")
             if index:
                 end = replaced(module, parts[index - 1], "")
-                return Edit(end.end_line, end.end_column, here.end_line, here.end_column, "")
+                return SourceEdit(end.end_line, end.end_column, here.end_line, here.end_column, "")
             if len(parts) > 1:
                 follows = replaced(module, parts[1], "")
-                return Edit(here.line, here.column, follows.line, follows.column, "")
+                return SourceEdit(here.line, here.column, follows.line, follows.column, "")
             return here
-    raise RewriteError
+    raise SourceRewriteError
 
 
-def renamed(module: SourceModule, attribute: ast.expr, name: str) -> Edit:
+def renamed(module: SourceModule, attribute: ast.expr, name: str) -> SourceEdit:
     """Give `x.old` the name `x.name`."""
     if not isinstance(attribute, ast.Attribute):
-        raise RewriteError
+        raise SourceRewriteError
     return replaced(module, attribute, f"{text_of(module, attribute.value)}.{name}")
 
 
-def with_first(module: SourceModule, call: ast.Call, text: str) -> Edit:
+def with_first(module: SourceModule, call: ast.Call, text: str) -> SourceEdit:
     """Put a first argument into a call."""
     if call.args or call.keywords:
         first = replaced(module, [*call.args, *call.keywords][0], "")
-        return Edit(first.line, first.column, first.line, first.column, f"{text}, ")
+        return SourceEdit(first.line, first.column, first.line, first.column, f"{text}, ")
     end = replaced(module, call, "")
-    return Edit(end.end_line, end.end_column - 1, end.end_line, end.end_column - 1, text)
+    return SourceEdit(end.end_line, end.end_column - 1, end.end_line, end.end_column - 1, text)
 
 
 def wrapped(module: SourceModule, node: ast.AST, function: str) -> Edits:
     """Put a call of a function around an expression."""
     start = replaced(module, node, "")
-    head = Edit(start.line, start.column, start.line, start.column, f"{function}(")
+    head = SourceEdit(start.line, start.column, start.line, start.column, f"{function}(")
     return [head, inserted_behind(module, node, ")")]
 
 
@@ -150,7 +152,7 @@ def name_of(module: SourceModule, qualified: str) -> str:
             return ast.unparse(node)
     head, _, last = qualified.rpartition(".")
     if not head:
-        raise RewriteError
+        raise SourceRewriteError
     return f"{name_of(module, head)}.{last}"
 
 
@@ -160,13 +162,13 @@ def event_at(module: SourceModule, node: ast.AST, kind: str | None = None) -> tu
         for event in trace.events:
             if event.node is node and kind in (None, event.kind):
                 return trace, event
-    raise RewriteError
+    raise SourceRewriteError
 
 
 def written(module: SourceModule, node: ast.AST, receiver: ast.expr | None) -> str:
     """Return what an event was called on, if that can be written where the node stands."""
     if receiver is None or module.scope(receiver) is not module.scope(node):
-        raise RewriteError
+        raise SourceRewriteError
     return text_of(module, receiver)
 
 
@@ -176,7 +178,7 @@ def beside(module: SourceModule, node: ast.AST, other: ast.AST) -> ast.AST:
     for each in [other, *module.ancestors(other)]:
         if module.parents.get(each) is block and isinstance(each, ast.stmt):
             return each
-    raise RewriteError
+    raise SourceRewriteError
 
 
 def next_event(module: SourceModule, node: ast.AST, kind: str) -> TraceEvent:
@@ -186,7 +188,7 @@ def next_event(module: SourceModule, node: ast.AST, kind: str) -> TraceEvent:
     for later in trace.events[trace.events.index(event) + 1 :]:
         if later.kind == kind and module.scope(later.node) is home:
             return later
-    raise RewriteError
+    raise SourceRewriteError
 
 
 def last_event(module: SourceModule, node: ast.AST, kind: str) -> TraceEvent:
@@ -196,13 +198,13 @@ def last_event(module: SourceModule, node: ast.AST, kind: str) -> TraceEvent:
     for earlier in reversed(trace.events[: trace.events.index(event)]):
         if earlier.kind == kind and module.scope(earlier.node) is home:
             return earlier
-    raise RewriteError
+    raise SourceRewriteError
 
 
 def _one_line(module: SourceModule, node: ast.AST) -> str:
     text = text_of(module, module.statement(node))
     if "\n" in text:
-        raise RewriteError
+        raise SourceRewriteError
     return text
 
 
@@ -219,5 +221,5 @@ def _alone(module: SourceModule, node: ast.AST) -> ast.stmt:
     head = module.lines[statement.lineno - 1].encode()[: statement.col_offset].decode()
     tail = module.lines[end - 1].encode()[statement.end_col_offset or 0 :].decode().strip()
     if head.strip() or (tail and not tail.startswith("#")):
-        raise RewriteError
+        raise SourceRewriteError
     return statement

@@ -7,7 +7,7 @@ import re
 from truestep.doctor.source.counting import BATCHES, counted_unit
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
-from truestep.doctor.source.values import argument, constant, seen_through
+from truestep.doctor.source.values import argument, constant, literal, seen_through
 
 # Where the length stands in each constructor: position and name.
 _LENGTHS = {
@@ -21,6 +21,12 @@ _LENGTHS = {
     "transformers.get_polynomial_decay_schedule_with_warmup": ((1, "num_warmup_steps"), (2, "num_training_steps")),
 }  # fmt: skip
 _FACTORS = {"torch.optim.lr_scheduler.LambdaLR": (1, "lr_lambda")}  # given a function of the count
+_COMPOSED = {
+    "torch.optim.lr_scheduler.SequentialLR": (1, "schedulers"),
+    "torch.optim.lr_scheduler.ChainedScheduler": (0, "schedulers"),
+}
+_TRAINERS = ("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer")
+_FAR = 5  # times the number of epochs: nobody gives a length in epochs of which so little is seen
 # Those of which nobody would give the length in epochs.
 _BY_KIND = ("OneCycleLR", "CyclicLR", "with_warmup")
 _STEPS = re.compile(r"(^|_)(steps?|iters?|iterations?|batch(es)?)(_|$)", re.IGNORECASE)
@@ -35,14 +41,60 @@ def counted_in_batches(module: SourceModule, scheduler: ast.Call) -> bool | None
     lengths = [each for each in given if each is not None and not _is_one(module, each)]
     if any(_is_number_of_batches(module, each) for each in lengths):
         return True
-    factor = argument(scheduler, *_FACTORS[name]) if name in _FACTORS else None
-    function = module.function_named(seen_through(module, factor) or factor) if factor is not None else None
+    parts = [each for each in _parts_of(module, scheduler) if each is not scheduler]
+    if parts:
+        told = [counted_in_batches(module, each) for each in parts]
+        return True if True in told else False if False in told else None
+    function = _factor_of(module, scheduler)
     named = [_words(each) for each in lengths] + [_words(each) for each in _computed_with(module, function)]
     if any(_EPOCHS.search(each) for words in named for each in words):
         return None
     if any(_STEPS.search(each) for words in named for each in words):
         return False
+    if _is_beyond_the_epochs(module, [*lengths, *_divisors(module, function)]):
+        return False
     return False if name.endswith(_BY_KIND) and (lengths or not given) else None
+
+
+def _factor_of(module: SourceModule, scheduler: ast.Call) -> Function | None:
+    """Return the function of the count that a schedule is given, be it one that another function makes."""
+    name = module.qualify(scheduler.func) or ""
+    given = argument(scheduler, *_FACTORS[name]) if name in _FACTORS else None
+    if given is None:
+        return None
+    made = seen_through(module, given) or given
+    if isinstance(made, ast.Call) and (maker := module.target(made)) is not None:
+        results = module.resolver.results(maker)
+        made = results[0] if len(results) == 1 else made
+    return module.function_named(made)
+
+
+def _parts_of(module: SourceModule, scheduler: ast.Call) -> list[ast.Call]:
+    """Return the schedules that one is made of."""
+    name = module.qualify(scheduler.func) or ""
+    several = seen_through(module, argument(scheduler, *_COMPOSED[name])) if name in _COMPOSED else None
+    found = several.elts if isinstance(several, ast.List | ast.Tuple) else []
+    made = [seen_through(module, each) for each in found]
+    return [each for each in made if isinstance(each, ast.Call)]
+
+
+def _divisors(module: SourceModule, function: Function | None) -> list[ast.expr]:
+    """Return what a function of the count divides it by."""
+    parts = module.inside(function, ast.BinOp) if function is not None else []
+    return [each.right for each in parts if isinstance(each.op, ast.Div | ast.FloorDiv)]
+
+
+def _is_beyond_the_epochs(module: SourceModule, lengths: list[ast.expr]) -> bool:
+    """Tell a length that the epochs of the program's trainer never come near to."""
+    epochs = max(module.of_program(_epochs_of_trainers), default=None)
+    known = [literal(module, each) for each in lengths] if epochs is not None else []
+    return any(isinstance(each, int | float) and each >= _FAR * (epochs or 0) for each in known)
+
+
+def _epochs_of_trainers(files: list[SourceModule]) -> list[int]:
+    trainers = [call for each in files for call in each.calls(*_TRAINERS)]
+    given = [literal(each, argument(call, None, "max_epochs")) for each in files[:1] for call in trainers]
+    return [each for each in given if isinstance(each, int) and each > 0]
 
 
 def _is_one(module: SourceModule, length: ast.expr) -> bool:

@@ -3,6 +3,7 @@
 
 import ast
 
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.batches import sizes_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.outputs import num_outputs
@@ -10,11 +11,8 @@ from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.values import argument, constant
 
 ROW, COLUMN = "row", "column"
-KEEP_SHAPE = (
-    "to", "cuda", "cpu", "float", "double", "half", "long", "int", "detach", "type", "clone", "bool", "abs", "sigmoid",
-    "tanh", "relu", "exp", "log", "neg", "clamp", "contiguous", "requires_grad_",
-)  # fmt: skip
-_MAKERS = ("rand", "randn", "zeros", "ones", "empty", "randint", "full", "randperm", "arange", "linspace")
+KEEP_SHAPE = operations(shape="same")
+_MAKERS = operations(shape="sized counted")
 
 
 def row_or_column(module: SourceModule, node: ast.expr, depth: int = 0) -> str | None:

@@ -3,33 +3,17 @@
 
 import ast
 
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.values import argument, literal
 
-_MAKERS = {
-    f"torch.{name}"
-    for name in (
-        "tensor", "as_tensor", "from_numpy", "rand", "randn", "randint", "randperm", "zeros", "ones", "empty",
-        "full", "arange", "linspace", "eye", "normal", "zeros_like", "ones_like", "rand_like", "randn_like",
-        "full_like", "empty_like", "stack", "cat", "Tensor", "FloatTensor", "LongTensor",
-        "autograd.Variable", "nn.Parameter",
-    )
-}  # fmt: skip
-_SAME = (
-    "to",
-    "cuda",
-    "cpu",
-    "float",
-    "double",
-    "half",
-    "clone",
-    "detach",
-    "requires_grad_",
-    "view",
-    "reshape",
-)
+_MAKERS = {f"torch.{name}" for name in operations(numbers="drawn filled copied joined")} | {
+    "torch.autograd.Variable",
+    "torch.nn.Parameter",
+}
+_SAME = operations(numbers="kept itself home moved rounded whole indices") - operations(graph="left")
 _OF_LAYERS = ("weight", "bias")
 
 

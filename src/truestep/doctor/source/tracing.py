@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from truestep.doctor.source.contexts import OTHER, TOP, CallFrame, CallFrames, LocatedExpression, UnknownValue
-from truestep.doctor.source.events import Frame, Path, Trace, TraceEvent
+from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
 from truestep.doctor.source.libraries import hooks_around
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
@@ -72,6 +72,7 @@ class _Tracer:
         self.contexts = CallFrames(resolver)
         self.protocol = Protocol(modules[0])
         self._methods: dict[str, list[Function]] | None = None
+        self.targets: dict[ast.Call, list[Function]] = {}  # what each call may run
         self.eventful = self._eventful()
         held = self.resolver.index.attributes.values()
         self.kept = set(self.resolver.index.written).union(
@@ -129,7 +130,7 @@ class _Tracer:
         hooks = hooks_around(self.modules[0], root)
         for each in hooks:  # a library calls them for every batch
             self.entered.add(each)
-            self.statements(each.body, (Frame("loop", root),), CallFrame(each))
+            self.statements(each.body, (TraceFrame("loop", root),), CallFrame(each))
         if not hooks:
             self.statements(body, (), CallFrame(root) if isinstance(root, Function) else TOP)
         return self.trace
@@ -154,10 +155,10 @@ class _Tracer:
                 self.statements(node.body, path, context)
             case ast.For() | ast.AsyncFor():
                 self.expressions(node.iter, path, context)
-                self.statements(node.body, (*path, Frame("loop", node, context)), context)
+                self.statements(node.body, (*path, TraceFrame("loop", node, context)), context)
                 self.statements(node.orelse, path, context)
             case ast.While():
-                inner = (*path, Frame("loop", node, context))
+                inner = (*path, TraceFrame("loop", node, context))
                 self.expressions(node.test, inner, context)
                 self.statements(node.body, inner, context)
             case ast.If():
@@ -173,7 +174,7 @@ class _Tracer:
     def block(self, node: ast.With | ast.AsyncWith, index: int, path: Path, context: CallFrame) -> None:
         """Run a with block inside of its managers: a generator's at its yield, an object's between enter and exit."""
         if index == len(node.items):
-            self.statements(node.body, (*path, Frame("with", node)), context)
+            self.statements(node.body, (*path, TraceFrame("with", node)), context)
             return
 
         def rest() -> None:
@@ -218,8 +219,8 @@ class _Tracer:
         if not isinstance(holds, UnknownValue):
             return self.statements(node.body if holds else node.orelse, path, context)
         before = len(self.trace.events)
-        leaves = self.statements(node.body, (*path, Frame("if", node, context)), context)
-        leaves &= self.statements(node.orelse, (*path, Frame("else", node, context)), context)
+        leaves = self.statements(node.body, (*path, TraceFrame("if", node, context)), context)
+        leaves &= self.statements(node.orelse, (*path, TraceFrame("else", node, context)), context)
         inside = {event.kind for event in self.trace.events[before:]}
         if not inside.issubset(_QUIET):
             for name, values in self.asked(LocatedExpression(node.test, context)):
@@ -269,7 +270,7 @@ class _Tracer:
     def attempt(self, node: ast.Try, path: Path, context: CallFrame) -> None:
         self.statements(node.body, path, context)
         for handler in node.handlers:
-            self.statements(handler.body, (*path, Frame("if", node, context)), context)
+            self.statements(handler.body, (*path, TraceFrame("if", node, context)), context)
         self.statements(node.orelse, path, context)
         self.statements(node.finalbody, path, context)
 
@@ -280,7 +281,7 @@ class _Tracer:
         if node not in self.evaluated:
             self.evaluated[node] = list(self.evaluations(node, ()))
         for each, around in self.evaluated[node]:
-            here = (*path, *(Frame(kind, frame, context) for kind, frame in around)) if around else path
+            here = (*path, *(TraceFrame(kind, frame, context) for kind, frame in around)) if around else path
             if isinstance(each, ast.Call):
                 self.call(each, here, context)
             elif isinstance(each, ast.Assign | ast.AugAssign):
@@ -298,8 +299,8 @@ class _Tracer:
             around = (*around, ("loop", node))
         if isinstance(node, ast.IfExp):
             around = (*around, ("if", node))
-        for child in self.resolver.index.children[node]:
-            if not isinstance(child, ast.Name | ast.Constant):
+        for child in node.beneath:  # type: ignore[attr-defined]
+            if not isinstance(child, (ast.Name, ast.Constant)):
                 yield from self.evaluations(child, around)
         if isinstance(node, ast.Yield | ast.Assign | ast.AugAssign) or (
             isinstance(node, ast.Call) and not self.is_quiet(node)
@@ -308,7 +309,7 @@ class _Tracer:
 
     def is_quiet(self, call: ast.Call) -> bool:
         """Tell a call that is no event, whatever it is called with: of a library, or of what has none inside."""
-        if self.protocol.call(call) or any(each in self.eventful for each in self._targets(call)):
+        if self.protocol.call(call) or not self.eventful.isdisjoint(self.targets[call]):
             return False
         function, linker = call.func, self.resolver.linker
         if isinstance(
@@ -350,7 +351,7 @@ class _Tracer:
             return
         self.num_calls += 1
         self.stack.append(target)
-        below = (*path, Frame("call", call))
+        below = (*path, TraceFrame("call", call))
         if isinstance(target, ast.Lambda):
             self.expressions(target.body, below, inside)
         else:
@@ -392,7 +393,8 @@ class _Tracer:
             for call in module.all(ast.Call):
                 if self.protocol.call(call):
                     found.add(scopes[call])
-                for target in self._targets(call):
+                targets = self.targets[call] = list(self._targets(call))
+                for target in targets:
                     callers.setdefault(target, set()).add(scopes[call])
             assignments: list[ast.Assign | ast.AugAssign] = [
                 *module.all(ast.Assign),

@@ -24,7 +24,7 @@ _MOST_IDLE = 64  # files that are parsed together, and anew when one of them cha
 
 
 @dataclass(frozen=True)
-class FileUnit:
+class SourceUnit:
     """Files that imports connect."""
 
     named: tuple[Path, ...]  # those of them that are to be read
@@ -33,9 +33,9 @@ class FileUnit:
     is_idle: bool = False  # they train nothing: that Python can parse them is all that is asked
 
 
-def idle_units(files: Sequence[Path]) -> list[FileUnit]:
+def idle_source_units(files: Sequence[Path]) -> list[SourceUnit]:
     """Return units of files that train nothing, many in each; what they import does not matter."""
-    units: list[FileUnit] = []
+    units: list[SourceUnit] = []
     for start in range(0, len(files), _MOST_IDLE):
         group = tuple(files[start : start + _MOST_IDLE])
         contents = {str(each.absolute()): _bytes_of(str(each)) for each in group}
@@ -43,11 +43,11 @@ def idle_units(files: Sequence[Path]) -> list[FileUnit]:
         digest = (
             _digest(sorted(known), known, {full: [] for full in known}) if len(known) == len(contents) else ""
         )
-        units.append(FileUnit(group, digest, sum(map(len, known.values())), is_idle=True))
+        units.append(SourceUnit(group, digest, sum(map(len, known.values())), is_idle=True))
     return units
 
 
-def units_of(files: Iterable[Path]) -> list[FileUnit]:
+def source_units_of(files: Iterable[Path]) -> list[SourceUnit]:
     """Return the units of some files, in the order of their first ones; one that can't be opened has no digest."""
     contents: dict[str, bytes] = {}
     meant: dict[str, list[str]] = {}
@@ -70,14 +70,14 @@ def units_of(files: Iterable[Path]) -> list[FileUnit]:
     for full in sorted(contents):
         groups.setdefault(root.of(full), []).append(full)
     units = [
-        FileUnit(
+        SourceUnit(
             tuple(named[each] for each in group if each in named),
             _digest(group, contents, meant),
             sum(len(contents[each]) for each in group),
         )
         for group in groups.values()
     ]
-    lost = [FileUnit((path,), "", 0) for full, path in named.items() if full not in contents]
+    lost = [SourceUnit((path,), "", 0) for full, path in named.items() if full not in contents]
     return [each for each in units if each.named] + lost
 
 

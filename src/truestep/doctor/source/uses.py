@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.names import dotted, walk
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
+_INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_OF_OTHERS = (ast.Global, ast.Nonlocal)
 _SEES_ALL = ("locals", "vars", "eval", "exec", "globals")  # what calls these may read any name
 
 
@@ -152,9 +154,9 @@ def _read_by_inner(function: ast.AST) -> Names:
     """Return the names that inner functions and classes read, at whatever time, and those that belong elsewhere."""
     found: set[str] = set()
     for node in walk(function):
-        if isinstance(node, Function | ast.ClassDef) and node is not function:
+        if isinstance(node, _INNER) and node is not function:
             found |= names_read(node)
-        elif isinstance(node, ast.Global | ast.Nonlocal):
+        elif isinstance(node, _OF_OTHERS):
             found.update(node.names)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SEES_ALL:
             found |= {each.id for each in walk(function) if isinstance(each, ast.Name)}

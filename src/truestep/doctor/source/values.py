@@ -6,16 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from truestep.doctor.library.operations import SAME_NUMBERS, operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.resolving import MAX_DEPTH
 
 # what leaves the meaning of the numbers as it is: shapes, devices, types, graph
-_TRANSPARENT = {
-    "to", "cuda", "cpu", "float", "double", "half", "bfloat16", "type", "type_as", "numpy", "data",
-    "contiguous", "view", "view_as", "reshape", "squeeze", "unsqueeze", "flatten", "permute", "transpose",
-    "t", "detach", "clone", "requires_grad_", "expand",
-}  # fmt: skip
+_TRANSPARENT = SAME_NUMBERS - operations(shape="gone")
 _LAYERS = {"torch.nn.Sequential"}
 Position = tuple[int, ...]  # a place in a tuple: (1, 0) for h in `out, (h, c) = ...`
 

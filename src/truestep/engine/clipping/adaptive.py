@@ -47,13 +47,13 @@ class ClipAdaptive(Clip):
                         f"ClipAdaptive compares whole parameters with whole gradients, and the sparse gradient of {name!r} holds "
                         "few rows. Use ts.ClipNorm, or nn.Embedding(..., sparse=False)."
                     )
-                largest = norms_of_units(parameter.detach()).clamp(min=self.min_weight_norm) * self.ratio
+                largest = clip_unit_norms(parameter.detach()).clamp(min=self.min_weight_norm) * self.ratio
                 # a unit whose gradient is zero is divided by something
-                factor = (largest / norms_of_units(gradient).clamp(min=1e-6)).clamp(max=1.0)
+                factor = (largest / clip_unit_norms(gradient).clamp(min=1e-6)).clamp(max=1.0)
                 gradient.mul_(factor.to(gradient.dtype))
 
 
-def norms_of_units(tensor: Tensor) -> Tensor:
+def clip_unit_norms(tensor: Tensor) -> Tensor:
     """Return the norm of each unit, shaped to broadcast over `tensor`; at least float32."""
     dtype = torch.promote_types(tensor.dtype, torch.float32)
     dims = tuple(range(1, tensor.ndim)) if tensor.ndim > 1 else None

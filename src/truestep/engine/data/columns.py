@@ -62,11 +62,11 @@ class DataColumns:
         hashed = hashlib.blake2b(digest_size=16)
         for leaf in self.leaves:
             few = leaf[torch.from_numpy(rows)].cpu() if isinstance(leaf, torch.Tensor) else leaf[rows]
-            hashed.update(column_bytes(few))
+            hashed.update(data_column_bytes(few))
         return hashed.hexdigest()
 
 
-def take_rows(column: torch.Tensor, rows: npt.NDArray[np.int64]) -> torch.Tensor:
+def take_sample_rows(column: torch.Tensor, rows: npt.NDArray[np.int64]) -> torch.Tensor:
     """Return `rows` of a tensor in the memory of the host, in the same memory format.
 
     One thread copies rows as fast as memory goes; several, as `index_select` takes, wait for each other
@@ -82,7 +82,7 @@ def take_rows(column: torch.Tensor, rows: npt.NDArray[np.int64]) -> torch.Tensor
     return taken.permute(0, *(1 + inner.index(dim) for dim in range(1, column.ndim)))
 
 
-def take_array_rows(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> Column:
+def take_sample_array_rows(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> Column:
     """Return `rows` of an array: as a tensor, or an array where torch has no such type."""
     taken = column[rows]
     if taken.dtype.kind not in _NUMBERS:
@@ -90,7 +90,7 @@ def take_array_rows(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> Co
     return torch.from_numpy(taken.astype(taken.dtype.newbyteorder("="), copy=False))
 
 
-def column_bytes(value: Column) -> bytes:
+def data_column_bytes(value: Column) -> bytes:
     """Return the bytes that `value` holds, whatever its type and device."""
     if isinstance(value, torch.Tensor):
         flat = value.detach().cpu().contiguous().reshape(-1)

@@ -18,7 +18,7 @@ class SampleIndices(Protocol):
         ...
 
 
-class SequentialIndices:
+class SequentialSamples:
     """The samples as they stand in the data, every epoch alike."""
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
@@ -26,7 +26,7 @@ class SequentialIndices:
         return positions
 
 
-class ShuffledIndices:
+class ShuffledSamples:
     """Every sample once an epoch, each epoch in another order; O(1) in time and memory."""
 
     def __init__(self, num_samples: int, seed: int) -> None:
@@ -44,7 +44,7 @@ class ShuffledIndices:
         return latest[1](positions)
 
 
-class WeightedIndices:
+class WeightedSamples:
     """Samples drawn with replacement, each as often as its weight says; position by position."""
 
     def __init__(self, weights: npt.NDArray[np.float64], seed: int) -> None:

@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 
 from truestep.core.errors import DataError, OptionError
-from truestep.engine.data.kinds import is_map_style
+from truestep.engine.data.kinds import is_map_style_data
 from truestep.engine.data.options import DataOptions
 
 _OURS = ("batch_size", "shuffle", "drop_last", "weights", "num_samples", "by_length", "collate")
@@ -29,7 +29,7 @@ def take_loader_apart(loader: DataLoader[Any], options: DataOptions) -> tuple[An
     _check_options(options)
     data: Any = loader.dataset
     chosen: dict[str, Any] = {}
-    if is_map_style(data):
+    if is_map_style_data(data):
         data, chosen = _order(loader)
     custom = loader.collate_fn not in (default_collate, default_convert)
     if options.num_workers == "auto":

@@ -70,7 +70,7 @@ class TorchSampleGenerator:
         self._generator.set_state(state)
 
 
-class MersenneBits:
+class MersenneSampleBits:
     """The state of an `MT19937`, read and written where numpy says that it lies.
 
     Its property `state` makes 624 Python numbers, which takes 50 µs; the same bytes are there in less than one.
@@ -83,7 +83,7 @@ class MersenneBits:
         self._memory = (ctypes.c_char * _MERSENNE_BYTES).from_address(address)
 
     @classmethod
-    def of(cls, bits: Any) -> "MersenneBits | None":
+    def of(cls, bits: Any) -> "MersenneSampleBits | None":
         """Return the bits of an MT19937; None for other algorithms, or where numpy keeps them in another form."""
         if type(bits) is not np.random.MT19937:
             return None
@@ -106,7 +106,7 @@ class NumpySampleGenerator:
     def __init__(self, generator: np.random.Generator) -> None:
         self.bits: Any = generator.bit_generator
         self._name = type(self.bits).__name__
-        self._mersenne = MersenneBits.of(self.bits)
+        self._mersenne = MersenneSampleBits.of(self.bits)
 
     def seed(self, key: int) -> None:
         """Set the generator from a 64-bit key."""
@@ -115,7 +115,7 @@ class NumpySampleGenerator:
             state = {"state": key * GOLDEN & MASK | key << 64, "inc": 2 * key + 1}
             self.bits.state = {"bit_generator": self._name, "state": state, "has_uint32": 0, "uinteger": 0}
         elif self._mersenne is not None:
-            self._mersenne.write(MersenneBits(np.random.MT19937(key)).read())
+            self._mersenne.write(MersenneSampleBits(np.random.MT19937(key)).read())
         else:
             self.bits.state = type(self.bits)(key).state
 
@@ -146,17 +146,17 @@ class LegacySampleGenerator:
         self.bits: Any = None
         self._keeping_none: bytes | None = None  # bits beside which no normal was kept
 
-    def _memory(self) -> MersenneBits | None:
+    def _memory(self) -> MersenneSampleBits | None:
         """Return where the bits lie; another bit generator may have been put in the place of the last."""
         if self._generator._bit_generator is not self.bits:
             self.bits = self._generator._bit_generator
-            self._mersenne = MersenneBits.of(self.bits)
+            self._mersenne = MersenneSampleBits.of(self.bits)
         return self._mersenne
 
     def seed(self, key: int) -> None:
         """Set the generator from a 64-bit key."""
         if self._memory() is not None:
-            self.restore(MersenneBits(np.random.MT19937(key)).read())
+            self.restore(MersenneSampleBits(np.random.MT19937(key)).read())
         else:
             self._generator.set_state({**type(self.bits)(key).state, "has_gauss": 0, "gauss": 0.0})
 

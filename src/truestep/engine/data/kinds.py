@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, IterableDataset
 from truestep.core.errors import DataError
 
 
-def is_map_style(data: Any) -> bool:
+def is_map_style_data(data: Any) -> bool:
     """Return whether samples of `data` can be asked for by number."""
     return not isinstance(data, IterableDataset) and hasattr(data, "__getitem__") and _has_length(data)
 
@@ -65,7 +65,11 @@ def _mistaken(data: Any) -> str | None:
 
 def _unloadable(data: Any) -> str | None:
     """Return why samples of `data` can be had neither by number nor one after the other."""
-    if is_map_style(data) or hasattr(data, "__iter__") or (callable(data) and not isinstance(data, Dataset)):
+    if (
+        is_map_style_data(data)
+        or hasattr(data, "__iter__")
+        or (callable(data) and not isinstance(data, Dataset))
+    ):
         return None
     if isinstance(data, Dataset):
         return (

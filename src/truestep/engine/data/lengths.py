@@ -61,7 +61,7 @@ class BucketedByLength(BatchOrder):
         return by_length[np.repeat(starts, sizes) + within], sizes
 
 
-def length_buckets(lengths: Lengths, mix: float) -> Indices:
+def sample_length_buckets(lengths: Lengths, mix: float) -> Indices:
     """Return each sample's bucket: lengths that differ by a share of less than `mix` may share one."""
     if mix == 0:
         buckets: Indices = np.unique(lengths, return_inverse=True)[1].astype(np.int64)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from truestep.engine.choices import Choice
-from truestep.engine.data.columns import Column, DataColumns, take_array_rows, take_rows
+from truestep.engine.data.columns import Column, DataColumns, take_sample_array_rows, take_sample_rows
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchBlock, BatchOrder
 from truestep.engine.data.ordering import describe_data_options
@@ -59,12 +59,12 @@ class MemorySource(BatchSource):
     def _take(self, leaf: Column, piece: BatchBlock) -> Any:
         rows = piece.indices if self._columns.rows is None else self._columns.rows[piece.indices]
         if not isinstance(leaf, torch.Tensor):
-            taken = take_array_rows(leaf, rows)
+            taken = take_sample_array_rows(leaf, rows)
             if isinstance(taken, np.ndarray):  # text and the like stay as they are
                 return np.split(taken, np.cumsum(piece.sizes)[:-1])
             return torch.split_with_sizes(taken.to(self._device), piece.sizes)
         if leaf.device.type == "cpu":
-            taken = take_rows(leaf, rows)
+            taken = take_sample_rows(leaf, rows)
             # or the copy below would wait for the device
             taken = taken.pin_memory() if self._device.type == "cuda" else taken
         else:

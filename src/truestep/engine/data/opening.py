@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 from truestep.engine.data.columns import find_data_columns
 from truestep.engine.data.existing import take_loader_apart
-from truestep.engine.data.kinds import check_data_kind, is_map_style
+from truestep.engine.data.kinds import check_data_kind, is_map_style_data
 from truestep.engine.data.mapped import MappedSource
 from truestep.engine.data.memory import MemorySource
 from truestep.engine.data.options import DataOptions
@@ -48,7 +48,7 @@ def open_source(
     if columns is not None:
         data = columns  # a function of a list of samples wants samples
     check_data_kind(data)
-    if is_map_style(data):
+    if is_map_style_data(data):
         order = choose_batch_order(len(data), options, seed)
         return MappedSource(SeededSamples(data, seed, options.collate), order, options, device, share)
     stream = StreamSource(SampleStream(data), options, seed, device)

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 import numpy.typing as npt
 import torch
 
-from truestep.core.calls import check_keywords
+from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_flag
 
 Numbers = Sequence[float] | npt.NDArray[Any] | torch.Tensor
@@ -28,6 +28,11 @@ _ELSEWHERE = {
     "seed": "it for the whole run: ts.Run(directory, seed=0)",
     "pin_memory": "nothing: batches are pinned where that helps",
     "persistent_workers": "nothing: workers stay as long as the source is used",
+    "transform": "it into the data set's own __getitem__ or collate=..., whose random numbers the run seeds",
+    "transforms": "it into the data set's own __getitem__ or collate=..., whose random numbers the run seeds",
+    "epochs": "the loop: for epoch in run.epochs(20)",
+    "split": "the parts apart: run.data(train_set, ...) and run.data(test_set, ...)",
+    "device": "nothing: batches come on the run's device",
     "micro_batch": "it where the learner is made: run.learner(..., micro_batch=...)",
 }
 
@@ -114,7 +119,9 @@ class DataOptions:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "DataOptions":
         """Return the options given by name; an unknown name is answered with the nearest known ones."""
-        check_keywords("run.data", options, [field.name for field in dataclasses.fields(cls)], _ELSEWHERE)
+        check_keyword_options(
+            "run.data", options, [field.name for field in dataclasses.fields(cls)], _ELSEWHERE
+        )
         return cls(**options)
 
 

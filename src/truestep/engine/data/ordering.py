@@ -9,12 +9,12 @@ import numpy.typing as npt
 import torch
 
 from truestep.core.errors import DataError
-from truestep.engine.data.draws import SampleIndices, SequentialIndices, ShuffledIndices, WeightedIndices
+from truestep.engine.data.draws import SampleIndices, SequentialSamples, ShuffledSamples, WeightedSamples
 from truestep.engine.data.lengths import (
     BucketedByLength,
     batch_sizes_by_tokens,
     even_batch_sizes,
-    length_buckets,
+    sample_length_buckets,
 )
 from truestep.engine.data.options import ByLength, DataOptions
 from truestep.engine.data.order import BatchOrder, FixedSizeOrder
@@ -61,19 +61,19 @@ def _wanted(by_length: Any) -> ByLength:
 
 def _draw(num_samples: int, options: DataOptions, seed: int) -> tuple[SampleIndices, int]:
     if options.weights is None:
-        return (ShuffledIndices(num_samples, seed) if options.shuffle else SequentialIndices()), num_samples
+        return (ShuffledSamples(num_samples, seed) if options.shuffle else SequentialSamples()), num_samples
     weights = _numbers("weights", options.weights, num_samples)
     if not weights.any():
         raise DataError(
             f"all {num_samples} weights are 0, so no sample can be drawn. Give one a positive weight."
         )
-    return WeightedIndices(weights, seed), options.num_samples or num_samples
+    return WeightedSamples(weights, seed), options.num_samples or num_samples
 
 
 def _by_length(num_samples: int, options: DataOptions, seed: int) -> BatchOrder:
     wanted = _wanted(options.by_length)
     lengths = _numbers("lengths", wanted.lengths, num_samples)
-    buckets = length_buckets(lengths, wanted.mix if options.shuffle else 0.0)
+    buckets = sample_length_buckets(lengths, wanted.mix if options.shuffle else 0.0)
     if wanted.max_tokens is not None:
         sizes = batch_sizes_by_tokens(lengths, buckets, wanted.max_tokens, options.batch_size)
     elif options.batch_size is not None:

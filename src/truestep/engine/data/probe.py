@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from truestep.engine import structure
-from truestep.engine.data.columns import column_bytes
+from truestep.engine.data.columns import data_column_bytes
 from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.samples import SeededSamples
 
@@ -91,7 +91,7 @@ def digest_samples(samples: list[Any]) -> str:
 def _bytes(leaf: Any) -> bytes:
     """Return what `leaf` holds; of a type that nobody here knows, only its name."""
     if isinstance(leaf, (torch.Tensor, np.ndarray)):
-        return column_bytes(leaf)
+        return data_column_bytes(leaf)
     if isinstance(leaf, (str, bytes, int, float, complex, type(None), np.generic)):
         return repr(leaf).encode()
     return leaf.tobytes() if hasattr(leaf, "tobytes") else type(leaf).__qualname__.encode()

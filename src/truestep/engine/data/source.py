@@ -68,6 +68,12 @@ class BatchSource(SealedAttributes, ABC):
             "go on in it. Write for batch in run.batches(source): to train, net.evaluate(values, source) to evaluate."
         )
 
+    def __getitem__(self, _: object) -> NoReturn:
+        raise DataError(
+            "A source gives batches in the run's own order, and none by its number: for batch in run.batches(source). A sample is "
+            "found in the data that the source was made of."
+        )
+
     def __repr__(self) -> str:
         order = self.fingerprint().get("order") or {}
         batches = "batches" if self.num_batches is None else f"{self.num_batches:,} batches"

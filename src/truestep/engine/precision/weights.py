@@ -14,7 +14,7 @@ from truestep.engine.precision.base import Precision
 
 
 @contextmanager
-def weights_back_after_error(module: nn.Module) -> Iterator[None]:
+def precision_back_after_error(module: nn.Module) -> Iterator[None]:
     """Give the module its own weights back if what follows fails: what was rounded to half precision could not be undone."""
     # `.data` throughout: the user's Parameter objects stay what they are, tied ones tied.
     kept = [(tensor, tensor.data) for tensor in (*module.parameters(), *module.buffers())]
@@ -53,14 +53,14 @@ def _compute_in_float32(norm: nn.Module) -> None:
 
 
 def _inputs_to_float32(_: nn.Module, inputs: tuple[Any, ...]) -> Any:
-    return cast_floats(inputs, torch.float32)
+    return cast_to_precision(inputs, torch.float32)
 
 
 def _output_to_float16(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
     return output.to(torch.float16)
 
 
-def cast_floats(value: Any, dtype: torch.dtype) -> Any:
+def cast_to_precision(value: Any, dtype: torch.dtype) -> Any:
     """Return `value` (any structure) with every floating-point tensor of it in `dtype`."""
     return map_batch_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, value)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from truestep.engine.processes.notes import SignOfLife
+from truestep.engine.processes.notes import RankSignOfLife
 
 if TYPE_CHECKING:
     from truestep.engine.processes.world import World
@@ -18,7 +18,7 @@ STILL_SECONDS = 3.0  # without a sign of life, when the time is up already
 
 class _Seen(NamedTuple):
     at: float
-    signs: list[SignOfLife]
+    signs: list[RankSignOfLife]
 
 
 class RankLookout:
@@ -63,7 +63,7 @@ class RankLookout:
             return self._nothing_arrives()
         return None
 
-    def _did_not_come(self, rank: int, sign: SignOfLife) -> tuple[int, str]:
+    def _did_not_come(self, rank: int, sign: RankSignOfLife) -> tuple[int, str]:
         ahead = sign.meeting > self._meeting
         waits = f"waits for {sign.place}" if ahead else "is still at work elsewhere"
         return self._text(
@@ -72,7 +72,7 @@ class RankLookout:
             "the same updates, evaluations and ends of passes; for work that takes longer write ts.Run(timeout_seconds=...)",
         )
 
-    def _shows_no_life(self, rank: int, sign: SignOfLife) -> tuple[int, str]:
+    def _shows_no_life(self, rank: int, sign: RankSignOfLife) -> tuple[int, str]:
         did = f"was busy ({sign.busy})" if sign.busy is not None else f"had come to {self._what}"
         why = self._trouble(rank) or "hangs, or its machine is out of reach"
         return self._text(
@@ -98,7 +98,7 @@ class RankLookout:
 
 
 @contextmanager
-def renewing_sign_of_life(write: Callable[[int], None]) -> Iterator[None]:
+def renewing_rank_sign(write: Callable[[int], None]) -> Iterator[None]:
     """Have a thread write a number that grows, every second, as long as this process lives."""
     done = threading.Event()
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MOST_NUMBERS = 8  # that one meeting carries
 
 
-class RankMeeting:
+class WorldMeeting:
     """A meeting under way."""
 
     def __init__(self, world: "World", what: str, numbers: Sequence[float]) -> None:

@@ -52,7 +52,7 @@ class RankProcess(NamedTuple):
             return None
 
 
-class SignOfLife(NamedTuple):
+class RankSignOfLife(NamedTuple):
     """What a rank has last written of itself: where it waits, for how long, and what it does that may take its time."""
 
     meeting: int = -1
@@ -97,10 +97,10 @@ class RankNotes:
         """Write down that this rank waits in its meeting of this number, and for how long it has."""
         self._write(f"waiting/{self._rank}", [meeting, place, seconds])
 
-    def signs(self) -> list[SignOfLife]:
+    def signs(self) -> list[RankSignOfLife]:
         """Return what each rank has last written of itself; of one that lives, another thing a little later."""
         return [
-            SignOfLife(
+            RankSignOfLife(
                 *(self._read(f"waiting/{rank}") if self._has(f"waiting/{rank}") else (-1, None, 0.0)),
                 *(self._read(f"busy/{rank}") if self._has(f"busy/{rank}") else (None, 0)),
             )

@@ -7,28 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.boxes import TensorBox, WantedTensorPart
-from truestep.checkpoints.tree import TensorPiece
+from truestep.checkpoints.boxes import CheckpointBox, WantedCheckpointPart
+from truestep.checkpoints.tree import SavedTensorPiece
 from truestep.core.trees import map_tree_leaves
 
 _NOTHING = torch.empty(0)
 
 
-def is_divided_tensor(tensor: Any) -> bool:
+def is_divided_over_ranks(tensor: Any) -> bool:
     """Whether a tensor is one of which each process has a part; torch's module for them is not imported for it."""
     return type(tensor) not in (Tensor, torch.nn.Parameter) and hasattr(tensor, "device_mesh")
 
 
-def local_part(tensor: Tensor) -> Tensor:
+def part_on_this_rank(tensor: Tensor) -> Tensor:
     """Return the part that is here, which shares the memory; of any other tensor all of it."""
-    return tensor._local_tensor if is_divided_tensor(tensor) else tensor  # type: ignore[attr-defined]
+    return tensor._local_tensor if is_divided_over_ranks(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def gather_divided(tree: Any, *, keep: bool) -> Any:
+def gather_over_ranks(tree: Any, *, keep: bool) -> Any:
     """Return a tree with its divided tensors gathered, one after the other; all processes call it, one alone keeps them."""
 
     def gathered(leaf: Any) -> Any:
-        if not is_divided_tensor(leaf):
+        if not is_divided_over_ranks(leaf):
             return leaf
         found = leaf.detach().full_tensor()
         return found if keep else _NOTHING
@@ -36,26 +36,26 @@ def gather_divided(tree: Any, *, keep: bool) -> Any:
     return map_tree_leaves(gathered, tree)
 
 
-def local_pieces(tree: Any, *, alone: bool) -> Any:
+def pieces_on_this_rank(tree: Any, *, alone: bool) -> Any:
     """Return a tree with what this process has of its divided tensors; with `alone` all else is None."""
     return map_tree_leaves(
-        lambda leaf: _piece(leaf) if is_divided_tensor(leaf) else None if alone else leaf, tree
+        lambda leaf: _piece(leaf) if is_divided_over_ranks(leaf) else None if alone else leaf, tree
     )
 
 
-def _piece(tensor: Any) -> TensorPiece:
-    return TensorPiece(
-        tensor=local_part(tensor).detach(), whole=tuple(tensor.shape), offset=_box(tensor).offset
+def _piece(tensor: Any) -> SavedTensorPiece:
+    return SavedTensorPiece(
+        tensor=part_on_this_rank(tensor).detach(), whole=tuple(tensor.shape), offset=_box(tensor).offset
     )
 
 
-def _box(tensor: Any) -> TensorBox:
+def _box(tensor: Any) -> CheckpointBox:
     """Return the box that is here; torch's own word for where it lies is that of its distributed checkpoints."""
     ((box),) = tensor.__create_chunk_list__()
-    return TensorBox(tuple(box.offsets), tuple(local_part(tensor).shape))
+    return CheckpointBox(tuple(box.offsets), tuple(part_on_this_rank(tensor).shape))
 
 
-def wanted_part_like(like: Any) -> WantedTensorPart:
+def part_wanted_of_divided_tensor(like: Any) -> WantedCheckpointPart:
     """Return the part of a tensor of the same shape that is this process's, where it is divided as `like` is."""
 
     def made(values: Tensor) -> Any:
@@ -65,15 +65,15 @@ def wanted_part_like(like: Any) -> WantedTensorPart:
         place = like.device_mesh, like.placements
         return DTensor.from_local(there, *place, run_check=False, shape=like.shape, stride=like.stride())
 
-    return WantedTensorPart(_box(like), made)
+    return WantedCheckpointPart(_box(like), made)
 
 
-def divided_as(value: Any, like: Any) -> Any:
+def divided_over_ranks_as(value: Any, like: Any) -> Any:
     """Return this process's part of a whole tensor, divided as another of the same shape is; anything else as it is."""
     if (
-        not is_divided_tensor(like)
+        not is_divided_over_ranks(like)
         or not isinstance(value, Tensor)
-        or is_divided_tensor(value)
+        or is_divided_over_ranks(value)
         or value.shape != like.shape
     ):
         return value
@@ -84,11 +84,11 @@ def divided_as(value: Any, like: Any) -> Any:
     return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
 
 
-def divided_by_name(values: Mapping[str, Any], likes: Mapping[str, Any]) -> dict[str, Any]:
+def divided_over_ranks_by_name(values: Mapping[str, Any], likes: Mapping[str, Any]) -> dict[str, Any]:
     """Return tensors by name, each divided as that of its name is."""
-    return {name: divided_as(value, likes.get(name)) for name, value in values.items()}
+    return {name: divided_over_ranks_as(value, likes.get(name)) for name, value in values.items()}
 
 
-def any_divided(tensors: Any, look: Callable[[Any], bool] = is_divided_tensor) -> bool:
+def any_divided_over_ranks(tensors: Any, look: Callable[[Any], bool] = is_divided_over_ranks) -> bool:
     """Whether one of them is divided."""
     return any(map(look, tensors))

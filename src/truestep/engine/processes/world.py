@@ -22,8 +22,8 @@ from torch import Tensor
 from truestep.core.errors import RankError
 from truestep.core.frames import line_of_user_code
 from truestep.engine.processes.asking import ask_rank_store
-from truestep.engine.processes.lookout import RankLookout, renewing_sign_of_life
-from truestep.engine.processes.meeting import RankMeeting
+from truestep.engine.processes.lookout import RankLookout, renewing_rank_sign
+from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.notes import RankNotes
 from truestep.engine.processes.shares import RankShare
 
@@ -34,7 +34,7 @@ Work = Any
 T = TypeVar("T")
 
 
-class RankMembership(NamedTuple):
+class RankInWorld(NamedTuple):
     """Which of the run's processes this is."""
 
     rank: int
@@ -42,7 +42,7 @@ class RankMembership(NamedTuple):
     local_rank: int
 
 
-class RankLinks(NamedTuple):
+class WorldLinks(NamedTuple):
     """What connects the processes: a group for small numbers on the host, one for tensors, and the store."""
 
     control: Group
@@ -54,7 +54,7 @@ class RankLinks(NamedTuple):
 class World:
     """The processes of a run as one of them sees them; `timeout_seconds` is how long a rank may keep the others waiting."""
 
-    def __init__(self, place: RankMembership, links: RankLinks, *, timeout_seconds: float) -> None:
+    def __init__(self, place: RankInWorld, links: WorldLinks, *, timeout_seconds: float) -> None:
         self.rank, self.size, self.local_rank = place
         self.links = links
         self.share = RankShare(self.rank, self.size)
@@ -71,20 +71,20 @@ class World:
         self._num_begun = 0
         self._is_mute = False  # the store does not answer
         self._is_closed = False
-        self._open: RankMeeting | None = None
+        self._open: WorldMeeting | None = None
         atexit.register(self._leave)
 
     # ------------------------------------------------------------------ small numbers
 
-    def meeting(self, what: str, *numbers: float) -> RankMeeting:
+    def meeting(self, what: str, *numbers: float) -> WorldMeeting:
         """Begin a meeting; every rank comes for the same `what`, with as many numbers."""
-        return RankMeeting(self, what, numbers)
+        return WorldMeeting(self, what, numbers)
 
     def meet(self, what: str, *numbers: float) -> list[list[float]]:
         """Meet the other ranks and return everybody's numbers."""
         return self.meeting(what, *numbers).wait()
 
-    def later(self, what: str, *numbers: float) -> RankMeeting:
+    def later(self, what: str, *numbers: float) -> WorldMeeting:
         """Begin a meeting that is waited for when its numbers are needed, and before anything else travels."""
         self._open = self.meeting(what, *numbers)
         return self._open
@@ -184,7 +184,7 @@ class World:
         """What this rank does now may take its time: the others wait for it as long as it lives."""
         self.ask(lambda: self.notes.busy(what))
         try:
-            with renewing_sign_of_life(lambda count: self.notes.busy(what, count)):
+            with renewing_rank_sign(lambda count: self.notes.busy(what, count)):
                 yield
         finally:
             if self.error is None:

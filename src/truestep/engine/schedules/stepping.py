@@ -3,24 +3,33 @@
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
-from truestep.core.calls import check_keywords
+from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_choice
 from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, schedule_unit
+from truestep.engine.own_steps import step_schedule
 from truestep.engine.schedules.factory import check_schedule_factory
 
 
 def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: Any) -> Plateau:
     """Lower the learning rate when `run.log(metric=...)` stops improving; `options` are torch's ReduceLROnPlateau's."""
-    check_keywords(
+    check_keyword_options(
         "ts.plateau", options, ["metric", *list(inspect.signature(ReduceLROnPlateau).parameters)[1:]]
     )
     check_choice("ts.plateau", "mode", mode, ("min", "max"))
     return Plateau(ReduceLROnPlateau(optimizer, mode=mode, **options), metric)  # type: ignore[arg-type]
+
+
+class RateByHand(NamedTuple):
+    """A learning rate that somebody has set beside a schedule, and what the schedule had set."""
+
+    rate: float
+    own: float
+    schedule: str
 
 
 class LearnerSchedules:
@@ -63,18 +72,31 @@ class LearnerSchedules:
                 "lambda o: ts.warmup_cosine(o, warmup_steps=100, total_steps=2000)."
             )
 
+    def update_applied(self) -> None:
+        """Move those on that count updates."""
+        for schedule in self.per_update:
+            step_schedule(schedule)
+
     def epoch_ended(self) -> None:
         """Move those on that count epochs, after a learner's updates."""
         for schedule in self.per_epoch:
             # torch warns where it saw no step in this process; a run that goes on at an epoch's end made them before.
             schedule.optimizer._opt_called = True  # type: ignore[attr-defined]
-            schedule.step()
+            step_schedule(schedule)
 
     def logged(self, metrics: dict[str, float]) -> None:
         """Let plateau schedules see what was logged."""
         for schedule in self._plateaus:
             if schedule.metric in metrics:
-                schedule.scheduler.step(metrics[schedule.metric])
+                step_schedule(schedule.scheduler, metrics[schedule.metric])
+
+    def set_by_hand(self) -> "RateByHand | None":
+        """Return a rate that is not the one which its schedule has set, where the schedule computes each anew from the first."""
+        for schedule in self.per_update:
+            for group, own in zip(schedule.optimizer.param_groups, schedule._last_lr, strict=True):
+                if isinstance(schedule, LambdaLR | OneCycleLR) and float(group["lr"]) != float(own):
+                    return RateByHand(float(group["lr"]), float(own), type(schedule).__name__)
+        return None
 
     @property
     def waits_for(self) -> list[str]:

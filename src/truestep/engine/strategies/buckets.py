@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.engine.processes.world import World
-from truestep.engine.strategies.riders import num_rider_slots, read_riders, write_riders
+from truestep.engine.strategies.riders import num_bucket_slots, read_bucket_riders, write_bucket_riders
 from truestep.engine.weights import LearnerWeights
 
 # The sizes of torch's DistributedDataParallel.
@@ -165,14 +165,16 @@ class GradientBuckets:
 
     def _send_next(self, riders: Tensor | None = None) -> None:
         bucket = self._buckets[self._num_sent]
-        bucket.make(0 if riders is None else self._num_flags + num_rider_slots(len(riders), self._world.size))
+        bucket.make(
+            0 if riders is None else self._num_flags + num_bucket_slots(len(riders), self._world.size)
+        )
         with torch.no_grad():
             flat = bucket.fill([self._gradient(index) for index in bucket.indices])
             if riders is not None:
                 bucket.riders.zero_()
                 flags, slots = self._flags_and_slots()
                 flags.copy_(torch.tensor([float(self.came_twice), *self._used]))
-                write_riders(riders, slots, rank=self._world.rank, size=self._world.size)
+                write_bucket_riders(riders, slots, rank=self._world.rank, size=self._world.size)
             self._works.append(self._world.reduce(flat))
         bucket.has_gone = True
         self._num_sent += 1
@@ -198,7 +200,7 @@ class GradientBuckets:
         """Return the sums of the numbers, and whether a gradient came twice on some rank; learn who has used what."""
         flags, slots = self._flags_and_slots()
         came_twice, *self._used_by = flags.tolist()
-        return read_riders(slots, num_numbers, size=self._world.size), bool(came_twice)
+        return read_bucket_riders(slots, num_numbers, size=self._world.size), bool(came_twice)
 
     def _flags_and_slots(self) -> list[Tensor]:
         riders = self._buckets[-1].riders

@@ -19,8 +19,8 @@ from truestep.engine.strategies.sparse import SparseGradients
 from truestep.engine.strategies.statistics import (
     Norm,
     any_takes_batch_statistics,
-    keep_own_statistics,
     share_rank_statistics,
+    unshare_rank_statistics,
 )
 from truestep.engine.strategies.totals import RankTotals
 from truestep.engine.sums import LossTotals
@@ -57,7 +57,7 @@ class Ddp:
         for hooks in self._hooks.values():
             hooks.close()
         for layer in self._norms:
-            keep_own_statistics(layer)
+            unshare_rank_statistics(layer)
 
 
 class DdpHooks:

@@ -9,7 +9,7 @@ from torch import nn
 
 from truestep.core.errors import BatchError, LossError
 from truestep.engine.batches import Split
-from truestep.engine.processes.meeting import RankMeeting
+from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchPlacing
 from truestep.engine.strategies.fillers import first_example, shared_example
@@ -25,7 +25,7 @@ class SharedBatch:
     ) -> None:
         self._world, self._what, self._modules = world, what, modules
         self._asks_for_calls = counts_calls
-        self._meeting: RankMeeting | None = None
+        self._meeting: WorldMeeting | None = None
         self._counts: list[int] = []
         self._calls: list[int] = []  # of the loss, by each rank with its own examples
         self._counts_calls = False

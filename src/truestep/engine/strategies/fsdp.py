@@ -19,7 +19,7 @@ from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
 from truestep.engine.strategies.division import SharedBatch
-from truestep.engine.strategies.statistics import Norm, keep_own_statistics, share_rank_statistics
+from truestep.engine.strategies.statistics import Norm, share_rank_statistics, unshare_rank_statistics
 from truestep.engine.strategies.stuck import end_if_stuck
 from truestep.engine.strategies.totals import RankTotals
 from truestep.engine.strategies.units import FsdpUnitCalls, fsdp_blocks, fsdp_roots
@@ -85,7 +85,7 @@ class Fsdp:
     def close(self) -> None:
         """Give batch normalisations back; the weights stay divided."""
         for layer in self._norms:
-            keep_own_statistics(layer)
+            unshare_rank_statistics(layer)
 
 
 class FsdpHooks:

@@ -11,12 +11,12 @@ from torch import Tensor
 _PARTS = 3  # of 24 bits each, for the 53 of a double
 
 
-def num_rider_slots(num_numbers: int, size: int) -> int:
+def num_bucket_slots(num_numbers: int, size: int) -> int:
     """Return how many slots so many numbers need on so many ranks."""
     return num_numbers * size * _PARTS
 
 
-def write_riders(numbers: Tensor, into: Tensor, *, rank: int, size: int) -> None:
+def write_bucket_riders(numbers: Tensor, into: Tensor, *, rank: int, size: int) -> None:
     """Write this rank's numbers (float64, in the range of the slots' type) into the slots, which are zero."""
     slots = into.view(size, _PARTS, len(numbers))[rank]
     rest = numbers
@@ -26,6 +26,6 @@ def write_riders(numbers: Tensor, into: Tensor, *, rank: int, size: int) -> None
         rest = torch.where(rest.isfinite(), rest, 0)  # of an infinity nothing remains
 
 
-def read_riders(slots: Tensor, num_numbers: int, *, size: int) -> Tensor:
+def read_bucket_riders(slots: Tensor, num_numbers: int, *, size: int) -> Tensor:
     """Return the sums over all ranks, in float64; the same bits on each."""
     return slots.view(size, _PARTS, num_numbers).to(torch.float64).sum(1).sum(0)

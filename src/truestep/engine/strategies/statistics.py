@@ -52,7 +52,7 @@ def share_rank_statistics(module: nn.Module, world: World, is_updating: Callable
     return layers
 
 
-def keep_own_statistics(layer: Norm) -> None:
+def unshare_rank_statistics(layer: Norm) -> None:
     """Undo `share_rank_statistics`."""
     layer.__dict__.pop("forward", None)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from truestep.core.errors import LossError
 from truestep.engine.batches import map_batch_tensors
-from truestep.engine.processes.shards import is_divided_tensor
+from truestep.engine.processes.shards import is_divided_over_ranks
 
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 _MOST = 2**20  # so that sums of squares are exact
@@ -82,7 +82,7 @@ class FsdpUnitCalls:
         """Note from now on which of its weights, the same tensors each time they are gathered, get a gradient."""
         if unit not in self._unhooked:  # those of units within it are not gathered now
             named = unit.named_parameters(self._paths[unit])
-            self._unhooked[unit] = [(name, each) for name, each in named if not is_divided_tensor(each)]
+            self._unhooked[unit] = [(name, each) for name, each in named if not is_divided_over_ranks(each)]
         for name, parameter in self._unhooked[unit]:
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(partial(self._use, name))  # type: ignore[no-untyped-call]

@@ -11,8 +11,8 @@ from truestep.explainer.logs.rendered import (
     PYTEST_ERROR,
     boxed_frames,
     is_boxed_traceback,
+    log_message_unwrapped,
     pytest_error,
-    unwrapped_message,
 )
 
 _START = re.compile(r"(?:Original )?Traceback \(most recent call last\):?\s*$")
@@ -177,7 +177,7 @@ def _ended(
         after += 1
     if width:
         start = lines[place].text[: len(lines[place].text) - len(message[0])]
-        text = unwrapped_message([start + message[0], *message[1:]], width).removeprefix(start)
+        text = log_message_unwrapped([start + message[0], *message[1:]], width).removeprefix(start)
     else:
         text = "\n".join(message)
     return _found(lines, place, match["type"], text, frames), after

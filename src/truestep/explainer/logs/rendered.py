@@ -56,7 +56,7 @@ def boxed_frames(lines: Sequence[ErrorLogLine], place: int) -> tuple[list[CrashF
     return frames, place + bottom
 
 
-def unwrapped_message(message: Sequence[str], width: int) -> str:
+def log_message_unwrapped(message: Sequence[str], width: int) -> str:
     """Return a message as it was before it was broken at a width."""
     whole = message[0].rstrip()
     for before, line in pairwise(message):

@@ -16,7 +16,7 @@ _SECONDS = 1.0  # for one dtype on one device: a product without a fast kernel i
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComputingDevice:
+class DtypeDevice:
     """A device that was asked, and for how many of its kind it stands."""
 
     name: str
@@ -36,7 +36,7 @@ class DtypeSupport:
 
 
 @contextmanager
-def without_device_warnings() -> Iterator[None]:
+def without_dtype_warnings() -> Iterator[None]:
     """Hold back torch's warnings about experimental types, without using up those that it gives once."""
     always = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
@@ -48,16 +48,16 @@ def without_device_warnings() -> Iterator[None]:
         torch.set_warn_always(always)
 
 
-def computing_devices_here() -> tuple[ComputingDevice, ...]:
+def dtype_devices_here() -> tuple[DtypeDevice, ...]:
     """Return the CPU and one accelerator of each model."""
-    found = [ComputingDevice(name="cpu", model=None, count=1)]
+    found = [DtypeDevice(name="cpu", model=None, count=1)]
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is not None:
         module = torch.get_device_module(accelerator)
         name_of = getattr(module, "get_device_name", lambda _: accelerator.type)
         models = [name_of(index) for index in range(torch.accelerator.device_count())]
         found += [
-            ComputingDevice(
+            DtypeDevice(
                 name=f"{accelerator.type}:{models.index(model)}", model=model, count=models.count(model)
             )
             for model in dict.fromkeys(models)
@@ -65,7 +65,7 @@ def computing_devices_here() -> tuple[ComputingDevice, ...]:
     return tuple(found)
 
 
-def dtype_support(dtype: torch.dtype, device: ComputingDevice, *, size: int | None) -> DtypeSupport:
+def dtype_support(dtype: torch.dtype, device: DtypeDevice, *, size: int | None) -> DtypeSupport:
     """Return whether `dtype` adds and multiplies matrices on a device; with `size`, how long a product of that size takes."""
     add = _computes(lambda ones: ones + ones, dtype, device)
     matmul = _computes(lambda ones: ones @ ones, dtype, device)
@@ -79,7 +79,7 @@ def dtype_support(dtype: torch.dtype, device: ComputingDevice, *, size: int | No
     )
 
 
-def _computes(operation: Callable[[Tensor], Tensor], dtype: torch.dtype, device: ComputingDevice) -> bool:
+def _computes(operation: Callable[[Tensor], Tensor], dtype: torch.dtype, device: DtypeDevice) -> bool:
     try:
         _finish(operation(torch.ones(2, 2, device=device.name).to(dtype)))
     except Exception:  # noqa: BLE001  each type and device refuses in its own way
@@ -93,7 +93,7 @@ def _finish(result: Tensor) -> None:
         torch.accelerator.synchronize(result.device)
 
 
-def _times(dtype: torch.dtype, device: ComputingDevice, size: int) -> list[float]:
+def _times(dtype: torch.dtype, device: DtypeDevice, size: int) -> list[float]:
     row = torch.arange(size * size, device=device.name) % 7  # neither random nor constant
     matrix = (row.reshape(size, size).float() / 8).to(dtype)
     _finish(matrix @ matrix)

@@ -10,11 +10,11 @@ from truestep.core.errors import OptionError
 from truestep.core.results import RenderableType, Result
 from truestep.machine.dtypes import carriers
 from truestep.machine.dtypes.computing import (
-    ComputingDevice,
+    DtypeDevice,
     DtypeSupport,
-    computing_devices_here,
+    dtype_devices_here,
     dtype_support,
-    without_device_warnings,
+    without_dtype_warnings,
 )
 from truestep.machine.dtypes.numbers import DtypeNumbers, dtype_numbers
 
@@ -57,14 +57,14 @@ class DtypeReport(Result):
 
     torch_version: str
     onnx_source: str
-    devices: tuple[ComputingDevice, ...]
+    devices: tuple[DtypeDevice, ...]
     matmul_size: int | None
     dtypes: tuple[DtypeRow, ...]
 
     def __rich__(self) -> RenderableType:
-        from truestep.machine.dtypes.screen import dtype_screen
+        from truestep.machine.dtypes.screen import dtype_report_table
 
-        return dtype_screen(self)
+        return dtype_report_table(self)
 
 
 def dtypes(*, time_matmul: bool = False, size: int = 512) -> DtypeReport:
@@ -82,10 +82,10 @@ def dtypes(*, time_matmul: bool = False, size: int = 512) -> DtypeReport:
     """
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST:
         raise OptionError(f"size={size!r}: give the rows of the matrices to multiply, from 1 to {LARGEST}.")
-    devices = computing_devices_here()
+    devices = dtype_devices_here()
     onnx, onnx_source = carriers.onnx_dtype_names()
     legacy = carriers.legacy_tensor_types()
-    with without_device_warnings():
+    with without_dtype_warnings():
         rows = [
             _row(
                 dtype,

@@ -14,7 +14,7 @@ from truestep.machine.gpus.table import Heading, gpu_table
 Line = tuple[str, ...]
 
 
-def dtype_screen(report: DtypeReport) -> RenderableType:
+def dtype_report_table(report: DtypeReport) -> RenderableType:
     """Return the report as tables: the numbers, where they compute, the old names, and times where they were taken."""
     asked = ", ".join(
         f"{device.name} ({device.count} x {device.model})" if device.model else device.name

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from truestep.machine.environment.files import is_visible_file, visible_paths_in
+from truestep.core.visible_paths import is_visible_file, visible_paths_in
 from truestep.machine.environment.libraries import cached_libraries
 from truestep.machine.environment.packages import installed_packages
 from truestep.machine.environment.report import Machine

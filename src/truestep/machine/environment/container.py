@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.machine.environment.files import is_visible_folder, is_visible_path
+from truestep.core.visible_paths import is_visible_folder, is_visible_path
 
 # v1 writes "no limit" as the largest multiple of a page below 2^63
 _NO_LIMIT = 2**62

@@ -9,12 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.machine.environment.files import (
-    is_visible_file,
-    is_visible_folder,
-    is_visible_path,
-    visible_paths_in,
-)
+from truestep.core.visible_paths import is_visible_file, is_visible_folder, is_visible_path, visible_paths_in
 
 DEFAULT_HOME = Path("/usr/local/cuda")
 _SCRIPT_BYTES = 64 * 1024

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from truestep.core.results import RenderableType, Result
+from truestep.core.visible_paths import is_visible_path
 from truestep.machine.environment import container as containers
 from truestep.machine.environment import cuda_toolkit, libraries, packages, variables
 from truestep.machine.environment import system as systems
-from truestep.machine.environment.files import is_visible_path
 from truestep.machine.environment.torch_build import TorchBuild, TorchProbe
 from truestep.machine.gpus.pci import PciCard, read_cards
 from truestep.machine.gpus.read import read_gpus
@@ -35,7 +35,7 @@ class Machine:
     toolkit: cuda_toolkit.CudaToolkit
     cudnn: tuple[libraries.SharedLibrary, ...]
     nccl: tuple[libraries.SharedLibrary, ...]
-    python: systems.PythonInfo
+    python: systems.PythonInstallation
     packages: tuple[packages.Package, ...]
     system: systems.OperatingSystem
     processor: systems.Processor
@@ -70,9 +70,9 @@ class Environment(Result):
         return tuple(verdict for verdict in self.verdicts if verdict.status == "fail")
 
     def __rich__(self) -> RenderableType:
-        from truestep.machine.environment.screen import environment_screen
+        from truestep.machine.environment.screen import environment_table
 
-        return environment_screen(self)
+        return environment_table(self)
 
 
 def environment(*, real_import: bool = False) -> Environment:
@@ -119,9 +119,9 @@ def read_machine(*, real_import: bool = False) -> Machine:
         toolkit=toolkit,
         cudnn=read("cuDNN", partial(find, "cudnn"), ()),
         nccl=read("NCCL", partial(find, "nccl"), ()),
-        python=systems.read_python(),
+        python=systems.read_python_installation(),
         packages=read("packages", lambda: packages.relevant_packages(installed), ()),
-        system=systems.read_system(),
+        system=systems.read_operating_system(),
         processor=systems.read_processor(containers.usable_cpus(container)),
         memory=systems.read_main_memory(),
         disks=read("disks", systems.read_disks, ()),

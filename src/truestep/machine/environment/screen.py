@@ -22,7 +22,7 @@ _MARKS = {  # the worst first, as they are shown
 Rows = Iterator[tuple[str, str]]
 
 
-def environment_screen(environment: Environment) -> RenderableType:
+def environment_table(environment: Environment) -> RenderableType:
     """Return the whole report."""
     machine = environment.machine
     sections = {

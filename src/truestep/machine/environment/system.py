@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.machine.environment.files import is_visible_folder
+from truestep.core.visible_paths import is_visible_folder
 
 _INSTRUCTION_SETS = ("sse4_2", "avx", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd", "sve")
 _COMPILERS = {
@@ -25,7 +25,7 @@ _COMPILERS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PythonInfo:
+class PythonInstallation:
     """The interpreter that runs this, and the environment it belongs to."""
 
     version: str
@@ -90,9 +90,9 @@ class OperatingSystem:
     host: str
 
 
-def read_python() -> PythonInfo:
+def read_python_installation() -> PythonInstallation:
     """Return the interpreter's facts."""
-    return PythonInfo(
+    return PythonInstallation(
         version=platform.python_version(),
         implementation=platform.python_implementation(),
         executable=sys.executable,
@@ -102,7 +102,7 @@ def read_python() -> PythonInfo:
     )
 
 
-def read_system() -> OperatingSystem:
+def read_operating_system() -> OperatingSystem:
     """Return the operating system's facts; compilers are asked for their versions."""
     return OperatingSystem(
         name=_system_name(),

@@ -12,8 +12,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from truestep.core.visible_paths import is_visible_folder
 from truestep.machine.environment import probe
-from truestep.machine.environment.files import is_visible_folder
 
 PROBE_TIMEOUT_SECONDS = 60
 

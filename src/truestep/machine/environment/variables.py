@@ -37,13 +37,13 @@ _LOGIN = re.compile(r"(?<=://)[^/\s@]+@")
 def read_environment_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the relevant variables by name, what could be a secret replaced by "(hidden)"."""
     return {
-        name: hide_secret(name, value)
+        name: hide_secret_variable(name, value)
         for name, value in sorted(environment.items())
         if _RELEVANT.fullmatch(name)
     }
 
 
-def hide_secret(name: str, value: str) -> str:
+def hide_secret_variable(name: str, value: str) -> str:
     """Return `value`, or "(hidden)" where name or value look like a secret; logins in addresses go too."""
     words = set(re.split(r"[_\W]+", name.upper()))
     if value and (words & _SECRET_WORDS or _SECRET_VALUE.search(value)):

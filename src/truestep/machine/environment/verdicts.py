@@ -92,7 +92,9 @@ def capability_built(machine: Machine) -> Judgement:
     if not torch or not torch.architectures or not cards:
         return "skip", "no CUDA build of torch with a card"
     missing = [
-        card for card in cards if not architecture_runs_on(card.compute_capability or "", torch.architectures)
+        card
+        for card in cards
+        if not cuda_architecture_runs_on(card.compute_capability or "", torch.architectures)
     ]
     if missing:
         card, built = missing[0], " ".join(torch.architectures)
@@ -107,7 +109,7 @@ def capability_built(machine: Machine) -> Judgement:
     )
 
 
-def architecture_runs_on(capability: str, architectures: tuple[str, ...]) -> bool:
+def cuda_architecture_runs_on(capability: str, architectures: tuple[str, ...]) -> bool:
     """Return whether a build runs on a card: its own major version, or PTX of an older one."""
     card = _numbers(capability)
     for architecture in architectures:

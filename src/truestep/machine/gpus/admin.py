@@ -31,7 +31,7 @@ def reset_command(card: Gpu) -> list[str]:
     return ["nvidia-smi", "--gpu-reset", "-i", card.uuid or str(card.index)]
 
 
-def command_refusal(card: Gpu) -> str | None:
+def card_command_refusal(card: Gpu) -> str | None:
     """Return why a command must not be run on a card now, or None."""
     if os.geteuid() != 0:
         return "it needs root: run the command with sudo"

@@ -84,7 +84,7 @@ def _mode(card: Gpu) -> str:
     return short.get(card.compute_mode or "", card.compute_mode or UNKNOWN)
 
 
-def short_bus(bus_id: str | None) -> str:
+def card_bus_text(bus_id: str | None) -> str:
     """Return a bus id as the kernel writes it: NVML's has a domain of eight digits, mostly zeros."""
     return bus_id.lower().removeprefix("0000") if bus_id else UNKNOWN
 
@@ -179,7 +179,7 @@ BUS = CardColumn(
     range="domain:bus:device.function",
     right=False,
     meaning="The slot, as lspci shows it.",
-    text=lambda card: short_bus(card.bus_id),
+    text=lambda card: card_bus_text(card.bus_id),
 )
 PERSISTENCE = CardColumn(
     title="Pers",

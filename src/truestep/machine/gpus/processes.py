@@ -21,7 +21,7 @@ _NO_INSTANCE = 0xFFFFFFFF  # NVML's word for a process that is in no MIG instanc
 _LONG_STRUCTURES = ((535, 43), (535, 98))
 
 
-def in_own_pid_namespace(proc: Path = Path("/proc")) -> bool:
+def gpu_pids_are_own(proc: Path = Path("/proc")) -> bool:
     """Return whether process numbers here are the host's own; True where there is no /proc."""
     try:
         return str((proc / "self/ns/pid").readlink()) == _FIRST_NAMESPACE

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from truestep.machine.gpus.nvml import LOST, Nvml, NvmlAnswer, NvmlMissing, nvml_session
-from truestep.machine.gpus.processes import in_own_pid_namespace, read_processes
+from truestep.machine.gpus.processes import gpu_pids_are_own, read_processes
 from truestep.machine.gpus.records import Gpu, GpuReport, MigInstance
 
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")  # by NVML's numbers
@@ -173,7 +173,7 @@ def read_gpus(*, processes: bool = True) -> GpuReport:
 
 def _read(nvml: Nvml, about: dict[str, Any], processes: bool) -> GpuReport:
     count = nvml.ask("nvmlDeviceGetCount")
-    own_namespace = in_own_pid_namespace()
+    own_namespace = gpu_pids_are_own()
     cards = tuple(
         read_gpu(nvml, index, own_namespace=own_namespace, processes=processes)
         for index in range(count.value or 0)

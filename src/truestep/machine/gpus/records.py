@@ -79,6 +79,6 @@ class GpuReport(Result):
     error: str | None = None
 
     def __rich__(self) -> RenderableType:
-        from truestep.machine.gpus.table import GpuScreen
+        from truestep.machine.gpus.table import GpuReportTable
 
-        return GpuScreen(self)
+        return GpuReportTable(self)

@@ -15,7 +15,7 @@ from truestep.machine.gpus.records import Gpu, GpuProcess, GpuReport
 WIDE_COLUMNS = 160
 
 
-class GpuScreen:
+class GpuReportTable:
     """Draws a report, as wide as the screen allows."""
 
     def __init__(self, report: GpuReport) -> None:
@@ -122,10 +122,10 @@ def _process(card: Gpu, process: GpuProcess) -> tuple[Cell, ...]:
         Text(process.user or UNKNOWN),
         bytes_text(process.memory_used_bytes),
         (process.started_at or UNKNOWN)[:16].replace("T", " "),
-        one_line_command(process.command),
+        process_command_text(process.command),
     )
 
 
-def one_line_command(command: str | None) -> Text:
+def process_command_text(command: str | None) -> Text:
     """Return a command that is cut where the screen ends."""
     return Text(command or UNKNOWN, no_wrap=True, overflow="ellipsis")

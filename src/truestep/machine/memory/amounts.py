@@ -45,7 +45,7 @@ def _peak() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def used_accelerator() -> Any:
+def gpu_backend_in_use() -> Any:
     """Return `torch.accelerator` where this process has started one, else None.
 
     Asking a CUDA build whether a card is available would start CUDA, so only a started one counts.
@@ -59,7 +59,7 @@ def used_accelerator() -> Any:
 
 
 def _devices() -> tuple[DeviceMemory, ...]:
-    accelerator = used_accelerator()
+    accelerator = gpu_backend_in_use()
     if accelerator is None:
         return ()
     kind = accelerator.current_accelerator().type

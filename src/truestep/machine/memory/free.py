@@ -11,14 +11,9 @@ from typing import Any
 
 from truestep.core.results import RenderableType, Result
 from truestep.machine.gpus.read import read_gpus
-from truestep.machine.memory.amounts import MemoryAmounts, measure_memory, used_accelerator
-from truestep.machine.memory.holders import MAX_PATHS, ObjectHolders
-from truestep.machine.memory.processes import (
-    HoldingProcess,
-    ProcessEnding,
-    end_process,
-    holding_processes,
-)
+from truestep.machine.memory.amounts import MemoryAmounts, gpu_backend_in_use, measure_memory
+from truestep.machine.memory.holders import MAX_PATHS, MemoryHolders
+from truestep.machine.memory.processes import HoldingProcess, ProcessEnding, end_process, holding_processes
 from truestep.machine.memory.tensors import LiveStorages, LiveTensor, describe_storage
 
 _MAX_TENSORS_ASKED = 3
@@ -40,9 +35,9 @@ class MemoryReport(Result):
     endings: tuple[ProcessEnding, ...] = ()
 
     def __rich__(self) -> RenderableType:
-        from truestep.machine.memory.screen import memory_screen
+        from truestep.machine.memory.screen import memory_report_table
 
-        return memory_screen(self)
+        return memory_report_table(self)
 
 
 def free_memory(
@@ -92,7 +87,7 @@ def release_cached_memory() -> int:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "clear_autocast_cache"):
         torch.clear_autocast_cache()
-    accelerator = used_accelerator()
+    accelerator = gpu_backend_in_use()
     if torch is not None and accelerator is not None:
         _release_device(torch, accelerator)
     # glibc keeps freed memory for the next allocation; other systems' heaps have no such call
@@ -117,14 +112,14 @@ def _release_device(torch: Any, accelerator: Any) -> None:
 def largest_live_tensors(storages: LiveStorages, keys: list[int]) -> tuple[LiveTensor, ...]:
     """Return the records of some storages, each with what holds it."""
     own = [storages.tensors, storages.storages, storages.owners, *storages.tensors.values()]
-    holders = ObjectHolders(ignored=own)
+    holders = MemoryHolders(ignored=own)
     return tuple(
         describe_storage(storages.tensors[key], storages.storages[key], _paths(holders, storages, key))
         for key in keys
     )
 
 
-def _paths(holders: ObjectHolders, storages: LiveStorages, key: int) -> tuple[str, ...]:
+def _paths(holders: MemoryHolders, storages: LiveStorages, key: int) -> tuple[str, ...]:
     paths: dict[str, None] = {}
     for tensor in storages.tensors[key][:_MAX_TENSORS_ASKED]:
         owner = storages.owners.get(id(tensor))

@@ -41,7 +41,7 @@ _KEY = re.compile(r"\['(\w+)'\]")
 Steps = tuple[str, ...]
 
 
-class ObjectHolders:
+class MemoryHolders:
     """Finds paths to objects; the roots are read once, for several questions."""
 
     def __init__(self, ignored: Iterable[Any] = (), max_seconds: float | None = None) -> None:

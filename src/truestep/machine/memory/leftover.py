@@ -26,9 +26,9 @@ class LeftoverMemory(Result):
     storage_bytes: int = field(default=0)
 
     def __rich__(self) -> RenderableType:
-        from truestep.machine.memory.screen import leftover_screen
+        from truestep.machine.memory.screen import leftover_memory_table
 
-        return leftover_screen(self)
+        return leftover_memory_table(self)
 
 
 @contextmanager

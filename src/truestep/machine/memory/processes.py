@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from truestep.machine.gpus.processes import has_card_open, identify_process, in_own_pid_namespace
+from truestep.machine.gpus.processes import gpu_pids_are_own, has_card_open, identify_process
 from truestep.machine.gpus.records import GpuProcess, GpuReport
 
 if TYPE_CHECKING:
@@ -114,6 +114,6 @@ def _why_not(pid: int, holding: Collection[HoldingProcess]) -> str | None:
         return f"it holds no card; those that do are: {known}" if known else "no process holds a card"
     if one.own or pid == os.getppid():
         return "it is this program, or what started it"
-    if not in_own_pid_namespace() and not has_card_open(pid):
+    if not gpu_pids_are_own() and not has_card_open(pid):
         return "the number is the host's, and means another process inside this container"
     return None

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from truestep.core.quantities import bytes_text
 from truestep.machine.gpus.columns import UNKNOWN
-from truestep.machine.gpus.table import Cell, gpu_table, one_line_command
+from truestep.machine.gpus.table import Cell, gpu_table, process_command_text
 from truestep.machine.memory.amounts import MemoryAmounts
 from truestep.machine.memory.free import MemoryReport
 from truestep.machine.memory.leftover import LeftoverMemory
@@ -17,7 +17,7 @@ from truestep.machine.memory.processes import HoldingProcess
 from truestep.machine.memory.tensors import LiveTensor
 
 
-def memory_screen(report: MemoryReport) -> RenderableType:
+def memory_report_table(report: MemoryReport) -> RenderableType:
     """Return a memory report as a screen."""
     parts: list[RenderableType] = [_amounts(report.before, report.after)]
     parts += _tensors(report.tensors, report.num_storages, "live tensors")
@@ -32,11 +32,11 @@ def memory_screen(report: MemoryReport) -> RenderableType:
         )
     parts += [Text(f"process {ending.pid}: {ending.says}") for ending in report.endings]
     if report.processes:
-        parts += ["", processes_table(report.processes)]
+        parts += ["", holding_processes_table(report.processes)]
     return Group(*parts)
 
 
-def leftover_screen(leftover: LeftoverMemory) -> RenderableType:
+def leftover_memory_table(leftover: LeftoverMemory) -> RenderableType:
     """Return what a block left behind as a screen."""
     if leftover.after is None:
         return Text("The block has not ended yet.")
@@ -83,7 +83,7 @@ def _tensor(tensor: LiveTensor) -> tuple[Cell, ...]:
     return bytes_text(tensor.storage_bytes), f"{shape} {tensor.dtype} {tensor.device}{graph}", Text(held)
 
 
-def processes_table(processes: Iterable[HoldingProcess]) -> Table:
+def holding_processes_table(processes: Iterable[HoldingProcess]) -> Table:
     """Return the processes that hold cards as a table."""
     rows = [_process(one) for one in processes]
     headings = [("PID", True), ("User", False), ("Memory", True), ("Cards", False), ("Command", False)]
@@ -98,5 +98,5 @@ def _process(one: HoldingProcess) -> tuple[Cell, ...]:
         Text(process.user or UNKNOWN),
         bytes_text(process.memory_used_bytes),
         ",".join(map(str, one.cards)) or "open",
-        one_line_command(command),
+        process_command_text(command),
     )

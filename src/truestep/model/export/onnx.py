@@ -24,7 +24,7 @@ from truestep.model.calling import (
     Arguments,
     forward_arguments,
     forward_tensors,
-    map_arguments,
+    map_forward_arguments,
     run_forward,
     undisturbed_model,
 )
@@ -123,7 +123,7 @@ def export_onnx(
         session = open_onnx_session(path, providers, threads)
         comparisons = [_compare(module, arguments, session)]
         if dynamic_batch:
-            comparisons.append(_compare(module, map_arguments(arguments, _doubled), session))
+            comparisons.append(_compare(module, map_forward_arguments(arguments, _doubled), session))
     opsets = {
         each.domain: each.version for each in onnx.load(str(path), load_external_data=False).opset_import
     }
@@ -147,7 +147,7 @@ def _in_eval(module: nn.Module) -> Iterator[None]:
 
 
 def _export(module: nn.Module, arguments: Arguments, path: Path, *, dynamic_batch: bool) -> None:
-    args, kwargs = map_arguments(arguments, _two_at_least) if dynamic_batch else arguments
+    args, kwargs = map_forward_arguments(arguments, _two_at_least) if dynamic_batch else arguments
     shapes = pytree.tree_map(_first_axis, (args, kwargs)) if dynamic_batch else None
     dynamic = None if shapes is None else ({**_by_name(module, shapes[0]), **shapes[1]})
     level = logging.root.manager.disable

@@ -22,7 +22,7 @@ class AutogradCollector:
         self._groups = [self.graph.root]
         self._nodes: dict[Any, GraphNode] = {}
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
-        self._parameters = {saved_storage_id(tensor) for tensor in [*model.parameters(), *model.buffers()]}
+        self._parameters = {autograd_storage_id(tensor) for tensor in [*model.parameters(), *model.buffers()]}
 
     def enter(self, name: str, module: nn.Module) -> None:
         """A module is called."""
@@ -73,9 +73,9 @@ class AutogradCollector:
             tensors, values = _saved_by(function)
             lines = []
             for name, tensor in tensors:
-                is_new = saved_storage_id(tensor) not in counted
+                is_new = autograd_storage_id(tensor) not in counted
                 if is_new:
-                    counted.add(saved_storage_id(tensor))
+                    counted.add(autograd_storage_id(tensor))
                     node.saved_bytes += tensor.untyped_storage().nbytes()
                 if saved:
                     lines.append(_line(name, tensor, is_new=is_new))
@@ -114,7 +114,7 @@ def _attributes(function: Any) -> Iterator[tuple[str, Any]]:
             yield name.removeprefix(SAVED), value
 
 
-def saved_storage_id(tensor: Tensor) -> int:
+def autograd_storage_id(tensor: Tensor) -> int:
     """Return what views of one storage have in common, for as long as it lives."""
     try:
         return int(tensor.untyped_storage()._cdata)

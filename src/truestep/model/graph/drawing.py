@@ -11,7 +11,7 @@ from truestep.model.graph.layout import (
     PictureLayout,
     PictureRectangle,
     lay_out_picture,
-    text_in_box,
+    picture_text,
 )
 from truestep.model.graph.picture import Border, Box, Picture
 
@@ -68,7 +68,7 @@ def _frame(frame: Border, place: PictureRectangle) -> Html:
 
 def _frame_title(frame: Border, place: PictureRectangle) -> Html:
     x, y = _round(place.left + 10), _round(place.top + 17)
-    return html_tag("text", text_in_box(frame.title), x=x, y=y, class_="name title")
+    return html_tag("text", picture_text(frame.title), x=x, y=y, class_="name title")
 
 
 def _box(box: Box, place: PictureRectangle) -> Html:
@@ -86,12 +86,12 @@ def _box(box: Box, place: PictureRectangle) -> Html:
     for number, line in enumerate(box.lines):
         x, y = front.left + PADDING_X, front.top + PADDING_Y + LINE * number + 12.5
         text = html_tag(
-            "text", text_in_box(line), x=_round(x), y=_round(y), class_="name" if number == 0 else None
+            "text", picture_text(line), x=_round(x), y=_round(y), class_="name" if number == 0 else None
         )
         parts.append(text)
     whole = (
         html_tag("title", "\n".join(box.lines))
-        if any(text_in_box(line) != line for line in box.lines)
+        if any(picture_text(line) != line for line in box.lines)
         else None
     )
     return html_tag("g", whole, *parts, class_=box.kind)

@@ -13,17 +13,17 @@ from truestep.core.errors import MissingPackageError, ModelError, OptionError, c
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
-from truestep.model.calling import Arguments, forward_arguments, map_arguments, undisturbed_model
+from truestep.model.calling import Arguments, forward_arguments, map_forward_arguments, undisturbed_model
 from truestep.model.graph import text
 from truestep.model.graph.picture import Picture, pictures
 from truestep.model.graph.rolling import GraphRolling
 from truestep.model.graph.tracing import TracedModel, trace_model
 from truestep.model.summaries.copies import (
     copy_model_with,
-    materialized_model,
-    needs_materializing,
-    to_meta,
-    to_meta_but_lengths,
+    materialized_for_summary,
+    meta_for_summary,
+    meta_for_summary_but_lengths,
+    summary_needs_materializing,
 )
 from truestep.model.summaries.counting import failing_forward
 
@@ -134,8 +134,8 @@ def graph(model: object, batch: Any, *, saved: bool = False, attributes: bool = 
     module = as_module(model, "ts.graph")
     arguments = forward_arguments(module, batch)
     notes = []
-    if needs_materializing(module):
-        module = materialized_model(module, arguments)
+    if summary_needs_materializing(module):
+        module = materialized_for_summary(module, arguments)
         notes.append("Lazy layers were sized by this batch in a copy.")
     with undisturbed_model(module):
         traced, problem = _traced(module, arguments)
@@ -155,9 +155,11 @@ def graph(model: object, batch: Any, *, saved: bool = False, attributes: bool = 
 
 
 def _traced(module: nn.Module, arguments: Arguments) -> tuple[TracedModel, list[str]]:
-    for change in (to_meta, to_meta_but_lengths):
+    for change in (meta_for_summary, meta_for_summary_but_lengths):
         try:
-            return trace_model(copy_model_with(module, to_meta), map_arguments(arguments, change)), []
+            return trace_model(
+                copy_model_with(module, meta_for_summary), map_forward_arguments(arguments, change)
+            ), []
         except Exception as error:  # noqa: BLE001 - whatever a model does without values
             cause = error.__cause__ or error
     reason = f"{type(cause).__name__}: {cause}".splitlines()[0]

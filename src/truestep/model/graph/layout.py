@@ -41,7 +41,7 @@ class PictureLayout:
     ]  # cubic Bézier splines; the last point is the arrow's tip
 
 
-def text_in_box(text: str) -> str:
+def picture_text(text: str) -> str:
     """Return a line as it fits into a box."""
     return text if len(text) <= MAX_LETTERS else text[: MAX_LETTERS - 1] + "…"
 
@@ -97,7 +97,7 @@ def _members(picture: Picture, frame: str | None) -> list[str]:
 
 def _room(frame: Border) -> str:
     """Return an empty table of the size of a frame's title."""
-    width = round(BOLD * len(text_in_box(frame.title)))
+    width = round(BOLD * len(picture_text(frame.title)))
     cell = f'<TD FIXEDSIZE="TRUE" WIDTH="{width}" HEIGHT="{TITLE_HEIGHT:.0f}"></TD>'
     return f'<TABLE BORDER="0" CELLBORDER="0" CELLPADDING="0" CELLSPACING="0"><TR>{cell}</TR></TABLE>'
 
@@ -105,7 +105,7 @@ def _room(frame: Border) -> str:
 def box_size(box: Box) -> tuple[float, float]:
     """Return width and height that the words of a box take."""
     stacked = STACKED if box.times > 1 else 0.0
-    name, *others = (len(text_in_box(line)) for line in box.lines)
+    name, *others = (len(picture_text(line)) for line in box.lines)
     longest = max(BOLD * name, LETTER * max(others, default=0))
     return longest + 2 * PADDING_X + stacked, LINE * len(box.lines) + 2 * PADDING_Y + stacked
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from truestep.core.wording import byte_size, short_number
-from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph, groups_in, nodes_in
+from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph, module_calls_in, nodes_in
 
 MAX_SHAPES = 3
 
@@ -168,7 +168,7 @@ def _weights(root: ModuleCall, shown_in: dict[GraphNode, str]) -> Iterator[Arrow
     """Yield an arrow between boxes whose modules hold one tensor under two names."""
     owners: dict[Tensor, str] = {}
     found = set()
-    for group in groups_in(root):
+    for group in module_calls_in(root):
         boxes = {shown_in[node] for node in nodes_in(group) if node in shown_in}
         if group.module is None or len(boxes) != 1:
             continue

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from truestep.model.graph.tree import Edges, GraphNode, ModuleCall, TracedGraph, groups_in, nodes_in
+from truestep.model.graph.tree import Edges, GraphNode, ModuleCall, TracedGraph, module_calls_in, nodes_in
 
 MAX_PERIOD = 8  # members of a group that may repeat as a unit
 LEAST_SAVED = 2  # nodes; less is not worth a frame with a number
@@ -190,7 +190,7 @@ class GraphRolling:
     def _join(self) -> None:
         """Let the first call of a module stand for its others; what has no weights is not one thing for being one object."""
         first: dict[nn.Module, ModuleCall] = {}
-        for group in list(groups_in(self._graph.root)):
+        for group in list(module_calls_in(self._graph.root)):
             module = group.module
             if module is None or group is self._graph.root or not any(True for _ in module.parameters()):
                 continue
@@ -209,7 +209,7 @@ def _all_equal(values: Sequence[object]) -> bool:
 
 
 def _remove(root: ModuleCall, gone: ModuleCall) -> None:
-    for group in groups_in(root):
+    for group in module_calls_in(root):
         if gone in group.children:
             group.children.remove(gone)
             return

@@ -18,7 +18,7 @@ from truestep.model.calling import (
     hookable_modules,
     run_forward,
 )
-from truestep.model.graph.backward import AutogradCollector, saved_storage_id
+from truestep.model.graph.backward import AutogradCollector, autograd_storage_id
 from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
 
 
@@ -74,15 +74,15 @@ class _ForwardTracer(TorchFunctionMode):
         return result
 
     def _note(self, name: str, inputs: list[Tensor], outputs: list[Tensor], changed: list[Tensor]) -> None:
-        storages = {saved_storage_id(tensor): tensor for tensor in reversed(inputs)}
-        made = [tensor for tensor in outputs if saved_storage_id(tensor) not in storages]
+        storages = {autograd_storage_id(tensor): tensor for tensor in reversed(inputs)}
+        made = [tensor for tensor in outputs if autograd_storage_id(tensor) not in storages]
         if made or changed:
             node = GraphNode(name, "operation", forward_shapes(outputs or changed))
             self._consume(node, inputs)
             self._produce(node, [*outputs, *changed])
             return
         for tensor in outputs:
-            seen = self._producers.get(id(storages[saved_storage_id(tensor)]))
+            seen = self._producers.get(id(storages[autograd_storage_id(tensor)]))
             if seen is not None:
                 self._producers[id(tensor)] = seen
                 self._kept.append(tensor)

@@ -60,9 +60,9 @@ def nodes_in(member: GraphNode | ModuleCall) -> Iterator[GraphNode]:
         yield from nodes_in(child)
 
 
-def groups_in(group: ModuleCall) -> Iterator[ModuleCall]:
+def module_calls_in(group: ModuleCall) -> Iterator[ModuleCall]:
     """Yield a group and all groups inside it, outer ones first."""
     yield group
     for child in group.children:
         if isinstance(child, ModuleCall):
-            yield from groups_in(child)
+            yield from module_calls_in(child)

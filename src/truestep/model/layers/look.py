@@ -17,9 +17,9 @@ from truestep.model.layers.measures import (
     STEPS,
     layer_kind,
     layer_rows,
+    layer_value_sizes,
     measure_layer,
     some_layer_values,
-    value_sizes,
 )
 
 MAX_LAYERS = 256
@@ -180,7 +180,7 @@ class LookHooks:
             if name in self._before:
                 now = some_layer_values(self._matrices[name])
                 samples[name, 2], samples[name, 3] = now, now - self._before[name]
-        sizes = dict(zip(samples, value_sizes(list(samples.values())), strict=True))
+        sizes = dict(zip(samples, layer_value_sizes(list(samples.values())), strict=True))
         return [
             torch.stack([sizes.get((name, column), given.new_full((), -1.0)) for column in range(4)])
             for name, given in self._given.items()

@@ -65,7 +65,7 @@ def measure_layer(rows: Tensor, kind: str, silent_before: list[Tensor]) -> Tenso
     return torch.cat([torch.stack([mean, spread, rows.abs().amax(), zero, saturated, dead]), counts])
 
 
-def value_sizes(samples: list[Tensor]) -> list[Tensor]:
+def layer_value_sizes(samples: list[Tensor]) -> list[Tensor]:
     """Return each one's root mean square of what is not 0: of an embedding's gradient, of the rows of this batch.
 
     All in a few calls: one at a time they cost more than the layers do.

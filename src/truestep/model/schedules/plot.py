@@ -22,7 +22,7 @@ from truestep.core.wording import number_text
 from truestep.model.schedules.landmarks import Landmarks, landmark_points, schedule_fit, schedule_landmarks
 from truestep.model.schedules.stepping import (
     Metric,
-    PlannedTraining,
+    ScheduledTraining,
     SteppedSchedule,
     schedule_name,
     step_through,
@@ -143,9 +143,9 @@ class SchedulePlot(Result):
             )
 
     def __rich__(self) -> RenderableType:
-        from truestep.model.schedules.screen import schedule_screen
+        from truestep.model.schedules.screen import schedule_plot_table
 
-        return schedule_screen(self)
+        return schedule_plot_table(self)
 
     def _repr_html_(self) -> str:
         from truestep.core.charts.standalone import svg_image
@@ -182,13 +182,13 @@ def plot_schedule(
     """
     _check(num_steps, steps_per_epoch, by)
     factories = _named(schedule)
-    training = PlannedTraining(num_steps=num_steps, steps_per_epoch=steps_per_epoch, metric=metric)
+    training = ScheduledTraining(num_steps=num_steps, steps_per_epoch=steps_per_epoch, metric=metric)
     stepped = {name: step_through(factory, training, optimizer) for name, factory in factories.items()}
     return plot_stepped_schedules(stepped, training, by)
 
 
 def plot_stepped_schedules(
-    stepped: Mapping[str, SteppedSchedule], training: PlannedTraining, by: By
+    stepped: Mapping[str, SteppedSchedule], training: ScheduledTraining, by: By
 ) -> SchedulePlot:
     """Return the plot of schedules that have been stepped."""
     curves: tuple[ScheduleCurve, ...] = ()

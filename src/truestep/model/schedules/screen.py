@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from truestep.model.schedules.plot import ScheduleCurve, SchedulePlot
 
 
-def schedule_screen(plot: "SchedulePlot") -> RenderableType:
+def schedule_plot_table(plot: "SchedulePlot") -> RenderableType:
     """Return what rich draws."""
     parts: list[RenderableType] = []
     for quantity in plot.quantities:

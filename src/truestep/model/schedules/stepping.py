@@ -18,7 +18,7 @@ Metric = Callable[[int], float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedTraining:
+class ScheduledTraining:
     """How long a schedule is stepped, and what it is told."""
 
     num_steps: int
@@ -37,7 +37,7 @@ class SteppedSchedule:
 
 
 def step_through(
-    factory: ScheduleFactory, training: PlannedTraining, like: "float | Optimizer | None"
+    factory: ScheduleFactory, training: ScheduledTraining, like: "float | Optimizer | None"
 ) -> SteppedSchedule:
     """Make the schedule of a dummy optimizer and step it; nothing of the caller's moves."""
     schedule = _made(factory, dummy_optimizer_like(like))
@@ -69,7 +69,7 @@ def _made(factory: Any, optimizer: Optimizer) -> Any:
     return inner
 
 
-def _followed(schedule: Any, optimizer: Optimizer, training: PlannedTraining, unit: str) -> SteppedSchedule:
+def _followed(schedule: Any, optimizer: Optimizer, training: ScheduledTraining, unit: str) -> SteppedSchedule:
     """Step a schedule that may be used up."""
     every = _period(schedule, training, unit)
     settings: list[dict[str, list[float]]] = [
@@ -115,7 +115,7 @@ def factory_taking_optimizer(factory: Any) -> Any:
     return factory
 
 
-def _period(schedule: Any, training: PlannedTraining, unit: str) -> int:
+def _period(schedule: Any, training: ScheduledTraining, unit: str) -> int:
     """Return after how many updates the schedule steps."""
     if isinstance(schedule, ReduceLROnPlateau):
         if training.metric is None:

@@ -30,18 +30,18 @@ def _tensors(model: nn.Module) -> Iterator[Tensor]:
                 yield from forward_tensors(value if isinstance(value, Tensor | list | tuple | dict) else None)
 
 
-def to_meta(tensor: Tensor) -> Tensor:
+def meta_for_summary(tensor: Tensor) -> Tensor:
     """Return the tensor without its values."""
     return tensor.to("meta")
 
 
-def to_meta_but_lengths(tensor: Tensor) -> Tensor:
+def meta_for_summary_but_lengths(tensor: Tensor) -> Tensor:
     """Do the same, but leave whole numbers in one dimension on the CPU: torch reads the lengths of sequences there."""
     is_lengths = tensor.dim() == 1 and tensor.device.type == "cpu" and not tensor.is_floating_point()
-    return tensor if is_lengths else to_meta(tensor)
+    return tensor if is_lengths else meta_for_summary(tensor)
 
 
-def materialized_model(model: nn.Module, arguments: Arguments) -> nn.Module:
+def materialized_for_summary(model: nn.Module, arguments: Arguments) -> nn.Module:
     """Return a copy whose lazy layers have been sized by one batch."""
     from truestep.model.calling import run_forward, undisturbed_model
 
@@ -51,6 +51,6 @@ def materialized_model(model: nn.Module, arguments: Arguments) -> nn.Module:
     return sized
 
 
-def needs_materializing(model: nn.Module) -> bool:
+def summary_needs_materializing(model: nn.Module) -> bool:
     """Whether a layer waits for its first batch."""
     return any(torch.nn.parameter.is_lazy(tensor) for tensor in [*model.parameters(), *model.buffers()])

@@ -22,11 +22,11 @@ from truestep.model.calling import (
     forward_shapes,
     forward_tensors,
     hookable_modules,
-    map_arguments,
+    map_forward_arguments,
     run_forward,
     undisturbed_model,
 )
-from truestep.model.summaries.copies import copy_model_with, to_meta, to_meta_but_lengths
+from truestep.model.summaries.copies import copy_model_with, meta_for_summary, meta_for_summary_but_lengths
 
 
 @dataclass
@@ -53,9 +53,9 @@ class OperationCount:
 
 def count_operations(model: nn.Module, arguments: Arguments) -> OperationCount:
     """Count on a meta copy, and where a model does not run there, on the model itself with fused kernels off."""
-    for change in (to_meta, to_meta_but_lengths):
+    for change in (meta_for_summary, meta_for_summary_but_lengths):
         try:
-            return _count(copy_model_with(model, to_meta), map_arguments(arguments, change))
+            return _count(copy_model_with(model, meta_for_summary), map_forward_arguments(arguments, change))
         except Exception as error:  # noqa: BLE001 - whatever a model does without values
             cause = error.__cause__ or error
     with undisturbed_model(model), _plain_kernels():

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class LivingMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class ModelLivingMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of all storages that operations give, for as long as they live."""
 
     def __init__(self) -> None:

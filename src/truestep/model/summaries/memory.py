@@ -14,9 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import SGD, AdamW, Optimizer
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.model.calling import Arguments, forward_tensors, map_arguments
+from truestep.model.calling import Arguments, forward_tensors, map_forward_arguments
 from truestep.model.summaries.copies import copy_model_with
-from truestep.model.summaries.living import LivingMemory
+from truestep.model.summaries.living import ModelLivingMemory
 
 OptimizerMaker = Callable[[Any], Optimizer]
 OPTIMIZERS: dict[str, OptimizerMaker] = {
@@ -49,8 +49,8 @@ def training_memory(
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake, torch.enable_grad():
         made = copy_model_with(model, fake.from_tensor).train()
-        batch = map_arguments(arguments, fake.from_tensor)
-        living = LivingMemory()
+        batch = map_forward_arguments(arguments, fake.from_tensor)
+        living = ModelLivingMemory()
         with living:
             return _two_steps(made, batch, optimizer_maker(optimizer), living, PRECISIONS[precision])
 
@@ -60,7 +60,7 @@ def memory_of_copy(
 ) -> TrainingMemory:
     """Do the same with a copy of the model and its values."""
     made = copy.deepcopy(model).train()
-    living = LivingMemory()
+    living = ModelLivingMemory()
     with torch.enable_grad(), living:
         return _two_steps(made, arguments, optimizer_maker(optimizer), living, PRECISIONS[precision])
 
@@ -69,7 +69,7 @@ def _two_steps(
     model: nn.Module,
     arguments: Arguments,
     make: OptimizerMaker,
-    living: LivingMemory,
+    living: ModelLivingMemory,
     dtype: torch.dtype | None,
 ) -> TrainingMemory:
     noted = [living.now]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from truestep.model.summaries.summary import Layer, Summary
 
 
-def summary_screen(summary: "Summary") -> RenderableType:
+def model_summary_table(summary: "Summary") -> RenderableType:
     """Return what rich draws."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("layer", overflow="fold", ratio=3)

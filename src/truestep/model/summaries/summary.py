@@ -11,7 +11,7 @@ from truestep.core.errors import ModelError, OptionError, check_choice, check_nu
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.model.calling import Arguments, forward_arguments, forward_tensors, undisturbed_model
-from truestep.model.summaries.copies import materialized_model, needs_materializing
+from truestep.model.summaries.copies import materialized_for_summary, summary_needs_materializing
 from truestep.model.summaries.counting import ModuleCalls, OperationCount, count_operations, failing_forward
 from truestep.model.summaries.memory import (
     PRECISIONS,
@@ -62,9 +62,9 @@ class Summary(Result):
     depth: int | None = None
 
     def __rich__(self) -> RenderableType:
-        from truestep.model.summaries.screen import summary_screen
+        from truestep.model.summaries.screen import model_summary_table
 
-        return summary_screen(self)
+        return model_summary_table(self)
 
     def layer(self, name: str) -> Layer:
         """Return the layer of this name."""
@@ -109,8 +109,8 @@ def summary(
     module = as_module(model, "ts.summary")
     arguments = forward_arguments(module, batch)
     notes = []
-    if needs_materializing(module):
-        module = materialized_model(module, arguments)
+    if summary_needs_materializing(module):
+        module = materialized_for_summary(module, arguments)
         notes.append(
             "Lazy layers were sized by this batch in a copy; the model itself still waits for its first batch."
         )

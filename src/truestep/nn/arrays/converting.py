@@ -76,9 +76,7 @@ def _check_array(array: Any) -> None:
             "np.ma.getmaskarray(array) as a tensor of its own."
         )
     if not isinstance(array, np.ndarray | np.generic):
-        raise OptionError(
-            f"{type(array).__name__} is no array. Write torch.tensor(values) or np.asarray(values)."
-        )
+        raise OptionError(f"{type(array).__name__} is no array. Write torch.tensor(x) or np.asarray(x).")
     if names := array.dtype.names:
         raise OptionError(f"It holds records of {', '.join(names)}. Convert each field: array[{names[0]!r}].")
     if array.dtype.kind in _NO_NUMBERS:

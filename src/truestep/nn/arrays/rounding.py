@@ -14,9 +14,8 @@ from truestep.core.results import RenderableType, Result
 Reals = np.ndarray[Any, Any]
 
 # A test compares this table with what the installed torch does.
-_COMMON = (
-    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 complex64 complex128"
-)
+_COMMON = """bool uint8 uint16 uint32 uint64 int8 int16 int32 int64
+    float16 float32 float64 complex64 complex128"""
 NUMPY: dict[torch.dtype, np.dtype[Any]] = {getattr(torch, name): np.dtype(name) for name in _COMMON.split()}
 TORCH = {theirs: ours for ours, theirs in NUMPY.items()}
 
@@ -145,7 +144,7 @@ def measure_rounding(source: Tensor, target: torch.dtype) -> tuple[Tensor, Round
     check_dtype_has_numbers(target)
     if source.is_complex() and not target.is_complex:
         raise OptionError(
-            f"{source.dtype} to {target} drops the imaginary part. Write .real, .imag or .abs()."
+            f"{source.dtype} to {target} drops the imaginary part: write .real, .imag or .abs()."
         )
     converted = source.to(target)
     before, after = _reals(source), _reals(converted)
@@ -171,9 +170,8 @@ def _compare(before: Reals, after: Reals, target: torch.dtype) -> tuple[Reals, R
         return np.zeros(before.shape), (before < least) | (before > most)
     values = before.astype(np.float64)
     # float64 has no 2**63 - 1: the first value that does not fit, 2**63, it has
-    lost = ~(
-        (values > least - 1.0 if least > -(2**62) else values >= float(least)) & (values < float(most + 1))
-    )
+    above = values > least - 1.0 if least > -(2**62) else values >= float(least)
+    lost = ~(above & (values < float(most + 1)))
     changes = np.abs(values - np.trunc(values))
     if target == torch.bool:
         lost |= changes != 0  # any number but 0 is True, so a fraction is not cut off

@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from truestep.core.errors import OptionError, check_choice, check_flag
 from truestep.core.modules import restoring_module
 from truestep.core.results import RenderableType, Result, result_table
-from truestep.nn.layers import check_is_module, refuse_lazy_modules
+from truestep.nn.layers import check_is_module, refuse_lazy_layers
 from truestep.nn.moments import StreamMoments, measure_moments, merge_moments
 
 Forward = Callable[[Any], object]
 Passes = Callable[[], Iterator[None]]
 BatchNorm = nn.modules.batchnorm._BatchNorm
 Statistics = tuple[Tensor, Tensor, int]
+Moments = dict[BatchNorm, StreamMoments]
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def exact_batch_norm(
             layer that is used several times in a forward ("layer_by_layer"); NaN or infinite statistics.
     """
     check_is_module(model)
-    refuse_lazy_modules(model)
+    refuse_lazy_layers(model)
     check_choice("ts.nn.exact_batch_norm", "method", method, ("layer_by_layer", "one_pass"))
     check_flag("ts.nn.exact_batch_norm", "unbiased", unbiased)
     in_order = method == "layer_by_layer"
@@ -161,9 +162,9 @@ def _run_all(forward: Forward, batches: Iterable[Any]) -> Iterator[None]:
         raise OptionError("There are no batches, so there are no statistics to take.")
 
 
-def _measure(layers: Iterable[BatchNorm], passes: Passes) -> dict[BatchNorm, StreamMoments]:
+def _measure(layers: Iterable[BatchNorm], passes: Passes) -> Moments:
     """Return the moments of what one pass gives to these layers, in the order in which they are first called."""
-    moments: dict[BatchNorm, StreamMoments] = {}
+    moments: Moments = {}
 
     @torch.no_grad()
     def look(layer: BatchNorm, inputs: tuple[Tensor, ...]) -> None:
@@ -180,7 +181,7 @@ def _measure(layers: Iterable[BatchNorm], passes: Passes) -> dict[BatchNorm, Str
     return moments
 
 
-def _one_pass(layers: dict[BatchNorm, str], passes: Passes) -> dict[BatchNorm, StreamMoments]:
+def _one_pass(layers: dict[BatchNorm, str], passes: Passes) -> Moments:
     for layer in layers:
         layer.train()
     try:
@@ -194,10 +195,8 @@ def _one_pass(layers: dict[BatchNorm, str], passes: Passes) -> dict[BatchNorm, S
         ) from error
 
 
-def _layer_by_layer(
-    layers: dict[BatchNorm, str], passes: Passes, unbiased: bool
-) -> dict[BatchNorm, StreamMoments]:
-    found: dict[BatchNorm, StreamMoments] = {}
+def _layer_by_layer(layers: dict[BatchNorm, str], passes: Passes, unbiased: bool) -> Moments:
+    found: Moments = {}
     for layer in _order(layers, passes):
         found |= _measure([layer], passes)
         _write(layer, _statistics(layers[layer], found[layer], unbiased))

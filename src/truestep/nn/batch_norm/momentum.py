@@ -37,9 +37,8 @@ class MomentumChange(Result):
         changed = [(name, f"{old:.6g}", f"{self.new[name]:.6g}") for name, old in self.old.items()]
         kept = [(name, "None", "None: an average over all forwards") for name in self.cumulative]
         rows = [(name or "(the model)", *momenta) for name, *momenta in changed + kept]
-        return result_table(
-            f"momentum for {self.num_micro_batches} micro-batches", ("layer", "was", "is"), rows
-        )
+        title = f"momentum for {self.num_micro_batches} micro-batches"
+        return result_table(title, ("layer", "was", "is"), rows)
 
 
 def batch_norm_momentum(model: nn.Module, num_micro_batches: int) -> MomentumChange:
@@ -79,7 +78,7 @@ def batch_norm_momentum(model: nn.Module, num_micro_batches: int) -> MomentumCha
     new = {name: 1 - (1 - momentum) ** (1 / num_micro_batches) for name, momentum in old.items()}
     for name, momentum in new.items():
         layers[name].momentum = momentum
-    cumulative = tuple(name for name in layers if name not in old)
+    rest = tuple(name for name in layers if name not in old)
     return MomentumChange(
-        num_micro_batches=num_micro_batches, old=old, new=new, cumulative=cumulative, _model=model
+        num_micro_batches=num_micro_batches, old=old, new=new, cumulative=rest, _model=model
     )

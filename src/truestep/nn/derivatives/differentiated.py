@@ -17,11 +17,11 @@ from truestep.core.errors import LossError, OptionError
 from truestep.core.modules import as_module, module_of
 from truestep.nn.derivatives.undisturbed import (
     check_differentiable,
-    float32_under_autocast,
+    derivative_input_under_autocast,
     undisturbed_derivatives,
     without_autocast,
 )
-from truestep.nn.layers import refuse_lazy_modules, select_within
+from truestep.nn.layers import layer_names_within, refuse_lazy_layers
 
 Patterns = str | Sequence[str]
 _INSTEAD = (
@@ -31,7 +31,7 @@ _INSTEAD = (
 
 
 @dataclass(frozen=True)
-class DifferentiatedFunction:
+class DerivedFunction:
     """A function of tensors without side effects, and the point where its derivatives are taken.
 
     Attributes:
@@ -52,28 +52,26 @@ class DifferentiatedFunction:
         inputs: tuple[Any, ...],
         parameters: Patterns | None,
         purpose: str | None = None,
-    ) -> "DifferentiatedFunction":
+    ) -> "DerivedFunction":
         """Read a user's arguments; with a `purpose` layers that mix examples are refused because of it."""
         if not callable(function):
             raise OptionError(f"A derivative is of a function or a module, got {type(function).__name__}.")
         if (called := module_of(function)) is not None:
-            refuse_lazy_modules(called)
+            refuse_lazy_layers(called)
         if parameters is None:
             _check_inputs(inputs)
-            primals = tuple(map(float32_under_autocast, inputs))
-            run = _quiet(
-                function, lambda values, _: function(*map(_copy, values)), primals[0].device, purpose
-            )
+            primals = tuple(map(derivative_input_under_autocast, inputs))
+            run = _quiet(function, lambda given, _: function(*map(_copy, given)), primals[0].device, purpose)
             return cls(run, primals, primals, None)
         module = _by_parameters(function)
-        named = parameters_to_differentiate(module, parameters)
+        named = derivative_parameters(module, parameters)
         names, primals = tuple(named), tuple(named.values())
 
         def with_parameters(values: tuple[Tensor, ...], given: tuple[Any, ...]) -> Any:
             return functional_call(module, dict(zip(names, values, strict=True)), tuple(map(_copy, given)))
 
         run = _quiet(function, with_parameters, primals[0].device, purpose)
-        return cls(run, primals, tuple(map(float32_under_autocast, inputs)), names)
+        return cls(run, primals, tuple(map(derivative_input_under_autocast, inputs)), names)
 
     def call(self, *primals: Tensor) -> Tensor:
         """Return the function's value for other primals and the same inputs."""
@@ -81,7 +79,7 @@ class DifferentiatedFunction:
 
     def pack(self, tensors: Sequence[Tensor]) -> Any:
         """Return results as the user gave what they belong to: a tensor, a tuple, or a dict by name."""
-        tensors = [in_graph_if_grad_enabled(each) for each in tensors]
+        tensors = [derivative_in_graph(each) for each in tensors]
         if self.names is not None:
             return dict(zip(self.names, tensors, strict=True))
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
@@ -91,7 +89,7 @@ class DifferentiatedFunction:
         return without_autocast(self.primals[0].device)
 
 
-def in_graph_if_grad_enabled(tensor: Tensor) -> Tensor:
+def derivative_in_graph(tensor: Tensor) -> Tensor:
     """Return the tensor, without a graph where gradients are off (within a function they are on, so that it can be left)."""
     return tensor if torch.is_grad_enabled() else tensor.detach()
 
@@ -149,13 +147,13 @@ def _check_inputs(inputs: tuple[Any, ...]) -> None:
         check_differentiable(f"Input {number} is", value, _INSTEAD, complex_too=False)
 
 
-def parameters_to_differentiate(module: nn.Module, patterns: Patterns) -> dict[str, Tensor]:
+def derivative_parameters(module: nn.Module, patterns: Patterns) -> dict[str, Tensor]:
     """Return the parameters that the patterns name, a tied one once, in the order of the module."""
     asked = [patterns] if isinstance(patterns, str) else patterns
     if not isinstance(asked, Sequence) or not asked or not all(isinstance(each, str) for each in asked):
         raise OptionError(f'parameters={patterns!r} names none; write names, patterns, or "*" for all.')
     parameters = dict(module.named_parameters(remove_duplicate=False))
-    names = {name for pattern in asked for name in select_within(pattern, parameters, "parameter")}
+    names = {name for pattern in asked for name in layer_names_within(pattern, parameters, "parameter")}
     chosen: dict[Tensor, str] = {}
     for name, parameter in parameters.items():
         if name in names:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import jacfwd, jvp, vjp, vmap
 
 from truestep.core.errors import LossError, check_choice, check_number
-from truestep.nn.derivatives.differentiated import DifferentiatedFunction, Patterns, load_forward_mode_rules
+from truestep.nn.derivatives.differentiated import DerivedFunction, Patterns, load_forward_mode_rules
 
 Mode = Literal["auto", "forward", "reverse"]
 MODES = ("auto", "forward", "reverse")
@@ -52,7 +52,7 @@ def jacobian(
     check_choice("ts.jacobian", "mode", mode, MODES)
     if chunk_size is not None:
         check_number("ts.jacobian", "chunk_size", chunk_size, example=64, least=1)
-    what = DifferentiatedFunction.of(function, inputs, parameters, MIXED)
+    what = DerivedFunction.of(function, inputs, parameters, MIXED)
     batch = _batch_size(what.inputs)
     with what.full_precision():
         if what.names is None:
@@ -71,7 +71,7 @@ def _batch_size(inputs: tuple[Any, ...]) -> int:
     return int(rows.pop() or 0)
 
 
-def _by_inputs(what: DifferentiatedFunction, batch: int, mode: Mode, chunk_size: int | None) -> list[Tensor]:
+def _by_inputs(what: DerivedFunction, batch: int, mode: Mode, chunk_size: int | None) -> list[Tensor]:
     """Row i of all examples at once is one product with the batch: no example depends on another's input."""
     output, pull_back = vjp(what.call, *what.primals)[:2]
     _check_rows(output, batch)
@@ -106,7 +106,7 @@ def _by_sizes(
         return reverse()
 
 
-def _columns(what: DifferentiatedFunction, chosen: int, output: Tensor, chunk_size: int | None) -> Tensor:
+def _columns(what: DerivedFunction, chosen: int, output: Tensor, chunk_size: int | None) -> Tensor:
     primal = what.primals[chosen]
 
     def push(tangent: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ def _check_rows(output: Tensor, batch: int) -> None:
         )
 
 
-def _by_parameters(what: DifferentiatedFunction, mode: Mode, chunk_size: int | None) -> list[Tensor]:
+def _by_parameters(what: DerivedFunction, mode: Mode, chunk_size: int | None) -> list[Tensor]:
     """The parameters are shared by all examples, so each example has to go through the module by itself."""
     num_parameters = sum(each.numel() for each in what.primals)
     each_one = tuple(range(len(what.primals)))

@@ -12,8 +12,8 @@ from truestep.core.errors import LossError, OptionError, check_choice, check_num
 from truestep.core.example_draws import rand
 from truestep.nn.derivatives.undisturbed import (
     check_differentiable,
-    float32_under_autocast,
-    half_as_float32,
+    derivative_input_under_autocast,
+    full_precision_for_derivatives,
     undisturbed_derivatives,
 )
 
@@ -109,7 +109,7 @@ def _points(real: Inputs | None, fake: Inputs | None, at: Place) -> list[Tensor]
         inputs = _between(_inputs("real", real), _inputs("fake", fake))
     else:
         inputs = _inputs(at, real if at == "real" else fake)
-    return [float32_under_autocast(each).detach().requires_grad_() for each in inputs]
+    return [derivative_input_under_autocast(each).detach().requires_grad_() for each in inputs]
 
 
 def _inputs(name: str, value: Inputs | None) -> list[Tensor]:
@@ -152,9 +152,9 @@ def _between(real: list[Tensor], fake: list[Tensor]) -> list[Tensor]:
 def _further_arguments(conditions: Any) -> tuple[list[Any], dict[str, Any]]:
     """Return what the critic gets besides its inputs, by position and by name."""
     if isinstance(conditions, Mapping):
-        return [], {name: float32_under_autocast(value) for name, value in conditions.items()}
+        return [], {name: derivative_input_under_autocast(value) for name, value in conditions.items()}
     further = conditions if isinstance(conditions, tuple | list) else (conditions,)
-    return [float32_under_autocast(value) for value in further], {}
+    return [derivative_input_under_autocast(value) for value in further], {}
 
 
 def _rows(scores: Any, batch: int) -> Tensor:
@@ -188,7 +188,7 @@ def _gradients(score: Tensor, points: list[Tensor]) -> list[Tensor]:
 
 def _norm(gradients: Sequence[Tensor]) -> Tensor:
     """Return the norm of each example's gradients taken as one vector; its own gradient at zero is zero, not NaN."""
-    rows = [_rows_of(half_as_float32(gradient)) for gradient in gradients]
+    rows = [_rows_of(full_precision_for_derivatives(gradient)) for gradient in gradients]
     norms: list[Tensor] = [torch.linalg.vector_norm(each, dim=1) for each in rows]
     return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
 

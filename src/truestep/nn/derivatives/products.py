@@ -10,13 +10,15 @@ from torch import Tensor
 from truestep.core.errors import LossError, OptionError
 from truestep.core.modules import as_module
 from truestep.nn.derivatives.differentiated import (
-    DifferentiatedFunction,
+    DerivedFunction,
     Patterns,
-    in_graph_if_grad_enabled,
+    derivative_in_graph,
+    derivative_parameters,
     load_forward_mode_rules,
-    parameters_to_differentiate,
 )
 from truestep.nn.derivatives.undisturbed import undisturbed_derivatives
+
+Names = Sequence[str] | None
 
 
 def jvp(
@@ -37,7 +39,7 @@ def jvp(
         LossError: the function returns no floating-point tensor, or an input has no derivative.
         OptionError: `tangent` does not fit, or a parameter does not exist.
     """
-    what = DifferentiatedFunction.of(function, inputs, parameters)
+    what = DerivedFunction.of(function, inputs, parameters)
     tangents = _fitting("tangent", tangent, what.primals, what.names)
     load_forward_mode_rules()
     with what.full_precision():
@@ -47,7 +49,7 @@ def jvp(
             output, pull_back = torch.func.vjp(what.call, *what.primals)[:2]
             # The pull-back is linear in its argument, so that its own pull-back is the Jacobian itself.
             (pushed,) = torch.func.vjp(pull_back, torch.zeros_like(output))[1](tangents)
-    return in_graph_if_grad_enabled(pushed)
+    return derivative_in_graph(pushed)
 
 
 def vjp(
@@ -59,7 +61,7 @@ def vjp(
     alone. It is part of the graph while gradients are on. Arguments are those of `jvp`, except `cotangent`, a tensor of the
     output's shape. It returns a tensor for one input, a tuple for several, a dict by name for parameters.
     """
-    what = DifferentiatedFunction.of(function, inputs, parameters)
+    what = DerivedFunction.of(function, inputs, parameters)
     with what.full_precision():
         output, pull_back = torch.func.vjp(what.call, *what.primals)[:2]
         _check_fits("cotangent", cotangent, output, "the output")
@@ -87,7 +89,7 @@ def hvp(
             f"ts.hvp needs a function that returns the loss, got {type(loss).__name__}: write lambda: loss_of(net(batch))."
         )
     module = as_module(model, "ts.hvp")
-    named = parameters_to_differentiate(module, parameters)
+    named = derivative_parameters(module, parameters)
     vectors = _fitting("vector", vector, list(named.values()), list(named))
     if frozen := [name for name, leaf in named.items() if not leaf.requires_grad]:
         raise OptionError(
@@ -115,16 +117,12 @@ def _scalar(value: Any) -> Tensor:
     return value
 
 
-def _fitting(
-    name: str, value: Any, primals: Sequence[Tensor], names: Sequence[str] | None
-) -> tuple[Tensor, ...]:
+def _fitting(name: str, value: Any, primals: Sequence[Tensor], names: Names) -> tuple[Tensor, ...]:
     """Return a user's vector as one tensor for each primal: it is a dict by name, where these have names."""
     if names is None:
         given = list(value) if isinstance(value, tuple | list) else [value]
         if len(given) != len(primals):
-            raise OptionError(
-                f"{name} has {len(given)} tensors for {len(primals)} inputs; give one for each."
-            )
+            raise OptionError(f"{name} has {len(given)} tensors for {len(primals)} inputs; give one each.")
         labels = [f"input {number}" for number in range(len(primals))]
     elif not isinstance(value, Mapping):
         raise OptionError(f"{name} is a dict of tensors by name here, got {type(value).__name__}.")

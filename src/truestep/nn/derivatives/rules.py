@@ -66,9 +66,8 @@ def _one_state_for_each(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Give a recurrent layer a first state for each example that `vmap` runs, since its kernel adds to it in place."""
     inputs, further = arguments[0], list(arguments[1:])
     packed = isinstance(further[0], Tensor) and not further[0].is_floating_point()
-    if (
-        packed and torch._C._functorch.peek_interpreter_stack() is not None
-    ):  # torch would read memory that is not there
+    # In a transform torch would read memory of a packed sequence that is not there.
+    if packed and torch._C._functorch.peek_interpreter_stack() is not None:
         raise LossError(
             "A recurrent layer can't run on a packed sequence inside torch.func, and so has no Jacobian there. Give it the "
             "padded sequence, and mask the outputs after each example's end."
@@ -84,9 +83,8 @@ def _one_state_for_each(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 def _distances(x1: Tensor, x2: Tensor, p: float = 2.0, *further: Any, **named: Any) -> Tensor:
     """As `torch.cdist`, which has no forward and no second derivative, and whose batched derivative is wrong."""
     alike = x1.shape[-1:] == x2.shape[-1:] and x1.dtype == x2.dtype and min(x1.ndim, x2.ndim) > 1
-    if not (
-        alike and isinstance(p, int | float) and p > 0
-    ):  # an error; or a count, whose derivative is 0 everywhere
+    # Otherwise torch raises, or counts what differs (p=0), whose derivative is 0 everywhere.
+    if not (alike and isinstance(p, int | float) and p > 0):
         constant: Tensor = torch.cdist(x1.detach(), x2.detach(), p, *further, **named)
         return constant
     distances: Tensor = torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), ord=p, dim=-1)
@@ -99,9 +97,8 @@ def _parametric_relu(values: Tensor, weight: Tensor) -> Tensor:
     if not isinstance(weight, Tensor) or weight.ndim > 1 or weight.numel() not in (1, channels):
         return torch.prelu(values, weight)  # which says what is wrong
     slopes = weight.reshape(-1, *[1] * (values.ndim - 2)) if weight.numel() > 1 else weight.reshape(())
-    below = torch.where(
-        values > 0, 0.0, values
-    )  # so that what lies above has no part in the slope's derivative
+    # What lies above has no part in the slope's derivative.
+    below = torch.where(values > 0, 0.0, values)
     return torch.where(values > 0, values, slopes * below)
 
 

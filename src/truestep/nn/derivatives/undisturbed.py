@@ -35,14 +35,14 @@ def undisturbed_derivatives(function: object, device: torch.device, purpose: str
         buffers.set_aside(part)
 
     def look(module: nn.Module, _: Any) -> None:
-        if purpose is not None and normalises_over_batch(module):
+        if purpose is not None and norm_mixes_examples(module):
             raise LossError(_mixing_message(root, module, purpose))
         buffers.set_aside(module)
 
     with ExitStack() as stack:
         stack.callback(buffers.put_back)
         stack.callback(register_module_forward_pre_hook(look).remove)
-        stack.enter_context(without_compiled_code())
+        stack.enter_context(derivatives_without_compiled_code())
         stack.enter_context(_compiled_parts_are_quiet(called_module(function)))
         stack.enter_context(without_autocast(device))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -63,7 +63,7 @@ def autocast_is_on(device: torch.device) -> bool:
 
 
 @contextmanager
-def without_compiled_code() -> Iterator[None]:
+def derivatives_without_compiled_code() -> Iterator[None]:
     """Until the end of the block nothing that was compiled runs compiled: such code skips hooks and differentiates once."""
     if "torch._dynamo" not in sys.modules:  # nothing can have been compiled; the import takes seconds
         yield
@@ -83,7 +83,7 @@ def _compiled_parts_are_quiet(called: nn.Module | None) -> Iterator[None]:
         yield
 
 
-def normalises_over_batch(module: nn.Module) -> bool:
+def norm_mixes_examples(module: nn.Module) -> bool:
     """Whether the layer's output for one example depends on the others: batch normalisation on the batch's statistics."""
     return isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
 
@@ -100,15 +100,19 @@ def check_differentiable(start: str, value: object, instead: str, *, complex_too
     raise LossError(f"{start} {what}, which has no derivative here. {instead}")
 
 
-def half_as_float32(value: Any) -> Any:
+def full_precision_for_derivatives(value: Any) -> Any:
     """Return a half-precision tensor as float32, anything else as it is."""
     half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
     return value.float() if half else value
 
 
-def float32_under_autocast(value: Any) -> Any:
+def derivative_input_under_autocast(value: Any) -> Any:
     """Return a half-precision tensor as float32 where autocast is on, as autocast would cast it to anything; all else as it is."""
-    return half_as_float32(value) if isinstance(value, Tensor) and autocast_is_on(value.device) else value
+    return (
+        full_precision_for_derivatives(value)
+        if isinstance(value, Tensor) and autocast_is_on(value.device)
+        else value
+    )
 
 
 class _Buffers:
@@ -132,7 +136,7 @@ class _Buffers:
 
 
 def _mixing_message(root: nn.Module | None, layer: nn.Module, purpose: str) -> str:
-    names = [repr(name) for name, part in root.named_modules() if normalises_over_batch(part)] if root else []
+    names = [repr(name) for name, part in root.named_modules() if norm_mixes_examples(part)] if root else []
     what = f"{', '.join(names[:6])} ({type(layer).__name__})" if names else repr(layer)
     return (
         f"Batch normalisation in training mode, {what}, mixes the examples of a batch: an output depends on all inputs, so "

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 
 from truestep.core.errors import OptionError
-from truestep.nn.initialization.rules import PRESETS, ChosenInitRule
+from truestep.nn.initialization.rules import PRESETS, InitRule
 from truestep.nn.initialization.slots import InitSlot
 
 # The start vectors of a spectral norm follow a new weight by this many power iterations, as when it is made.
@@ -22,7 +22,7 @@ class InitialFill:
     """What will be written to a tensor: its rule, the activation before its layer and the gain for it, a factor."""
 
     slot: InitSlot
-    chosen: ChosenInitRule
+    chosen: InitRule
     activation: str | None
     gain: float | None
     factor: float

@@ -13,21 +13,14 @@ from truestep.core.errors import OptionError, check_number
 from truestep.core.results import RenderableType, Result, result_table
 from truestep.nn.activations import Activation, activation_gain
 from truestep.nn.initialization.fill import InitialFill, assign_initial_values, draw_initial_values
-from truestep.nn.initialization.preceding import UNKNOWN, PrecedingActivation, preceding_activations
-from truestep.nn.initialization.rules import (
-    PRESETS,
-    ChosenInitRule,
-    Rule,
-    Rules,
-    checked_init_rules,
-    choose_init_rule,
-)
+from truestep.nn.initialization.preceding import UNKNOWN, ActivationBefore, preceding_activations
+from truestep.nn.initialization.rules import PRESETS, InitRule, Rule, Rules, check_init_rules, init_rule_for
 from truestep.nn.initialization.slots import InitSlot, init_slots
 from truestep.nn.layers import (
     check_is_module,
     layer_selectors,
     layer_tensor_name,
-    refuse_lazy_modules,
+    refuse_lazy_layers,
     selector_matches,
 )
 
@@ -101,7 +94,7 @@ def initialize(
         OptionError: a rule or pattern that matches nothing; lazy layers; a gain that can't be known.
     """
     check_is_module(model)
-    refuse_lazy_modules(model)
+    refuse_lazy_layers(model)
     _check_options(activation, scale, generator)
     found = list(init_slots(model))
     norms = {name: each for name, each in model.named_modules() if isinstance(each, _NormBase)}
@@ -112,14 +105,13 @@ def initialize(
         )
     if scale:
         layer_selectors(scale, model)
-    rules = checked_init_rules(rules, model, found)
+    rules = check_init_rules(rules, model, found)
     plans, tied = _plan(model, found, rules, activation, scale or {})
     tensors = tuple(_write(plan, generator) for plan in plans)
     written = {plan.slot.module for plan in plans}
     for name, norm in norms.items():
-        if norm in written or (
-            not norm.affine and choose_init_rule(rules, InitSlot(name, norm, "weight", "scale"))
-        ):
+        slot = InitSlot(name, norm, "weight", "scale")  # which it would have
+        if norm in written or (not norm.affine and init_rule_for(rules, slot)):
             norm.reset_running_stats()
     done = {plan.slot.name for plan in plans} | set(tied)
     return Initialization(tensors=tensors, tied=tied, left=_left(model, found, done))
@@ -132,13 +124,13 @@ def _plan(
     activation: Activation | None,
     scale: Mapping[str, float],
 ) -> tuple[list[InitialFill], dict[str, str]]:
-    candidates: dict[int, list[tuple[InitSlot, ChosenInitRule]]] = {}
+    candidates: dict[int, list[tuple[InitSlot, InitRule]]] = {}
     for slot in found:
-        chosen = choose_init_rule(rules, slot)
+        chosen = init_rule_for(rules, slot)
         if chosen is not None and (chosen.nearness > 1 or not slot.is_frozen):
             candidates.setdefault(id(slot.held), []).append((slot, chosen))
     before = preceding_activations(model)
-    fallback = PrecedingActivation(activation) if activation is not None else UNKNOWN
+    fallback = ActivationBefore(activation) if activation is not None else UNKNOWN
     plans: list[InitialFill] = []
     tied: dict[str, str] = {}
     for same in candidates.values():
@@ -147,9 +139,7 @@ def _plan(
         tied |= {other.name: slot.name for other, _ in same if other is not slot}
         known = before.get(slot.layer, UNKNOWN)
         name, gain = _gain(slot, chosen, known if known.known else fallback)
-        factors = [
-            factor for pattern, factor in scale.items() if selector_matches(pattern, slot.layer, slot.module)
-        ]
+        factors = [each for like, each in scale.items() if selector_matches(like, slot.layer, slot.module)]
         rows = {getattr(other.module, "padding_idx", None) for other, _ in same}
         padding = frozenset(row for row in rows if row is not None)
         plans.append(InitialFill(slot, chosen, name, gain, [1.0, *factors][-1], padding))
@@ -161,14 +151,12 @@ def _plan(
     return plans, tied
 
 
-def _gain(
-    slot: InitSlot, chosen: ChosenInitRule, before: PrecedingActivation
-) -> tuple[str | None, float | None]:
+def _gain(slot: InitSlot, chosen: InitRule, before: ActivationBefore) -> tuple[str | None, float | None]:
     """Return the name of the activation before a tensor's layer and the gain for it; None where the rule needs none."""
     if slot.role != "weight" or not isinstance(chosen.rule, str) or not PRESETS[chosen.rule].uses_gain:
         return None, None
     if isinstance(slot.module, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention):
-        before = PrecedingActivation()
+        before = ActivationBefore()
     if not before.known:
         return before.name, None
     return before.name, 1.0 if before.activation is None else activation_gain(before.activation)

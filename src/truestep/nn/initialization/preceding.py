@@ -34,7 +34,7 @@ _FUNCTIONS: dict[str, Activation] = {name: getattr(F, name) for name in _ACTIVAT
 
 
 @dataclass(frozen=True)
-class PrecedingActivation:
+class ActivationBefore:
     """What made a layer's inputs: an activation, nothing that counts (None), or `known=False`."""
 
     activation: Activation | None = None
@@ -50,10 +50,10 @@ class PrecedingActivation:
         return getattr(self.activation, "__name__", "") or type(self.activation).__name__
 
 
-UNKNOWN = PrecedingActivation(known=False)
+UNKNOWN = ActivationBefore(known=False)
 
 
-def preceding_activations(model: nn.Module) -> dict[str, PrecedingActivation]:
+def preceding_activations(model: nn.Module) -> dict[str, ActivationBefore]:
     """Return for each layer, by name, the activation whose output it takes; layers that are missing are unknown.
 
     The model's forward is traced by torch.fx, which calls it with stand-ins for tensors. Where it can't be traced, what
@@ -63,7 +63,7 @@ def preceding_activations(model: nn.Module) -> dict[str, PrecedingActivation]:
         inner = preceding_activations(model._modules[wrapped])  # type: ignore[arg-type]
         return {f"{wrapped}.{name}".rstrip("."): before for name, before in inner.items()}
     if not any(True for _ in model.children()):
-        return {"": PrecedingActivation()}
+        return {"": ActivationBefore()}
     graph = _trace(model)
     found = _in_sequences(model) if graph is None else _in_graph(model, graph)
     return {**found, **_in_torchs_own(model)}
@@ -91,10 +91,10 @@ def _trace(model: nn.Module) -> fx.Graph | None:
             return None
 
 
-def _in_graph(model: nn.Module, graph: fx.Graph) -> dict[str, PrecedingActivation]:
+def _in_graph(model: nn.Module, graph: fx.Graph) -> dict[str, ActivationBefore]:
     modules = dict(model.named_modules(remove_duplicate=False))
     names = {module: name for name, module in model.named_modules()}
-    seen: dict[str, dict[str, PrecedingActivation]] = {}
+    seen: dict[str, dict[str, ActivationBefore]] = {}
     for node in graph.nodes:
         if node.op == "call_module":
             before = {each.name: each for each in _before(node, modules, set())}
@@ -102,9 +102,7 @@ def _in_graph(model: nn.Module, graph: fx.Graph) -> dict[str, PrecedingActivatio
     return {name: next(iter(kinds.values())) if len(kinds) == 1 else UNKNOWN for name, kinds in seen.items()}
 
 
-def _before(
-    node: fx.Node, modules: dict[str, nn.Module], seen: set[fx.Node]
-) -> Iterator[PrecedingActivation]:
+def _before(node: fx.Node, modules: dict[str, nn.Module], seen: set[fx.Node]) -> Iterator[ActivationBefore]:
     """Yield what made each of the node's inputs."""
     for source in node.all_input_nodes:
         if source in seen:
@@ -112,11 +110,11 @@ def _before(
         seen.add(source)
         activation = _activation(source, modules)
         if activation is not None:
-            yield PrecedingActivation(activation)
+            yield ActivationBefore(activation)
         elif _passes(source, modules):
             yield from _before(source, modules, seen)
         else:
-            yield PrecedingActivation()
+            yield ActivationBefore()
 
 
 def _activation(node: fx.Node, modules: dict[str, nn.Module]) -> Activation | None:
@@ -147,27 +145,27 @@ def _name(node: fx.Node) -> str:
     return getattr(node.target, "__name__", "") if node.op == "call_function" else ""
 
 
-def _in_sequences(model: nn.Module) -> dict[str, PrecedingActivation]:
+def _in_sequences(model: nn.Module) -> dict[str, ActivationBefore]:
     found = {}
     for path, sequence in model.named_modules():
         if isinstance(sequence, nn.Sequential):
-            before = PrecedingActivation() if not path else UNKNOWN
+            before = ActivationBefore() if not path else UNKNOWN
             for name, layer in sequence.named_children():
                 found[layer_tensor_name(path, name)] = before
                 if isinstance(layer, ELEMENTWISE):
-                    before = PrecedingActivation(layer)
+                    before = ActivationBefore(layer)
                 elif not isinstance(layer, _PASSES):
-                    before = UNKNOWN if isinstance(layer, nn.Sequential) else PrecedingActivation()
+                    before = UNKNOWN if isinstance(layer, nn.Sequential) else ActivationBefore()
     return found
 
 
-def _in_torchs_own(model: nn.Module) -> dict[str, PrecedingActivation]:
+def _in_torchs_own(model: nn.Module) -> dict[str, ActivationBefore]:
     """Return what torch's transformer layers do, which fx takes as a whole."""
     found = {}
     for path, module in model.named_modules():
         if isinstance(module, nn.MultiheadAttention):
-            found[layer_tensor_name(path, "out_proj")] = PrecedingActivation()
+            found[layer_tensor_name(path, "out_proj")] = ActivationBefore()
         elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-            found[layer_tensor_name(path, "linear1")] = PrecedingActivation()
-            found[layer_tensor_name(path, "linear2")] = PrecedingActivation(module.activation)
+            found[layer_tensor_name(path, "linear1")] = ActivationBefore()
+            found[layer_tensor_name(path, "linear2")] = ActivationBefore(module.activation)
     return found

@@ -14,7 +14,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from truestep.core.errors import OptionError, nearest_names
 from truestep.nn.initialization.slots import Fans, InitSlot
-from truestep.nn.layers import layer_selectors, select_names
+from truestep.nn.layers import layer_names_like, layer_selectors
 
 TRUNCATED_STD = 0.02
 
@@ -70,7 +70,7 @@ Rules = Mapping[type[nn.Module] | str, Rule]
 
 
 @dataclass(frozen=True)
-class ChosenInitRule:
+class InitRule:
     """A rule for a tensor, and how near it came: by kind (1), by its layer's name (2), by its own name (3)."""
 
     rule: Rule
@@ -82,7 +82,7 @@ class ChosenInitRule:
         return self.rule if isinstance(self.rule, str) else getattr(self.rule, "__name__", repr(self.rule))
 
 
-def checked_init_rules(rules: Rule | Rules, model: nn.Module, slots: list[InitSlot]) -> Rules:
+def check_init_rules(rules: Rule | Rules, model: nn.Module, slots: list[InitSlot]) -> Rules:
     """Return rules by kind and name; raise an OptionError for one that is unknown or matches nothing."""
     if not isinstance(rules, Mapping):
         rules = {nn.Module: rules}
@@ -93,7 +93,7 @@ def checked_init_rules(rules: Rule | Rules, model: nn.Module, slots: list[InitSl
             raise OptionError(f"A rule is a name or a function of a tensor (nn.init.dirac_); got {rule!r}.")
     of_tensors = [each for each in rules if isinstance(each, str) and _is_tensors(each)]
     for pattern in of_tensors:
-        select_names(pattern, [slot.name for slot in slots], "tensor that can be initialised")
+        layer_names_like(pattern, [slot.name for slot in slots], "tensor that can be initialised")
     if len(of_tensors) < len(rules) or not rules:
         layer_selectors([each for each in rules if each not in of_tensors], model)
     return rules
@@ -104,16 +104,16 @@ def _is_tensors(pattern: str) -> bool:
     return _TENSOR.fullmatch(pattern.rpartition(".")[2]) is not None
 
 
-def choose_init_rule(rules: Rules, slot: InitSlot) -> ChosenInitRule | None:
+def init_rule_for(rules: Rules, slot: InitSlot) -> InitRule | None:
     """Return the rule for a tensor, or None."""
     by_name = [(pattern, rule) for pattern, rule in rules.items() if isinstance(pattern, str)]
     for pattern, rule in reversed(by_name):
         if _is_tensors(pattern) and fnmatchcase(slot.name, pattern):
-            return ChosenInitRule(rule, 3)
+            return InitRule(rule, 3)
     for pattern, rule in reversed(by_name):
         if not _is_tensors(pattern) and fnmatchcase(slot.layer, pattern):
-            return ChosenInitRule(rule, 2)
+            return InitRule(rule, 2)
     for kind in type_before_parametrizations(slot.module).__mro__:
         if kind in rules:
-            return ChosenInitRule(rules[kind], 1)
+            return InitRule(rules[kind], 1)
     return None

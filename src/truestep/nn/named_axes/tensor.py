@@ -58,16 +58,12 @@ def _reduction(function: Callable[..., Tensor], what: str) -> Callable[..., "Nam
     def reduce(self: "Named", names: str | Iterable[str] | None = None, **options: Any) -> "Named":
         places = range(len(self.names)) if names is None else find_axes(names, self.sizes)
         if names is not None and not places:
-            raise ValueError(
-                f"Got no name of {axes_text(self.sizes)}. Leave the argument out to take all axes."
-            )
+            raise ValueError(f"Got no name of {axes_text(self.sizes)}. Leave the argument out for all axes.")
         kept = tuple(name for place, name in enumerate(self.names) if place not in places)
         return Named(function(self.tensor, dim=tuple(places), **options), kept)
 
-    reduce.__name__, reduce.__doc__ = (
-        function.__name__,
-        f'Return {what} over axes (`x.sum("H W")`), or over all.',
-    )
+    reduce.__name__ = function.__name__
+    reduce.__doc__ = f'Return {what} over axes (`x.sum("H W")`), or over all.'
     return reduce
 
 
@@ -197,10 +193,10 @@ class Named:
             )
         if isinstance(index, int) and not -size <= index < size:
             raise IndexError(f"Index {index} is out of range for the axis {name} of {axes_text(self.sizes)}.")
-        if isinstance(index, Tensor) and index.ndim > 1:
-            raise ValueError(
-                f"The index of {name} has {index.ndim} axes; give a number, a slice or one axis."
-            )
+        asked = torch.arange(1) if isinstance(index, slice) else torch.as_tensor(index)
+        # Rows of indices, and a single truth value, would make an axis that has no name.
+        if asked.ndim > 1 or (asked.ndim == 0 and asked.dtype == torch.bool):
+            raise ValueError(f"The index of {name} has {asked.ndim} axes: give a number, slice or one axis.")
         chosen = list(index) if isinstance(index, tuple) else index
         taken = self.tensor[(slice(None),) * place + (chosen,)]
         drops = taken.ndim < self.tensor.ndim
@@ -245,9 +241,7 @@ class Named:
         check_axes_match([self.sizes, other.sizes])
         every = list(dict.fromkeys(self.names + other.names))
         kept = tuple(name for name in every if name not in summed)
-        mine, theirs, left = (
-            [every.index(name) for name in names] for names in (self.names, other.names, kept)
-        )
+        mine, theirs, left = ([every.index(name) for name in of] for of in (self.names, other.names, kept))
         return Named(torch.einsum(self.tensor, mine, other.tensor, theirs, left), kept)
 
     @classmethod
@@ -330,9 +324,7 @@ def _spread(value: Named, names: Names) -> Tensor:
 
 def _refuse(function: Callable[..., Any], values: list[Any]) -> NoReturn:
     sides = [f"named {axes_text(value.sizes)}" for value in values if isinstance(value, Named)]
-    sides += [
-        f"a plain tensor of shape {tuple(value.shape)}" for value in values if isinstance(value, Tensor)
-    ]
+    sides += [f"a plain tensor of shape {tuple(each.shape)}" for each in values if isinstance(each, Tensor)]
     name = getattr(function, "__name__", str(function))
     hint = "Give the plain tensor its names with ts.named, or name the result of the function of x.to_tensor(names) again."
     if name[0] != "_" and hasattr(Named, name):

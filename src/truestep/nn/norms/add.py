@@ -13,13 +13,7 @@ from torch.nn.utils import parametrizations
 
 from truestep.core.errors import OptionError, check_number
 from truestep.nn.layers import Layers, layer_tensor_name
-from truestep.nn.norms.tensors import (
-    KINDS,
-    NormChange,
-    NormedTensor,
-    find_normed_tensors,
-    output_axis_of_weight,
-)
+from truestep.nn.norms.tensors import KINDS, NormChange, NormedTensor, find_normed_tensors, weight_output_axis
 
 SPECTRAL_SEED = 0  # of the start vectors, which the first power iterations turn to the singular ones
 
@@ -92,7 +86,7 @@ def add_spectral_norm(
 
 def _chosen_dimension(normed: NormedTensor, dim: object) -> int:
     if dim is None:
-        return output_axis_of_weight(normed.module)
+        return weight_output_axis(normed.module)
     if isinstance(dim, bool) or not isinstance(dim, int) or not -1 <= dim < normed.weight.ndim:
         raise OptionError(
             f"dim={dim!r}: {normed.name} has {normed.weight.ndim} dimensions. Write one of 0 to {normed.weight.ndim - 1}, -1 for "

@@ -58,9 +58,8 @@ def _remove(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
         old, new = _take_off_hook(norm, normed) if normed.old_hook(norm) else _take_off(normed, made)
         replaced |= {parameter: (new,) for parameter in old if parameter is not new}
         _place(normed, new)
-    return NormChange(
-        norm=norm, action="removed", changed=tuple(normed.name for normed in tensors), replaced=replaced
-    )
+    changed = tuple(normed.name for normed in tensors)
+    return NormChange(norm=norm, action="removed", changed=changed, replaced=replaced)
 
 
 def _normalised(norm: str, model: nn.Module) -> list[NormedTensor]:
@@ -105,9 +104,7 @@ def _take_off(
     if held not in made:
         made[held] = _plain(held)
     with torch.enable_grad():  # without it torch registers the result as a buffer
-        parametrize.remove_parametrizations(
-            normed.module, normed.tensor, leave_parametrized=not held.is_tensor
-        )
+        parametrize.remove_parametrizations(normed.module, normed.tensor, not held.is_tensor)
     hooks = normed.module._load_state_dict_pre_hooks
     for key, hook in list(hooks.items()):
         # weight norm's, of the old keys; a module that keeps it can't be pickled

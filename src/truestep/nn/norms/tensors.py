@@ -17,7 +17,7 @@ from truestep.nn.layers import (
     LayerTensor,
     check_is_module,
     layer_selectors,
-    refuse_lazy_modules,
+    refuse_lazy_layers,
     selector_matches,
 )
 
@@ -83,7 +83,7 @@ class NormChange(Result):
 def find_normed_tensors(model: nn.Module, layers: Layers | None) -> list[NormedTensor]:
     """Return the weights of the chosen layers, in the model's order; raise an OptionError for a choice of nothing."""
     check_is_module(model)
-    refuse_lazy_modules(model)
+    refuse_lazy_layers(model)
     chosen = DEFAULT_KINDS if layers is None else layer_selectors(layers, model)
     tensors = [
         NormedTensor(name, module, tensor)
@@ -107,6 +107,6 @@ def _weights(module: nn.Module) -> list[str]:
     return ["weight"] if is_matrix else []
 
 
-def output_axis_of_weight(module: nn.Module) -> int:
+def weight_output_axis(module: nn.Module) -> int:
     """Return the dimension of a weight that counts outputs: 1 for transposed convolutions, else 0."""
     return 1 if isinstance(module, TRANSPOSED) else 0

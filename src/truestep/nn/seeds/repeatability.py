@@ -140,9 +140,8 @@ def repeatability_gaps_on_other_machines() -> Iterator[Gap]:
         fix=f"torch.set_num_threads({torch.get_num_threads()}) on the other machine",
     )
     yield from _library_gaps()
-    yield Gap(
-        name="numpy", says=f"{np.__version__}; np.random keeps its stream, sums and linear algebra may change"
-    )
+    says = f"{np.__version__}; np.random keeps its stream, sums and linear algebra may change"
+    yield Gap(name="numpy", says=says)
     if torch.cuda.is_available():
         cards = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
         yield Gap(name="cards", says=f"{', '.join(sorted(cards))}; another model has other kernels")

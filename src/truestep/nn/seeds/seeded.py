@@ -119,9 +119,7 @@ class Seeded(Result):
             if self.flags.deterministic_algorithms:
                 verb = "warn" if self.flags.warn_only else "raise"
             title = f"\noperations without a deterministic form, which {verb}"
-            shown.append(
-                result_facts(title, (("", operation) for operation in self.without_deterministic_form))
-            )
+            shown.append(result_facts(title, (("", each) for each in self.without_deterministic_form)))
         return Group(*shown)
 
     def __enter__(self) -> Self:
@@ -179,9 +177,9 @@ def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seede
     )
 
 
-def check_seed(seed: Any) -> int:
+def check_seed(seed: Any, *, by: str = "ts.seed_everything") -> int:
     """Return `seed` as an int, or raise an OptionError unless every stream can start there."""
-    check_number("ts.seed_everything", "seed", seed, example=0)
+    check_number(by, "seed", seed, example=0)
     if not 0 <= seed <= LARGEST:
         raise OptionError(f"seed={seed}: only from 0 to 2**64 - 1 do python and torch tell all seeds apart.")
     return int(seed)

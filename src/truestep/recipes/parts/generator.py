@@ -10,7 +10,7 @@ from truestep.nn import SubBands
 BANDS = 4
 
 
-class GatedLayer(nn.Module):
+class VocoderLayer(nn.Module):
     """A gated dilated convolution (batch, channels, time) that sees the spectrogram."""
 
     def __init__(self, channels: int, mels: int, dilation: int) -> None:
@@ -26,13 +26,15 @@ class GatedLayer(nn.Module):
         return (inputs + residual) * 0.5**0.5, skip
 
 
-class Generator(nn.Module):
+class VocoderGenerator(nn.Module):
     """Noise (batch, 4, time / 4) and a log-mel spectrogram (batch, mels, frames) to waveforms (batch, time)."""
 
     def __init__(self, channels: int, layers: int, mels: int) -> None:
         super().__init__()
         self.first = nn.Conv1d(BANDS, channels, 1)
-        self.layers = nn.ModuleList(GatedLayer(channels, mels, 2 ** (number % 4)) for number in range(layers))
+        self.layers = nn.ModuleList(
+            VocoderLayer(channels, mels, 2 ** (number % 4)) for number in range(layers)
+        )
         self.last = nn.Sequential(nn.ReLU(), nn.Conv1d(channels, BANDS, 1))
         self.bands = SubBands(BANDS)
 

@@ -10,7 +10,7 @@ RATE = 8_000
 SOUNDS, SECONDS, HARMONICS = 100, 1.024, 24
 
 
-def harmonic() -> list[Tensor]:
+def harmonic_sounds() -> list[Tensor]:
     """Return the same sounds each time, in [-1, 1]."""
     generator = torch.Generator().manual_seed(0)
     return [_sound(generator) for _ in range(SOUNDS)]

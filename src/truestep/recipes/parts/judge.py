@@ -9,26 +9,26 @@ import truestep as ts
 from truestep.recipes import digits
 
 
-def judge(images: Tensor, labels: Tensor, *, epochs: int) -> nn.Module:
+def digit_judge(images: Tensor, labels: Tensor, *, epochs: int) -> nn.Module:
     """Return a network that names digits: always the same one, and no stream of the run's is drawn from."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        net = digits.Net(width=16, dropout=0.25)
+        net = digits.DigitsNet(width=16, dropout=0.25)
         optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
         for _ in range(epochs):
             for rows in torch.split(torch.randperm(len(labels)), 64):
                 optimizer.zero_grad()
-                loss = F.cross_entropy(net(digits.moved(images[rows])), labels[rows])
+                loss = F.cross_entropy(net(digits.moved_digits(images[rows])), labels[rows])
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
     return net.eval().requires_grad_(False)
 
 
-class Jury:
+class DigitJury:
     """Has the same samples drawn each time, and says what the judge sees in them."""
 
     def __init__(self, judge: nn.Module, noise: int, device: torch.device, *, samples: int = 2000) -> None:
-        self.judge = judge
+        self.judge = judge.to(device)
         self.noise = torch.randn(samples, noise, generator=torch.Generator().manual_seed(0)).to(device)
         self.asked = torch.arange(samples, device=device) % 10
 

@@ -13,7 +13,7 @@ CHARACTERS = "\n" + "".join(map(chr, range(32, 127))) + "\t"
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "encodings", "pydoc_data", "__pycache__"}
 
 
-def encode(text: str) -> Tensor:
+def encode_characters(text: str) -> Tensor:
     """Return each character's number; what is not ASCII is escaped, as in \\xe9."""
     table = [CHARACTERS.find(chr(code)) % len(CHARACTERS) for code in range(128)]
     codes = torch.frombuffer(bytearray(text.encode("ascii", "backslashreplace")), dtype=torch.uint8)
@@ -31,7 +31,9 @@ def library_text(num_characters: int) -> tuple[Tensor, Tensor]:
     paths = [folder / name for name in names]
     held_out = [path for number, path in enumerate(paths) if number % 10 == 0]
     known = [path for number, path in enumerate(paths) if number % 10]
-    return encode(_read(known, num_characters)), encode(_read(held_out, num_characters // 10))
+    return encode_characters(_read(known, num_characters)), encode_characters(
+        _read(held_out, num_characters // 10)
+    )
 
 
 def _read(paths: list[Path], num_characters: int) -> str:

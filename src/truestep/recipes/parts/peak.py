@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.model.summaries.living import LivingMemory
+from truestep.model.summaries.living import ModelLivingMemory
 
 
 def peak_mib(net: nn.Module, losses: Callable[[Any], Iterable[Tensor]]) -> float:
@@ -19,7 +19,7 @@ def peak_mib(net: nn.Module, losses: Callable[[Any], Iterable[Tensor]]) -> float
     made = copy.deepcopy(net)
     for parameter in made.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    with LivingMemory() as living:
+    with ModelLivingMemory() as living:
         for loss in losses(made):
             torch.autograd.backward(loss.mean())
             del loss

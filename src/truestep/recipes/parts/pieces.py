@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import DataError
-from truestep.recipes.parts.harmonic import RATE, harmonic
-from truestep.recipes.parts.speech import speak
-from truestep.recipes.parts.wav import read_folder
+from truestep.recipes.parts.harmonic import RATE, harmonic_sounds
+from truestep.recipes.parts.speech import speak_sentences
+from truestep.recipes.parts.wav import read_wav_folder
 
 HELD_OUT = 10  # every tenth sound
 
@@ -19,18 +19,18 @@ def sound_pieces(folder: Path | None, samples: int, kept: Path) -> tuple[Tensor,
 
     Without a folder a synthesiser speaks into the folder `kept`, once; where there is none, the sounds are harmonic.
     """
-    folder = folder or speak(kept)
-    waves, rate = read_folder(folder) if folder is not None else (harmonic(), RATE)
+    folder = folder or speak_sentences(kept)
+    waves, rate = read_wav_folder(folder) if folder is not None else (harmonic_sounds(), RATE)
     held_out = [wave for number, wave in enumerate(waves) if number % HELD_OUT == 0]
     known = [wave for number, wave in enumerate(waves) if number % HELD_OUT]
     if not known:
         raise DataError(
             f"{folder} holds one WAV file alone; every tenth is held out, the first one too. Cut it into several files."
         )
-    return cut(known, samples, folder), cut(held_out, samples, folder), rate
+    return cut_sounds(known, samples, folder), cut_sounds(held_out, samples, folder), rate
 
 
-def cut(waves: list[Tensor], samples: int, folder: Path | None) -> Tensor:
+def cut_sounds(waves: list[Tensor], samples: int, folder: Path | None) -> Tensor:
     """Return all whole pieces of so many samples."""
     found = [piece for wave in waves for piece in torch.split(wave, samples) if len(piece) == samples]
     if not found:

@@ -20,7 +20,7 @@ SENTENCES = [  # about a minute
 ]
 
 
-def speak(folder: Path) -> Path | None:
+def speak_sentences(folder: Path) -> Path | None:
     """Have each sentence spoken into a WAV file of a folder, unless it is there; None where there is no synthesiser."""
     if (folder / "spoken").exists():
         return folder

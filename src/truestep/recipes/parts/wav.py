@@ -12,7 +12,7 @@ from truestep.core.errors import DataError
 WIDTH = 2  # bytes of a sample
 
 
-def read_folder(folder: Path) -> tuple[list[Tensor], int]:
+def read_wav_folder(folder: Path) -> tuple[list[Tensor], int]:
     """Return the sounds of a folder's WAV files, in the order of their names, float32 in [-1, 1), and samples per second.
 
     Raises DataError where there is none, where one can't be read, or is not of 16 bits, one channel and the first one's rate.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from truestep.core.errors import RunDirectoryError
-from truestep.core.files import is_partial_file, read_regular_file, replacing_file
+from truestep.core.files import is_unfinished_file, read_regular_file, replacing_file
 from truestep.report.history import metrics_histories
 from truestep.report.media import MEDIA, MEDIA_SUFFIXES, MediaLine
 from truestep.report.metrics import read_metrics
@@ -85,7 +85,7 @@ def remove_unlisted_media(metrics: Path) -> None:
         return
     listed = {path for file in metrics_histories(metrics) for path in _listed(file)}
     for path in folder.glob("*/*"):
-        ours = path.suffix in MEDIA_SUFFIXES.values() or is_partial_file(path)
+        ours = path.suffix in MEDIA_SUFFIXES.values() or is_unfinished_file(path)
         if (
             ours
             and not path.parent.is_symlink()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from truestep.run.progress.reading import ProgressReading
-from truestep.run.progress.screens import SilentProgress, progress_screen_for
+from truestep.run.progress.screens import SilentProgress, progress_display_for
 
 # at most a hundredth of the time goes into showing, however slow the terminal or the reading of the loss
 SHARE_OF_TIME = 0.01
@@ -29,7 +29,7 @@ class Progress:
     def __init__(
         self, total_epochs: int | None, batches_per_epoch: int | None, stream: TextIO | None
     ) -> None:
-        self._screen = progress_screen_for(stream)
+        self._screen = progress_display_for(stream)
         self._batches = batches_per_epoch
         self._reading = ProgressReading(total_epochs=total_epochs)
         self._where = (0, 0, 0)

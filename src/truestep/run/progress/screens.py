@@ -10,7 +10,7 @@ from typing import Any, Protocol, TextIO
 from truestep.run.progress.reading import ProgressReading
 
 
-class ProgressScreen(Protocol):
+class ProgressDisplay(Protocol):
     """A place that shows a reading."""
 
     every_seconds: float
@@ -148,7 +148,7 @@ def progress_in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def progress_screen_for(stream: TextIO | None) -> ProgressScreen:
+def progress_display_for(stream: TextIO | None) -> ProgressDisplay:
     """Return the place to show progress that suits the stream."""
     if stream is None:
         return SilentProgress()

@@ -9,7 +9,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.counters import is_made_anew, loops_that_train
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 
 
 class BestWeightsShared(SourceCheck):
@@ -64,7 +64,7 @@ class BestWeightsShared(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep a copy, where the file has the module for it."""
         if "copy" not in module.imported_names:
-            raise RewriteError
+            raise SourceRewriteError
         return [replaced(module, node, f"copy.deepcopy({text_of(module, node)})")]
 
 

@@ -5,12 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.counters import (
-    counted_loops,
-    is_made_anew,
-    is_named_as_counter,
-    loops_that_train,
-)
+from truestep.doctor.source.counters import counted_loops, is_made_anew, is_named_as_counter, loops_that_train
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.values import constant

@@ -2,6 +2,7 @@
 """A state that is saved, and left behind when the run goes on."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
@@ -18,6 +19,8 @@ from truestep.doctor.source.names import walk
 _COUNTERS = frozenset(
     ("epoch", "step", "iteration", "iter", "global_step", "start_epoch", "epochs", "start_iter")
 )
+
+_BEST = re.compile(r"(^|_)best(_|$)", re.IGNORECASE)
 
 
 class StateNotRestored(SourceCheck):
@@ -71,7 +74,8 @@ def _left(module: SourceModule, loaded: LoadInSource, alike: list[SaveInSource])
     return [
         key
         for key in sorted(common - loaded.keys.keys())
-        if _is_state(module, alike[0].keys[key]) and not is_text_elsewhere(module, key, texts)
+        if (_is_state(module, alike[0].keys[key]) or _is_best(key, alike[0].keys[key]))
+        and not is_text_elsewhere(module, key, texts)
     ]
 
 
@@ -80,3 +84,8 @@ def _is_state(module: SourceModule, node: ast.expr) -> bool:
     calls = [each.func for each in walk(node) if isinstance(each, ast.Call)]
     asked = [each.value for each in calls if isinstance(each, ast.Attribute) and each.attr == "state_dict"]
     return bool(asked) and module.home(asked[0]).kind(asked[0]) in ("optimizer", "scheduler", "scaler")
+
+
+def _is_best(key: str, node: ast.expr) -> bool:
+    """Tell the best value so far, which decides what the run keeps when it goes on."""
+    return bool(_BEST.search(key)) and isinstance(node, ast.Name | ast.Attribute)

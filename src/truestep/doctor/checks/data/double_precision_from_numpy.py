@@ -5,22 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument
 
-MAKERS = {
-    f"numpy.{name}"
-    for name in (
-        "ones",
-        "zeros",
-        "linspace",
-        "random.rand",
-        "random.randn",
-        "random.normal",
-        "random.uniform",
-        "eye",
-    )
-}
+MAKERS = functions("makes float64")
 
 
 class DoublePrecisionFromNumpy(SourceCheck):

@@ -8,7 +8,8 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.batches import LOADER
-from truestep.doctor.source.loaders import evaluated_on
+from truestep.doctor.source.contexts import LocatedExpression
+from truestep.doctor.source.loaders import evaluated_on, value_in
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, with_keyword
@@ -17,6 +18,7 @@ from truestep.doctor.source.values import argument, literal
 EVALUATION = re.compile(
     r"(^|_)(test|val|valid|validation|eval)(_|$)|^(test|val)(_?data)?loader", re.IGNORECASE
 )
+_TEXT = "The last samples of the evaluation set are left out."
 
 
 class EvaluationDropsData(SourceCheck):
@@ -38,19 +40,29 @@ class EvaluationDropsData(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report drop_last=True in a loader that is evaluated on, or is named so."""
-        evaluated = set(evaluated_on(module))
-        for call in [*evaluated, *(each for each in module.calls(LOADER) if each not in evaluated)]:
+        evaluated = {each.node for each in evaluated_on(module) if _drops(module, each)}
+        for node in sorted(evaluated, key=lambda each: (each.lineno, each.col_offset)):
+            yield At(node, _TEXT, RISK)
+        for call in (each for each in module.calls(LOADER) if each not in evaluated):
             target = module.statement(call)
             targets = target.targets if isinstance(target, ast.Assign) else []
             names = [(dotted(each) or "").rsplit(".", 1)[-1] for each in targets]
             named = any(EVALUATION.search(name) for name in names)
-            if call in evaluated or named or _is_where_nothing_is_trained(module, call):
+            if named or _is_where_nothing_is_trained(module, call):
                 if literal(module, argument(call, 8, "drop_last")) is True:
-                    yield At(call, "The last samples of the evaluation set are left out.", RISK)
+                    yield At(call, _TEXT, RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep the last batch."""
         return [with_keyword(module, node, "drop_last", "False")]
+
+
+def _drops(module: SourceModule, loader: LocatedExpression) -> bool:
+    call = loader.node
+    return (
+        isinstance(call, ast.Call)
+        and value_in(module, argument(call, 8, "drop_last"), loader.context) is True
+    )
 
 
 def _is_where_nothing_is_trained(module: SourceModule, call: ast.Call) -> bool:

@@ -13,7 +13,7 @@ from truestep.doctor.watcher import Observation, Observations
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.runtime.passage import CopyPassage
+    from truestep.doctor.runtime.passage import ProbePassage
 
 EXAMPLES = 4  # of the batch; where the model takes no fewer, all
 
@@ -58,22 +58,22 @@ class ExamplesMixed(Probe):
             yield from self._compare(forward, given)
 
     def _compare(self, forward: ForwardCall, given: torch.Tensor) -> Observations:
-        from truestep.doctor.runtime.model_copy import ModelCopy
-        from truestep.doctor.runtime.passage import CopyPassage, passage_differs
+        from truestep.doctor.runtime.model_copy import ProbeModelCopy
+        from truestep.doctor.runtime.passage import ProbePassage, probed_values_differ
 
-        with ModelCopy(forward) as trial:
+        with ProbeModelCopy(forward) as trial:
             base, others = (
-                CopyPassage(trial, {0: given}),
-                CopyPassage(trial, {0: _changed(given, slice(1, None))}),
+                ProbePassage(trial, {0: given}),
+                ProbePassage(trial, {0: _changed(given, slice(1, None))}),
             )
             before, after = base.output, others.output
             if before is None or after is None or before.dim() != 2 or len(before) != len(given):
                 self.cannot_run = "which axis of the model's output is the batch can't be told"
                 return
-            if not bool(passage_differs(before[0], after[0]).any()):
+            if not bool(probed_values_differ(before[0], after[0]).any()):
                 return
             meets = _meeting(
-                [base, CopyPassage(trial, {0: _changed(given, slice(0, 1))}), others], forward.variable
+                [base, ProbePassage(trial, {0: _changed(given, slice(0, 1))}), others], forward.variable
             )
             change, size = (before[0] - after[0]).abs().max(), before[0].abs().max()
             evidence = {"relative_influence": float(change / size), "model": forward.called}
@@ -81,12 +81,12 @@ class ExamplesMixed(Probe):
             yield Observation(forward.place, text, RISK, evidence)
 
 
-def _meeting(passages: list[CopyPassage], model: str) -> str:
+def _meeting(passages: list[ProbePassage], model: str) -> str:
     """Return the first operation with a number that both changes with the first example and with the others."""
-    from truestep.doctor.runtime.passage import align_passages, passage_differs
+    from truestep.doctor.runtime.passage import align_passages, probed_values_differ
 
     for computed, (base, one, others) in align_passages(passages):
-        if bool((passage_differs(base, one) & passage_differs(base, others)).any()):
+        if bool((probed_values_differ(base, one) & probed_values_differ(base, others)).any()):
             return f": they first meet in {computed.told(model)}"
     return ""
 

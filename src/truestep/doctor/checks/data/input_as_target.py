@@ -11,7 +11,7 @@ from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.sequences import SequenceTask, StepSight
+    from truestep.doctor.runtime.sequences import SequenceProbeSight, SequenceProbeTask
 
 
 class InputAsTarget(SequenceProbe):
@@ -52,7 +52,7 @@ class InputAsTarget(SequenceProbe):
 
     code = "DATA034"
 
-    def judge(self, forward: ForwardCall, task: SequenceTask, sight: StepSight) -> Observations:
+    def judge(self, forward: ForwardCall, task: SequenceProbeTask, sight: SequenceProbeSight) -> Observations:
         """Report outputs that depend on their own step and no later one, where that step is asked for."""
         if not task.is_next and sight.of_itself and not sight.of_later:
             text = "Each target is the symbol that the model is given at the same step."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import ForwardCall
-from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class InputsAllAlike(Watcher):
         given = forward.numbers
         self.alike = None
         trained = forward.module.training and forward.gradients_on and history.in_window
-        if not trained or self.batches < 0 or given is None or not is_on_host(given):
+        if not trained or self.batches < 0 or given is None or not watched_on_host(given):
             return
         if given.dim() < 2 or len(given) < 4:
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.runtime.history import ForwardCall
-from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class InputsNotNormalised(Watcher):
             or given.dim() < 2
         ):
             return
-        if not is_on_host(given) or given.numel() < 16 or not forward.gradients_on:
+        if not watched_on_host(given) or given.numel() < 16 or not forward.gradients_on:
             return
         self.judged = True
         largest = float(given.abs().max())

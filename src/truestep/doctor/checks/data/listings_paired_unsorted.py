@@ -5,10 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 
-_LISTINGS = ("os.listdir", "glob.glob", "glob.iglob")
+_LISTINGS = functions("lists files")
 
 
 class ListingsPairedUnsorted(SourceCheck):
@@ -42,18 +43,21 @@ class ListingsPairedUnsorted(SourceCheck):
             unsorted = [each for each in call.args if _is_listing(module, each)]
             if len(unsorted) > 1 and not _is_sorted_later(module, unsorted):
                 yield At(call, f"{_shown(unsorted)} are paired in whatever order they are listed.", RISK)
-        for function in module.functions:
-            pairs: dict[str, dict[str, ast.Subscript]] = {}
-            for node in module.all(ast.Subscript):
-                name = dotted(node.value)
-                if name and isinstance(node.slice, ast.Name) and module.scope(node) is function:
-                    if isinstance(node.ctx, ast.Load) and _is_listing(module, node.value):
-                        pairs.setdefault(node.slice.id, {}).setdefault(name, node)
-            for found in pairs.values():
-                nodes = list(found.values())
-                if len(nodes) > 1 and not _is_sorted_later(module, [each.value for each in nodes]):
-                    shown = _shown([each.value for each in nodes])
-                    yield At(nodes[1], f"{shown} are paired in whatever order they are listed.", RISK)
+        pairs: dict[tuple[ast.AST, str], dict[str, ast.Subscript]] = {}
+        for node in module.all(ast.Subscript):
+            if isinstance(node.slice, ast.Name) and isinstance(node.ctx, ast.Load):
+                name, scope = dotted(node.value), module.scope(node)
+                if (
+                    name
+                    and not isinstance(scope, ast.Module | ast.Lambda)
+                    and _is_listing(module, node.value)
+                ):
+                    pairs.setdefault((scope, node.slice.id), {}).setdefault(name, node)
+        for paired in pairs.values():
+            nodes = list(paired.values())
+            if len(nodes) > 1 and not _is_sorted_later(module, [each.value for each in nodes]):
+                shown = _shown([each.value for each in nodes])
+                yield At(nodes[1], f"{shown} are paired in whatever order they are listed.", RISK)
 
 
 def _shown(nodes: list[ast.expr]) -> str:

@@ -11,7 +11,7 @@ from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.sequences import SequenceTask, StepSight
+    from truestep.doctor.runtime.sequences import SequenceProbeSight, SequenceProbeTask
 
 
 class NextStepSeen(SequenceProbe):
@@ -54,7 +54,7 @@ class NextStepSeen(SequenceProbe):
 
     code = "DATA033"
 
-    def judge(self, forward: ForwardCall, task: SequenceTask, sight: StepSight) -> Observations:
+    def judge(self, forward: ForwardCall, task: SequenceProbeTask, sight: SequenceProbeSight) -> Observations:
         """Report an output that changes with a later step, where the next one is asked for."""
         if task.is_next and sight.of_later:
             begin = f", from {sight.where} on" if sight.where else ""

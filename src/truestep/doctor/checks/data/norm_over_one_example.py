@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import RISK
 from truestep.doctor.runtime.history import ForwardCall
-from truestep.doctor.runtime.looking import first_tensor
+from truestep.doctor.runtime.looking import first_watched_tensor
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -55,7 +55,12 @@ class NormOverOneExample(Watcher):
         from torch import nn
 
         batch_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
-        if batch_norm and module.training and (found := first_tensor(output)) is not None and len(found) == 1:
+        if (
+            batch_norm
+            and module.training
+            and (found := first_watched_tensor(output)) is not None
+            and len(found) == 1
+        ):
             self.layers.add(type(module).__name__)
 
     def on_forward(self, history: WatchHistory, forward: ForwardCall) -> Observations:

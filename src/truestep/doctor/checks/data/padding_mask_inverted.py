@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import BUG, At, SourceCheck
+from truestep.doctor.source.applications import arguments_applied
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
+from truestep.doctor.source.values import value_origins
 
 _NAMES = (
     "key_padding_mask",
@@ -50,7 +52,8 @@ class PaddingMaskInverted(SourceCheck):
         for call in module.all(ast.Call):
             given = [word.value for word in call.keywords if word.arg in _NAMES]
             for mask in given:
-                values = module.definitions(mask) if isinstance(mask, ast.Name | ast.Attribute) else [mask]
+                applied = arguments_applied(module, mask)
+                values = [each for given in applied or [mask] for each in value_origins(module, given)]
                 if values and all(each is not None and _marks_tokens(each) for each in values):
                     if _is_layer(module, call.func):
                         yield At(
@@ -64,7 +67,7 @@ class PaddingMaskInverted(SourceCheck):
         """Turn the mask round where it is given."""
         given = [word.value for word in node.keywords if word.arg in _NAMES]
         if len(given) != 1 or not isinstance(given[0], ast.Name | ast.Attribute):
-            raise RewriteError
+            raise SourceRewriteError
         return [replaced(module, given[0], f"~{text_of(module, given[0])}")]
 
 

@@ -6,16 +6,12 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, literal
 
-GENERATORS = (
-    "numpy.random.default_rng",
-    "numpy.random.RandomState",
-    "numpy.random.Generator",
-    "random.Random",
-)
+GENERATORS = functions("makes a generator")
 
 
 class RandomStreamSharedByWorkers(SourceCheck):

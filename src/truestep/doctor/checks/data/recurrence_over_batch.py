@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.functions import functions
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, with_keyword
 from truestep.doctor.source.values import argument, constant, forwards_all
 
-RECURRENT = ("torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN")
-REARRANGE = ("permute", "transpose", "t", "swapaxes", "movedim")
+RECURRENT = functions("is a recurrent layer")
+REARRANGE = operations(shape="turned")
 
 
 class RecurrenceOverBatch(SourceCheck):
@@ -93,4 +95,4 @@ def _time_first(module: SourceModule, call: ast.Call) -> bool:
 def _turned(module: SourceModule, node: ast.AST) -> bool:
     """Tell whether the function exchanges axes: then the second may be time after all."""
     home = module.scope(node)
-    return any(module.scope(call) is home for call in module.method_calls(*REARRANGE))
+    return any(module.scope(call) is home for call in module.method_calls(*sorted(REARRANGE)))

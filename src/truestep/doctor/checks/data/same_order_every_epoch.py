@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, RISK
 from truestep.doctor.finding import Place
+from truestep.doctor.library.losses import losses
 from truestep.doctor.runtime.history import ForwardCall, LossCall
-from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 LEAST = 4  # examples in a batch
 SAMPLES = 64  # of a batch's numbers, so many are compared
-_CLASSES = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+_CLASSES = losses(target="classes shares")
 Print = tuple[object, ...]
 
 
@@ -98,7 +99,7 @@ class SameOrderEveryEpoch(Watcher):
 
 
 def _can_be_told(given: Tensor) -> bool:
-    return is_on_host(given) and given.dim() > 0 and len(given) >= LEAST
+    return watched_on_host(given) and given.dim() > 0 and len(given) >= LEAST
 
 
 def _print_of(given: Tensor) -> Print:

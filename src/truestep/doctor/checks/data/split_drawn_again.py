@@ -5,15 +5,12 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
 from truestep.doctor.source.values import argument, constant
 
-_SPLITS = (
-    "sklearn.model_selection.train_test_split",
-    "train_test_split",  # in a cell whose imports stand in another
-    "torch.utils.data.random_split",
-)
+_SPLITS = functions("splits at random")
 
 
 class SplitDrawnAgain(SourceCheck):

@@ -4,9 +4,10 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck, Unsure
+from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
+from truestep.doctor.source.defaults import usual_value
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.values import argument
 
 
 class StreamDuplicatedByWorkers(SourceCheck):
@@ -47,8 +48,9 @@ class StreamDuplicatedByWorkers(SourceCheck):
             data = argument(call, 0, "dataset")
             if data is None or asks or module.kind(data) != "iterable dataset":
                 continue
-            workers = literal(module, argument(call, 5, "num_workers"))
+            workers, is_certain = usual_value(module, argument(call, 5, "num_workers"))
             if isinstance(workers, int) and workers > 1:
-                yield At(call, f"Each of the {workers} workers yields the whole stream.")
+                text = f"Each of the {workers} workers yields the whole stream."
+                yield At(call, text, BUG if is_certain else RISK)
             elif argument(call, 5, "num_workers") is not None and workers is None:
                 yield Unsure(call, "the number of workers can't be seen from here")

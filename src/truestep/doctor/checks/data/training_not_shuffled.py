@@ -8,10 +8,11 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.batches import LOADER
-from truestep.doctor.source.loaders import trained_on
+from truestep.doctor.source.contexts import TOP, CallFrame, LocatedExpression
+from truestep.doctor.source.loaders import made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.rewriting import Edits, RewriteError, with_keyword
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, with_keyword
 from truestep.doctor.source.values import argument, forwards_all, literal
 
 TRAINING = re.compile(r"(^|_)train", re.IGNORECASE)
@@ -39,26 +40,60 @@ class TrainingNotShuffled(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loader that is trained on, or is named so, and has neither shuffle nor a sampler."""
-        trained = set(trained_on(module))
-        for call in [*trained, *(each for each in module.calls(LOADER) if each not in trained)]:
-            if forwards_all(call) or any(
-                argument(call, i, word) is not None for i, word in ((3, "sampler"), (4, "batch_sampler"))
-            ):
-                continue
-            shuffle = argument(call, 2, "shuffle")
-            data = argument(call, 0, "dataset")
-            is_stream = data is not None and module.kind(data) == "iterable dataset"
-            trains = call in trained or any(
-                TRAINING.search(name) and not MEASURING.search(name) for name in _names(module, call)
-            )
-            if trains and not is_stream and (shuffle is None or literal(module, shuffle) is False):
-                yield At(call, "The training loader yields the data in its own order.", RISK)
+        trained = list(trained_on(module))
+        known = {each.node for each in trained}
+        named = [each for each in module.calls(LOADER) if each not in known and _is_named_so(module, each)]
+        told: set[ast.AST] = set()
+        for each in [*trained, *(LocatedExpression(call, TOP) for call in named)]:
+            node = _ordered_by(module, each)
+            if node is not None and node not in told:
+                told.add(node)
+                yield At(node, "The training loader yields the data in its own order.", RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Shuffle."""
-        if len(node.args) > 2:
-            raise RewriteError
+        given = argument(node, 2, "shuffle")
+        if (
+            module.qualify(node.func) != LOADER
+            or len(node.args) > 2
+            or not isinstance(given, ast.Constant | None)
+        ):
+            raise SourceRewriteError
         return [with_keyword(module, node, "shuffle", "True")]
+
+
+def _ordered_by(module: SourceModule, loader: LocatedExpression) -> ast.expr | None:
+    """Return what keeps the data in order: a sampler that does not shuffle, or the loader itself."""
+    call, context = loader.node, loader.context
+    if not isinstance(call, ast.Call) or forwards_all(call):
+        return None
+    sampler = argument(call, 3, "sampler")
+    if sampler is not None or argument(call, 4, "batch_sampler") is not None:
+        made = made_in(module, sampler, context)
+        return made.node if made is not None and _keeps_order(module, made) else None
+    data, shuffle = argument(call, 0, "dataset"), argument(call, 2, "shuffle")
+    if data is not None and module.kind(data) == "iterable dataset":
+        return None
+    return call if shuffle is None or _is_off(module, shuffle, context) else None
+
+
+def _keeps_order(module: SourceModule, sampler: LocatedExpression) -> bool:
+    """Tell `SequentialSampler(data)`, and `DistributedSampler(data, shuffle=False)`."""
+    call = sampler.node
+    name = (module.qualify(call.func) or "") if isinstance(call, ast.Call) else ""
+    if not isinstance(call, ast.Call) or not name.startswith("torch.utils.data."):
+        return False
+    shuffle = argument(call, 3, "shuffle")
+    distributed = name.endswith(".DistributedSampler") and shuffle is not None
+    return name.endswith(".SequentialSampler") or (distributed and _is_off(module, shuffle, sampler.context))
+
+
+def _is_off(module: SourceModule, shuffle: ast.expr | None, context: CallFrame) -> bool:
+    return literal(module, shuffle) is False or value_in(module, shuffle, context) is False
+
+
+def _is_named_so(module: SourceModule, call: ast.Call) -> bool:
+    return any(TRAINING.search(name) and not MEASURING.search(name) for name in _names(module, call))
 
 
 def _names(module: SourceModule, call: ast.Call) -> list[str]:

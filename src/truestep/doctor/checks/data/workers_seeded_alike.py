@@ -5,11 +5,12 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument
 
-SEEDS = ("numpy.random.seed", "random.seed", "torch.manual_seed")
+SEEDS = functions("seeds the host")
 
 
 class WorkersSeededAlike(SourceCheck):

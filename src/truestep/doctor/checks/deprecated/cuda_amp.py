@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, replaced, with_first
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, name_of, replaced, with_first
 
 MODERN = {
     "torch.cuda.amp.autocast": 'torch.autocast("cuda")',
@@ -34,18 +34,14 @@ class CudaAmp(SourceCheck):
 
     code = "OLD001"
     rewrites = "safe"
-    words = ("amp",)
+    words = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report calls and decorators of the old names."""
         nodes: list[ast.Name | ast.Attribute] = [*module.all(ast.Name), *module.all(ast.Attribute)]
         for node in nodes:
-            name = module.qualify(node)
-            if (
-                name in MODERN
-                and not isinstance(module.parents[node], ast.Attribute)
-                and isinstance(node.ctx, ast.Load)
-            ):
+            whole = isinstance(node.ctx, ast.Load) and not isinstance(module.parents[node], ast.Attribute)
+            if whole and (name := module.qualify(node)) in MODERN:
                 yield At(node, f"{name} is deprecated: write {MODERN[name]}.", ADVICE)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -56,5 +52,5 @@ class CudaAmp(SourceCheck):
             return [replaced(module, node, modern.replace("torch", torch, 1))]
         function, _, given = modern.rstrip(")").replace("torch", torch, 1).partition("(")
         if call.args and "GradScaler" not in modern:  # the old autocast's first argument was another one
-            raise RewriteError
+            raise SourceRewriteError
         return [replaced(module, node, function), with_first(module, call, given)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, replaced
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, name_of, replaced
 
 
 class DefaultTensorType(SourceCheck):
@@ -42,6 +42,6 @@ class DefaultTensorType(SourceCheck):
             "torch.HalfTensor": "float16",
         }
         if name not in types:
-            raise RewriteError
+            raise SourceRewriteError
         torch = name_of(module, "torch")
         return [replaced(module, node, f"{torch}.set_default_dtype({torch}.{types[name]})")]

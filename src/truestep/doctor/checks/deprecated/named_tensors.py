@@ -5,10 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.resolving import MAX_DEPTH
 
-MAKERS = ("randn", "rand", "zeros", "ones", "empty", "full", "tensor", "arange")
+MAKERS = operations(numbers="drawn filled copied")
 METHODS = ("align_to", "align_as", "refine_names", "rename_")
 
 
@@ -32,7 +33,7 @@ class NamedTensors(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report names= of the makers, the methods, and sum or select by a name."""
         named = False
-        for call in module.calls(*(f"torch.{name}" for name in MAKERS)):
+        for call in module.calls(*(f"torch.{name}" for name in sorted(MAKERS))):
             if any(word.arg == "names" for word in call.keywords):
                 named = True
                 yield At(call, "names= was removed with named tensors: TypeError.")

@@ -7,7 +7,7 @@ from typing import Any
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced
 from truestep.doctor.source.values import constant
 
 
@@ -41,6 +41,6 @@ class OldReduction(SourceCheck):
         old = [word for word in node.keywords if word.arg in ("size_average", "reduce")]
         value = constant(old[0].value)
         if len(old) != 1 or not isinstance(value, bool):
-            raise RewriteError
+            raise SourceRewriteError
         new = "mean" if value else "sum" if old[0].arg == "size_average" else "none"
         return [replaced(module, old[0], f'reduction="{new}"')]

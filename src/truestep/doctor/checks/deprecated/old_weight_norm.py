@@ -6,7 +6,7 @@ from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, replaced
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, name_of, replaced
 
 
 class OldWeightNorm(SourceCheck):
@@ -35,6 +35,6 @@ class OldWeightNorm(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Take the parametrization."""
         if module.qualify(node.func) != "torch.nn.utils.weight_norm":
-            raise RewriteError
+            raise SourceRewriteError
         utils = name_of(module, "torch.nn.utils")
         return [replaced(module, node.func, f"{utils}.parametrizations.weight_norm")]

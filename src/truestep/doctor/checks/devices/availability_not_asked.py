@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, inserted_behind
 
-QUESTIONS = (
-    "torch.cuda.is_available", "torch.backends.mps.is_available", "torch.xpu.is_available",
-    "torch.distributed.is_initialized", "torch.distributed.is_available", "torch.cuda.is_bf16_supported",
-    "torch.is_grad_enabled",
-)  # fmt: skip
+QUESTIONS = functions("asks the machine")
 
 
 class AvailabilityNotAsked(SourceCheck):
@@ -36,7 +33,7 @@ class AvailabilityNotAsked(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a function where its truth is asked."""
         for node in module.all(ast.Attribute, ast.Name):
-            if module.qualify(node) in QUESTIONS and self._asked(module, node):
+            if self._asked(module, node) and module.qualify(node) in QUESTIONS:
                 yield At(node, f"{ast.unparse(node)} is not called: a function is always true.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
@@ -17,10 +18,7 @@ _OF_TENSORS = (
     "grad_fn", "is_leaf", "nbytes", "itemsize", "is_sparse",
 )  # fmt: skip
 
-METHODS = (
-    "to", "cuda", "cpu", "float", "double", "half", "long", "bfloat16", "detach", "clone", "contiguous",
-    "squeeze", "unsqueeze", "view", "reshape", "permute", "transpose", "flatten",
-)  # fmt: skip
+METHODS = operations(numbers="kept home moved rounded whole indices", shape="same other turned")
 
 
 class MovedCopyThrownAway(SourceCheck):

@@ -7,18 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, moved_before
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, moved_before
 
-COLLECTIVES = {
-    f"torch.distributed.{name}"
-    for name in (
-        "all_reduce", "reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "gather",
-        "gather_object", "broadcast", "broadcast_object_list", "barrier", "scatter", "reduce_scatter",
-        "all_to_all", "monitored_barrier", "all_to_all_single", "scatter_object_list",
-    )
-}  # fmt: skip
+COLLECTIVES = functions("asks all ranks")
 _RANK = re.compile(r"(^|_|\b)rank$|is_main|is_master|get_rank\(\)$", re.IGNORECASE)
 
 
@@ -59,7 +53,7 @@ class CollectiveOnOneRank(SourceCheck):
         """Call it before the branch."""
         branch = _branch(module, node)
         if branch is None or branch.body[0] is not module.parents[node] or branch.orelse:
-            raise RewriteError
+            raise SourceRewriteError
         return moved_before(module, node, branch)
 
     def _elsewhere(self, module: SourceModule, branch: ast.If, call: ast.Call) -> bool:

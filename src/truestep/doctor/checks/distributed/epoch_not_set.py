@@ -13,7 +13,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.source.libraries import library_taking_over
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, before
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before
 from truestep.doctor.source.values import argument, forwards_all, literal
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -83,7 +83,7 @@ class EpochNotSet(SourceCheck, Watcher):
             same = module.scope(loop) is module.scope(node) and isinstance(loop.target, ast.Name)
             if name is not None and counts and inner and same:
                 return [before(module, loop.body[0], f"{name}.set_epoch({ast.unparse(loop.target)})")]
-        raise RewriteError
+        raise SourceRewriteError
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}

@@ -5,11 +5,12 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, literal
 
-DRAWS = ("random.random", "torch.rand", "numpy.random.rand", "random.uniform", "numpy.random.random")
+DRAWS = functions("draws one number")
 
 
 class LayerDropUnderDdp(SourceCheck):

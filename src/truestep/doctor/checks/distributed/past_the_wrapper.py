@@ -9,7 +9,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.evaluations import is_switch
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 
 HARMLESS = {
     "state_dict",
@@ -69,7 +69,7 @@ class PastTheWrapper(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Call the wrapper."""
         if not (isinstance(node.func, ast.Attribute) and node.func.attr == "module"):
-            raise RewriteError
+            raise SourceRewriteError
         return [replaced(module, node.func, text_of(module, node.func.value))]
 
     def _inside(self, module: SourceModule, function: ast.expr) -> bool:

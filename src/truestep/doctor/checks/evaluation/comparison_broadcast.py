@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.shapes import COLUMN, ROW, row_or_column
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from truestep.doctor.runtime.history import WatchHistory
-    from truestep.doctor.runtime.origins import Origin
+    from truestep.doctor.runtime.origins import WatchedOrigin
 
 # what turns outputs into predictions; labels beside labels are compared each with each by right
-DECIDES = frozenset({"argmax", "max", "round", "topk", "gt", "ge", "lt", "le"})
+DECIDES = operations(numbers="ordered chosen index stepped")
 
 
 class ComparisonBroadcast(SourceCheck, Watcher):
@@ -51,7 +52,7 @@ class ComparisonBroadcast(SourceCheck, Watcher):
                 yield At(node, "(batch,) is compared with (batch, 1): each prediction with every label.")
 
     def on_operation(
-        self, history: WatchHistory, origin: Origin, given: list[Tensor], result: Any
+        self, history: WatchHistory, origin: WatchedOrigin, given: list[Tensor], result: Any
     ) -> Observations:
         """Report a comparison of predictions that made a square of a row and a column."""
         if origin.operation not in ("eq", "ne") or len(given) != 2:

@@ -7,13 +7,20 @@ from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind, replaced, with_keyword
+from truestep.doctor.source.rewriting import (
+    Edits,
+    SourceRewriteError,
+    inserted_behind,
+    replaced,
+    with_keyword,
+)
 from truestep.doctor.source.values import argument, constant, forwards_all, literal, value_origins
 
-_DRAWN = ("ones", "ones_like", "rand", "rand_like", "randn", "randn_like", "full", "bernoulli", "normal")
-FUNCTIONS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+_DRAWN = operations(numbers="drawn filled")
+FUNCTIONS = operations(numbers="dropped")
 
 
 class DropoutIgnoresMode(SourceCheck):
@@ -39,7 +46,7 @@ class DropoutIgnoresMode(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the call without it, or with a literal True, inside of a module."""
-        for name in FUNCTIONS:
+        for name in sorted(FUNCTIONS):
             for call in module.calls(f"torch.nn.functional.{name}"):
                 training = argument(call, 2, "training")
                 if forwards_all(call) or (training is not None and literal(module, training) is not True):
@@ -62,7 +69,7 @@ class DropoutIgnoresMode(SourceCheck):
         """Pass the mode of the module on."""
         method = module.enclosing(node, ast.FunctionDef)
         if method is None or not method.args.args or method.args.args[0].arg != "self":
-            raise RewriteError
+            raise SourceRewriteError
         rate = argument(node, 4, "dropout_p")
         if rate is not None:
             return [inserted_behind(module, rate, " if self.training else 0.0")]

@@ -11,7 +11,7 @@ from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.passage import CopyPassage
+    from truestep.doctor.runtime.passage import ProbePassage
 
 
 class EvaluationNotRepeatable(Probe):
@@ -44,11 +44,11 @@ class EvaluationNotRepeatable(Probe):
         """Apply a copy in eval mode twice."""
         import torch
 
-        from truestep.doctor.runtime.model_copy import ModelCopy
-        from truestep.doctor.runtime.passage import CopyPassage
+        from truestep.doctor.runtime.model_copy import ProbeModelCopy
+        from truestep.doctor.runtime.passage import ProbePassage
 
-        with ModelCopy(forward) as trial:
-            passages = [CopyPassage(trial, seed=seed) for seed in (0, 1)]
+        with ProbeModelCopy(forward) as trial:
+            passages = [ProbePassage(trial, seed=seed) for seed in (0, 1)]
         first, second = (each.output for each in passages)
         if first is None or second is None or first.shape != second.shape:
             return
@@ -59,11 +59,11 @@ class EvaluationNotRepeatable(Probe):
             yield Observation(forward.place, text, QUESTION, evidence)
 
 
-def _begin(passages: list[CopyPassage], model: str) -> str:
+def _begin(passages: list[ProbePassage], model: str) -> str:
     """Return the first operation that gave two results."""
-    from truestep.doctor.runtime.passage import align_passages, passage_differs
+    from truestep.doctor.runtime.passage import align_passages, probed_values_differ
 
     for computed, (one, other) in align_passages(passages):
-        if bool(passage_differs(one, other).any()):
+        if bool(probed_values_differ(one, other).any()):
             return f" from {computed.told(model)} on"
     return ""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -15,13 +16,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import ModelApplication, WatchHistory
 
-OFF = (
-    "torch.no_grad",
-    "torch.inference_mode",
-    "torch.set_grad_enabled",
-    "torch.autograd.no_grad",
-    "torch.autograd.grad_mode.no_grad",
-)
+OFF = functions("switches gradients off", "switches gradients")
 
 
 class GradientsInEvaluation(SourceCheck, Watcher):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import sensitive_layers as layers_in_mode
+from truestep.doctor.runtime.looking import watched_sensitive_layers as layers_in_mode
 from truestep.doctor.source.evaluations import sensitive_layers
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, before, event_at, written
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before, event_at, written
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
         _, event = event_at(module, node, "eval")
         loop = event.loops()[-1] if event.loops() else None
         if not isinstance(loop, ast.For | ast.While) or module.scope(loop) is not module.scope(node):
-            raise RewriteError
+            raise SourceRewriteError
         return [before(module, loop.body[0], f"{written(module, node, event.receiver)}.train()")]
 
     def _judge(self, module: SourceModule, event: TraceEvent) -> Iterator[At | Unsure]:

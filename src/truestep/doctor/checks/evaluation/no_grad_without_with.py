@@ -5,11 +5,12 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.evaluations import is_switch
 from truestep.doctor.source.module import SourceModule
 
 MODES = ("no_grad", "enable_grad", "inference_mode")
-CONTEXTS = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast")
+CONTEXTS = functions("casts within")
 
 
 class NoGradWithoutWith(SourceCheck):

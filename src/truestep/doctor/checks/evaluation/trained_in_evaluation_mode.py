@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import sensitive_layers
+from truestep.doctor.runtime.looking import watched_sensitive_layers
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -53,9 +53,11 @@ class TrainedInEvaluationMode(Watcher):
         if record.num_steps > AFTER:
             return
         trained = [model for model in history.models if history.is_trained(model)]
-        self.modes |= {bool(sensitive_layers(model, training=True)) for model in trained}
+        self.modes |= {bool(watched_sensitive_layers(model, training=True)) for model in trained}
         if record.num_steps == AFTER and True not in self.modes:
-            layers = sorted({name for model in trained for name in sensitive_layers(model, training=False)})
+            layers = sorted(
+                {name for model in trained for name in watched_sensitive_layers(model, training=False)}
+            )
             if layers:
                 text = f"{', '.join(layers)} has been in eval mode in all {AFTER + 1} steps: is that meant?"
                 yield Observation(place, text, QUESTION, {"layers": layers, "steps": AFTER + 1})

@@ -14,7 +14,7 @@ from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, after, before, event_at, written
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, after, before, event_at, written
 from truestep.doctor.source.uses import names_stored
 from truestep.doctor.source.values import value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -72,7 +72,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
         if module.scope(loop.node) is not module.scope(node) or not isinstance(
             loop.node, ast.For | ast.While
         ):
-            raise RewriteError
+            raise SourceRewriteError
         return [before(module, loop.node.body[0], clear)]
 
     def _judge(self, module: SourceModule, loop: TrainingLoop) -> Iterator[At | Unsure]:

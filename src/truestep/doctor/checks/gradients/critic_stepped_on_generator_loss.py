@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.source.adversaries import gan_role_of_name
+from truestep.doctor.source.adversaries import gan_role_in_source
 from truestep.doctor.source.module import SourceModule
 
 
@@ -36,7 +36,7 @@ class CriticSteppedOnGeneratorLoss(SourceCheck):
         """Report a discriminator's step whose last backward was of a loss named as the generator's."""
         for trace in module.traces:
             for step in trace.of("step"):
-                if gan_role_of_name(step.subject) != "discriminator":
+                if gan_role_in_source(step.subject) != "discriminator":
                     continue
                 before = [
                     each
@@ -47,7 +47,7 @@ class CriticSteppedOnGeneratorLoss(SourceCheck):
                 if (
                     last is None
                     or last.kind != "step"
-                    or gan_role_of_name(last.subject) != "generator"
+                    or gan_role_in_source(last.subject) != "generator"
                     or len(before) < 2
                 ):
                     continue
@@ -55,7 +55,7 @@ class CriticSteppedOnGeneratorLoss(SourceCheck):
                 together = loss.kind == "backward" and loss.path == step.path == last.path
                 if (
                     together
-                    and gan_role_of_name(
+                    and gan_role_in_source(
                         loss.subject.split("@")[0].replace("_loss", "").replace("loss_", "x_")
                     )
                     == "generator"

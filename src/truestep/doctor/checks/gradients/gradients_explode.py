@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class GradientsExplode(Watcher):
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Compare with the median of the first three norms, within the window."""
         gradients = [each.grad for each in record.parameters() if each.grad is not None]
-        if not gradients or not history.in_window or not all(map(is_on_host, gradients)):
+        if not gradients or not history.in_window or not all(map(watched_on_host, gradients)):
             return
         norm = sum(float(each.detach().abs().float().square().sum()) for each in gradients) ** 0.5
         norms = self.norms.setdefault(id(record), [])

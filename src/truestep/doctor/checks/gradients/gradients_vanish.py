@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class GradientsVanish(Watcher):
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Compare root mean squares of the gradients of matrices, and judge at steps 4 to 8."""
         matrices = [each for each in record.parameters() if each.grad is not None and each.dim() >= 2]
-        if len(matrices) < 3 or record.num_steps > 8 or not all(map(is_on_host, matrices)):
+        if len(matrices) < 3 or record.num_steps > 8 or not all(map(watched_on_host, matrices)):
             return
         sizes = [_size(each.grad) for each in matrices if each.grad is not None]
         eps = _eps(record)

@@ -6,26 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, inserted_behind, without_keyword
 from truestep.doctor.source.tensors import moved_already
 from truestep.doctor.source.values import argument, constant, literal
 
-MOVES = ("to", "cuda", "double", "float", "half", "type", "reshape", "view")
-MAKERS = (
-    "rand",
-    "randn",
-    "zeros",
-    "ones",
-    "tensor",
-    "empty",
-    "full",
-    "arange",
-    "linspace",
-    "rand_like",
-    "randn_like",
-)
+MOVES = operations(numbers="home moved rounded") | operations(numbers="kept", shape="other turned")
+MAKERS = operations(numbers="drawn filled copied")
 
 
 class LeafLostByMove(SourceCheck):
@@ -50,7 +39,7 @@ class LeafLostByMove(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a move straight after a maker or Parameter that asks for gradients."""
-        for call in module.method_calls(*MOVES):
+        for call in module.method_calls(*sorted(MOVES)):
             inner = call.func.value if isinstance(call.func, ast.Attribute) else None
             if not isinstance(inner, ast.Call) or not isinstance(
                 module.parents.get(call), ast.Assign | ast.Attribute

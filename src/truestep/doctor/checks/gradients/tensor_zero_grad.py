@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 from truestep.doctor.source.tensors import is_tensor
 
 
@@ -41,5 +41,5 @@ class TensorZeroGrad(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Set the gradient to None."""
         if not isinstance(module.parents[node], ast.Expr):
-            raise RewriteError
+            raise SourceRewriteError
         return [replaced(module, node, f"{text_of(module, node.func.value)}.grad = None")]

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import stored_in, walk
 
-_SHAPING = (
-    "mean", "sum", "squeeze", "unsqueeze", "view", "reshape", "pow", "abs", "float", "mul", "neg", "flatten", "to",
-    "gather", "exp", "log",
-)  # fmt: skip
+_SHAPING = operations(
+    numbers="kept home moved rounded averaged reduced picked computed logarithm", graph="kept"
+)
 _STEPS = 3  # from what goes backward to a sum that it is made of
 _LOSS = re.compile(r"(^|_)loss(es)?(_|\d|$)")
 

@@ -5,10 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, is_call_of, literal
 
-_CUTS = ("detach", "item", "tolist", "numpy")
+_CUTS = operations(numbers="kept itself", graph="cut left")
 _SHOWS = ("print", "len", "float", "str", "format", "repr")
 
 
@@ -75,7 +76,7 @@ class TrainedTensorDetached(SourceCheck):
 
 def _cut(module: SourceModule, node: ast.expr) -> bool:
     above = module.parents.get(node)
-    return isinstance(above, ast.Attribute) and above.attr in (*_CUTS, "data")
+    return isinstance(above, ast.Attribute) and above.attr in _CUTS
 
 
 def _shown(module: SourceModule, node: ast.expr) -> bool:

@@ -5,15 +5,13 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.tensors import asks_for_gradients
 from truestep.doctor.source.values import constant, last_operations
 
 # the backward of these computes with what they gave
-_KEEP_RESULT = {
-    "exp", "expm1", "sigmoid", "tanh", "softmax", "log_softmax", "relu", "sqrt", "rsqrt", "reciprocal", "tan",
-    "elu", "selu", "celu", "logsumexp", "cumprod", "norm", "std", "pow",
-}  # fmt: skip
+_KEEP_RESULT = operations(backward="result")
 
 
 class ValueChangedBehindAutograd(SourceCheck):

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, inserted_behind, text_of
 from truestep.doctor.source.values import argument
 
-MOVES = ("to", "cuda")
+MOVES = operations(numbers="moved")
 REGISTERS = ("register_buffer", "register_parameter")
 
 
@@ -53,25 +54,27 @@ class CriterionLeftOnHost(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Move it as the model is moved."""
-        for call in module.method_calls(*MOVES):
+        for call in module.method_calls(*sorted(MOVES)):
             receiver = call.func.value if isinstance(call.func, ast.Attribute) else call
             if module.kind(receiver) in ("module", "ddp"):
                 given = ", ".join(text_of(module, each) for each in call.args)
                 method = call.func.attr if isinstance(call.func, ast.Attribute) else "to"
                 return [inserted_behind(module, node.value, f".{method}({given})")]
-        raise RewriteError
+        raise SourceRewriteError
 
     def _moves_a_model(self, module: SourceModule) -> bool:
         if "set_default_device" in module.text:
             return False
-        moves = [call.func for call in module.method_calls(*MOVES) if call.args or _is_cuda(call)]
+        moves = [call.func for call in module.method_calls(*sorted(MOVES)) if call.args or _is_cuda(call)]
         return any(
             isinstance(each, ast.Attribute) and module.kind(each.value) in ("module", "ddp") for each in moves
         )
 
     def _moved(self, module: SourceModule, name: str) -> bool:
         receivers = [
-            call.func.value for call in module.method_calls(*MOVES) if isinstance(call.func, ast.Attribute)
+            call.func.value
+            for call in module.method_calls(*sorted(MOVES))
+            if isinstance(call.func, ast.Attribute)
         ]
         handed = [arg for call in module.method_calls("prepare", "setup") for arg in call.args]
         return any(dotted(each) == name for each in [*receivers, *handed])

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import BUG, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced
 from truestep.doctor.source.values import argument, forwards_all, last_operations, literal, value_origins
 
-_LOGARITHMS = {"log_softmax", "logsigmoid", "log_sigmoid", "log"}
-_PROBABILITIES = {"softmax", "sigmoid"}
+_LOGARITHMS = operations(numbers="log-share logarithm")
+_PROBABILITIES = operations(numbers="share")
 
 
 class DivergenceOfRawValues(SourceCheck):
@@ -57,7 +58,7 @@ class DivergenceOfRawValues(SourceCheck):
         """Take the logarithm where the softmax is written in the call."""
         given = argument(node, 0, "input")
         if not (isinstance(given, ast.Call) and module.qualify(given.func) == "torch.nn.functional.softmax"):
-            raise RewriteError
+            raise SourceRewriteError
         assert isinstance(given.func, ast.Attribute)
         return [replaced(module, given.func, f"{ast.unparse(given.func.value)}.log_softmax")]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class EveryTargetIgnored(Watcher):
         ignored = loss.options.get("ignore_index", -100)
         if loss.name not in ("cross_entropy", "nll_loss") or loss.target.is_floating_point():
             return
-        if loss.target.numel() and is_on_host(loss.target) and bool((loss.target == ignored).all()):
+        if loss.target.numel() and watched_on_host(loss.target) and bool((loss.target == ignored).all()):
             evidence = {"targets": loss.target.numel(), "ignore_index": ignored}
             yield Observation(
                 loss.place, f"All {loss.target.numel()} targets are ignored: the loss is NaN.", BUG, evidence

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, renamed
 from truestep.doctor.source.values import argument
 
-WRONG = ("float", "double", "half", "int", "short")
+WRONG = operations(numbers="home rounded whole")
 
 
 class FloatClassIndices(SourceCheck):

@@ -5,11 +5,12 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.losses import losses
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, is_call_of
 
-FLOAT_TARGETS = ("binary_cross_entropy_with_logits", "binary_cross_entropy", "mse_loss", "cross_entropy")
+FLOAT_TARGETS = losses(whole="refused")
 
 
 class IntegerTargetsInBce(SourceCheck):

@@ -2,14 +2,22 @@
 """A log-likelihood or an entropy bonus with the wrong sign."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
+from truestep.doctor.source.flow import goes_backward
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
-from truestep.doctor.source.values import seen_through
+from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.terms import Term, terms_of
+from truestep.doctor.source.values import literal, seen_through
 
-_SHAPING = ("mean", "sum", "unsqueeze", "squeeze", "view", "reshape", "clone", "to", "float")
+_SHAPING = operations(numbers="kept home moved rounded averaged", graph="kept")
+_ENTROPY = "The entropy is added to what is made small: the policy loses its randomness."
+_LIKELIHOOD = "A log-probability is added to what is made small, without a minus."
+_GOOD = re.compile(r"(^|_)(returns?|rewards?|adv(antages?)?|gaes?|reward_to_go)(_|$)", re.IGNORECASE)
+_POLICY = ("log_prob", "ratio", "advantage", "advantages", "adv", "returns")
 
 
 class LikelihoodMadeSmall(SourceCheck):
@@ -33,10 +41,11 @@ class LikelihoodMadeSmall(SourceCheck):
     """
 
     code = "LOSS033"
-    words = ("log_prob",)
+    words = ("log_prob", ".entropy(")
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a loss that is one such term times factors that carry no minus."""
+        """Report a loss that is one such term times factors that carry no minus, and a sum with one."""
+        told: set[ast.AST] = set()
         for node in module.all(ast.Assign):
             name = (dotted(node.targets[0]) or "").rsplit(".", 1)[-1]
             term = _positive_term(module, node.value) if "loss" in name.split("_") else None
@@ -45,11 +54,13 @@ class LikelihoodMadeSmall(SourceCheck):
             if term is node.value or _is_taken_away(module, node) or not _is_added(module, node):
                 continue
             if term.func.attr == "entropy" and not term.args and _is_policy(module, term):
-                yield At(
-                    node, "The entropy is added to what is made small: the policy loses its randomness.", RISK
-                )
+                told.add(term)
+                yield At(node, _ENTROPY, RISK)
             elif term.func.attr == "log_prob" and len(term.args) == 1:
-                yield At(node, "A log-probability is added to what is made small, without a minus.", RISK)
+                told.add(term)
+                yield At(node, _LIKELIHOOD, RISK)
+        if "maximize" not in module.identifiers:
+            yield from _in_sums(module, told)
 
 
 def _positive_term(module: SourceModule, node: ast.expr) -> ast.Call | None:
@@ -108,3 +119,41 @@ def _is_added(module: SourceModule, node: ast.Assign) -> bool:
         if isinstance(parent, ast.Attribute) and parent.attr == "backward":
             return True
     return False
+
+
+def _in_sums(module: SourceModule, told: set[ast.AST]) -> Iterator[At]:
+    """Yield what is assigned, returned or goes backward, where such a term of it is positive."""
+    holders: list[ast.Assign | ast.Return] = [*module.all(ast.Assign), *module.all(ast.Return)]
+    for value in (each.value for each in holders):
+        if not isinstance(value, ast.BinOp | ast.Call | ast.UnaryOp):
+            continue
+        terms = terms_of(module, value)
+        for term in (each for each in terms if each.sign > 0 and each.node not in told):
+            text = _wrong(module, term, [each for each in terms if each is not term])
+            if text is not None and goes_backward(module, value):
+                told.add(term.node)
+                yield At(value, text, RISK)
+
+
+def _wrong(module: SourceModule, term: Term, others: list[Term]) -> str | None:
+    """Tell an entropy beside a policy's loss, and a log-probability weighted by what is to grow."""
+    call = term.node
+    method = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
+    values = [literal(module, each) for each in term.factors]
+    if any(isinstance(each, int | float) and each < 0 for each in values):
+        return None
+    if method == "entropy" and not call.args:  # type: ignore[attr-defined]
+        return _ENTROPY if any(_is_of_policy(module, each) for each in others) else None
+    weighted = [each for each in term.factors if _GOOD.search((dotted(each) or "").rsplit(".", 1)[-1])]
+    negated = any(isinstance(value, ast.UnaryOp) for each in weighted for value in module.definitions(each))
+    return _LIKELIHOOD if method == "log_prob" and weighted and not negated else None
+
+
+def _is_of_policy(module: SourceModule, term: Term) -> bool:
+    """Tell a term that is made of log-probabilities, or of a ratio of them."""
+    parts = [term.node, *term.factors]
+    parts += [value for each in parts for value in module.definitions(each) if value is not None]
+    names = {
+        getattr(each, "attr", None) or getattr(each, "id", None) for part in parts for each in walk(part)
+    }
+    return any(each in names for each in _POLICY)

@@ -4,20 +4,12 @@
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, last_operations
 
-NO_PROBABILITIES = {
-    "linear",
-    "relu",
-    "log_softmax",
-    "logsigmoid",
-    "log_sigmoid",
-    "leaky_relu",
-    "tanh",
-    "conv2d",
-}
+NO_PROBABILITIES = operations(numbers="projected rectified activated log-share")
 
 
 class LogitsInBinaryCrossEntropy(SourceCheck):

@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, inserted_behind
 from truestep.doctor.source.values import argument, last_operations
 
 
@@ -46,7 +46,7 @@ class LogitsInMultinomial(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Take the softmax first."""
         if not isinstance(node.args[0], ast.Name | ast.Call | ast.Attribute | ast.Subscript):
-            raise RewriteError
+            raise SourceRewriteError
         return [inserted_behind(module, node.args[0], ".softmax(-1)")]
 
     def _is_output(self, module: SourceModule, node: ast.expr) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class LossNotFinite(Watcher):
     ) -> Observations:
         """Read it at once on the host; keep the answer of a device for later."""
         for tensor in tensors:
-            if not is_on_host(tensor):
+            if not watched_on_host(tensor):
                 self.waiting.append((tensor.detach().isfinite().all(), place, history.num_steps + 1))
             elif not bool(tensor.detach().isfinite().all()):
                 yield self._saw(place, history.num_steps + 1)

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import constant
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_ORDERING = ("ge", "gt", "le", "lt", "greater", "greater_equal", "less", "less_equal")
+_ORDERING = operations(numbers="ordered")
 _MASK = re.compile(r"(^|_)masks?(_|$)|_mask", re.IGNORECASE)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.roots import inner_of_root, rest_of
 from truestep.doctor.source.values import value_origins
 
 
@@ -53,11 +54,20 @@ class NoiseNotNormal(SourceCheck):
         )
 
     def _is_deviation(self, module: SourceModule, node: ast.expr) -> bool:
-        """Tell `exp(0.5 * logvar)`, `exp(logvar / 2)`, `logvar.mul(0.5).exp()`."""
+        """Tell `exp(0.5 * logvar)`, `exp(logvar / 2)`, `logvar.mul(0.5).exp()`, and the root of `1 - x`."""
         for each in value_origins(module, node):
+            if _is_root_of_rest(module, each):
+                return True
             if isinstance(each, ast.Call):
                 text = ast.unparse(each)
                 is_exp = module.qualify(each.func) == "torch.exp" or text.endswith((".exp()", ".exp_()"))
                 if is_exp and ("0.5" in text or "/ 2" in text or "div(2" in text):
                     return True
         return False
+
+
+def _is_root_of_rest(module: SourceModule, node: ast.expr | None) -> bool:
+    """Tell `(1 - alpha).sqrt()`, by which a diffusion weights its noise."""
+    inner = inner_of_root(module, node)
+    made = [inner, *value_origins(module, inner)] if inner is not None else []
+    return any(rest_of(each) is not None for each in made)

@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
+from truestep.doctor.library.functions import functions
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.outputs import is_softmax, named_already, num_outputs
 from truestep.doctor.source.values import argument, constant, literal
 
-LAYERS = ("torch.nn.Softmax", "torch.nn.LogSoftmax")
+LAYERS = functions("is a softmax layer")
 _WEIGHS = re.compile(r"att|align|energ|point|pool|gate|weigh|alpha", re.IGNORECASE)
-_PRODUCTS = ("matmul", "bmm", "einsum", "mul", "baddbmm")
+_PRODUCTS = operations(numbers="multiplied")
 
 
 class OneOutputAsClasses(SourceCheck):

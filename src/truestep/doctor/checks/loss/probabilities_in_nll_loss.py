@@ -8,18 +8,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.activations import activation
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, renamed
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, renamed
 from truestep.doctor.source.values import argument, last_operations
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory
 
-NOT_LOGARITHMS = {"softmax", "sigmoid", "relu", "linear", "tanh", "softmax2d"}
+NOT_LOGARITHMS = operations(numbers="share projected rectified activated")
 
 
 class ProbabilitiesInNllLoss(SourceCheck, Watcher):
@@ -53,7 +54,7 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
         """Take the logarithm of the softmax."""
         made = activation(module, node, argument(node, 0, "input"))
         if not ast.unparse(made.func).endswith(".softmax"):
-            raise RewriteError
+            raise SourceRewriteError
         return [renamed(module, made.func, "log_softmax")]
 
     def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.finding import Place
+from truestep.doctor.library.losses import losses
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from truestep.doctor.runtime.history import WatchHistory
 
-ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "gaussian_nll_loss", "poisson_nll_loss")
+ELEMENTWISE = losses(target="numbers")
 
 
 class ShapesBroadcast(SourceCheck, Watcher):
@@ -48,7 +49,7 @@ class ShapesBroadcast(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loss, or a square of a difference, of a row and a column that are both in sight."""
-        for call in losses_of(module, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
+        for call in losses_of(module, *ELEMENTWISE):
             given, target = argument(call, 0, "input"), argument(call, 1, "target")
             if given is not None and target is not None and _is_mixed(module, given, target):
                 yield At(call, _TEXT)

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.source.activations import without_activation
+from truestep.doctor.source.activations import makers, without_activation
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits
@@ -51,7 +52,14 @@ class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
                 and isinstance(given, ast.expr)
             ):
                 made = " or ".join(sorted(str(each) for each in operations))
-                yield At(call, f"The input of cross entropy is the result of {made}: it takes raw logits.")
+                places = _places_elsewhere(module, call, given)
+                text = "The input of cross entropy is the result of {}: it takes raw logits."
+                if len(places) == 1:
+                    path, line = places[0]
+                    told = text.format(f"{made} at {PurePath(path).name}:{line}")
+                    yield At(call, told, evidence={"made_at": f"{path}:{line}"})
+                else:
+                    yield At(call, text.format(made))
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Leave the activation out."""
@@ -63,3 +71,10 @@ class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
         if loss.name == "cross_entropy" and made.operation in ("softmax", "sigmoid"):
             text = f"The input of cross entropy is the result of {made.told}."
             yield Observation(loss.place, text, evidence=made.evidence())
+
+
+def _places_elsewhere(module: SourceModule, loss: ast.Call, given: ast.expr) -> list[tuple[str, int]]:
+    """Return where what makes the input is written, if that is not the statement of the loss itself."""
+    own = module.statement(loss)
+    made = [(module.home(each), each) for each in makers(module, given)]
+    return sorted({(home.path, each.lineno) for home, each in made if home.statement(each) is not own})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class SquaredErrorOfProbabilities(Watcher):
 
     def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Count batches in which one sigmoid an example meets both a 0 and a 1, and nothing else."""
-        if loss.name != "mse_loss" or not is_on_host(loss.target):
+        if loss.name != "mse_loss" or not watched_on_host(loss.target):
             return
         target = loss.target.detach()
         one_each = target.dim() == 1 or (target.dim() == 2 and target.shape[1] == 1)

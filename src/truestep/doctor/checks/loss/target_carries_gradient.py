@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.losses import losses
 from truestep.doctor.source.behind import calls_with_graph, is_model, is_without_grad
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
@@ -14,7 +15,7 @@ from truestep.doctor.source.values import argument
 
 _DISCOUNT = re.compile(r"gamma|discount", re.IGNORECASE)
 _OUTPUTS = re.compile(r"embed|logits|forward|encode|predict|hidden|features")
-_DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+_DISTANCES = losses(target="numbers", given="numbers")
 
 
 class TargetCarriesGradient(SourceCheck):

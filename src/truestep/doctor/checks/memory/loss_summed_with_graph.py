@@ -8,8 +8,10 @@ from typing import Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import Function, dotted, walk
 from truestep.doctor.source.rewriting import Edits, inserted_behind
+
+_DEEP = 3  # sums of sums
 
 
 class LossSummedWithGraph(SourceCheck):
@@ -42,41 +44,42 @@ class LossSummedWithGraph(SourceCheck):
     words = ("backward",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report `total += loss` and `losses.append(loss)` in the loop of that name's backward()."""
-        names_in: dict[ast.For | ast.While, set[str]] = {}
-        for name, loop in self._trained(module):
-            names_in.setdefault(loop, set()).add(name)
-        for loop, names in names_in.items():
-            for node in walk(loop):
-                stored = _carrier(self._stored(node), names)
-                if stored is not None and self._stays(module, node, loop) and not _is_cut(module, stored):
-                    is_total = isinstance(node, ast.AugAssign)
-                    what = "added to a total" if is_total else "put in a list"
-                    text = f"{dotted(stored)!r} is {what} with its graph."
-                    yield At(node, text, BUG if is_total else RISK)
+        """Report `total += loss` and `losses.append(loss)` in the loop of that loss's backward()."""
+        for node, loop in _kept(module):
+            stored = self._carrier(module, _stored(node), loop)
+            if stored is not None and self._stays(module, node, loop) and not _is_cut(module, stored):
+                is_total = isinstance(node, ast.AugAssign) and not isinstance(
+                    node.value, ast.List | ast.Tuple
+                )
+                what = "added to a total" if is_total else "put in a list"
+                told = dotted(stored) or ast.unparse(stored)
+                yield At(node, f"{told!r} is {what} with its graph.", BUG if is_total else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Detach it."""
-        kept = _carrier(self._stored(node), {name for name, _ in self._trained(module)})
-        return [inserted_behind(module, kept, ".detach()")] if kept is not None else []
+        loops = [each for each in module.ancestors(node) if isinstance(each, ast.For | ast.While)]
+        stored = _stored(node)
+        parts = stored.elts if isinstance(stored, ast.List | ast.Tuple) else [stored]
+        for loop in loops:
+            kept = [each for part in parts if (each := self._carrier(module, part, loop)) is not None]
+            if kept:
+                return [inserted_behind(module, each, ".detach()") for each in kept]
+        return []
 
-    def _trained(self, module: SourceModule) -> Iterator[tuple[str, ast.For | ast.While]]:
-        for call in module.method_calls("backward"):
-            name = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
-            loop = module.loop(call)
-            if name is not None and loop is not None and module.scope(loop) is module.scope(call):
-                yield name, loop
-
-    def _stored(self, node: ast.AST) -> ast.expr | None:
-        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-            return node.value
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "append"
-            and node.args
-        ):
-            return node.args[0]
+    def _carrier(
+        self, module: SourceModule, value: ast.expr | None, loop: ast.For | ast.While
+    ) -> ast.expr | None:
+        """Return the loss within a value: itself, multiplied (by a batch's size) or divided, or in a tuple."""
+        match value:
+            case ast.BinOp(op=ast.Mult() | ast.Div()):
+                left = self._carrier(module, value.left, loop)
+                is_product = isinstance(value.op, ast.Mult)
+                return left or (self._carrier(module, value.right, loop) if is_product else None)
+            case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Dict(values=parts):
+                found = (self._carrier(module, each, loop) for each in parts)
+                return next((each for each in found if each is not None), None)
+            case ast.Name() | ast.Attribute() | ast.Call():
+                return value if _is_trained_loss(module, value, loop) else None
         return None
 
     def _stays(self, module: SourceModule, node: ast.AST, loop: ast.AST) -> bool:
@@ -104,15 +107,76 @@ class LossSummedWithGraph(SourceCheck):
 
 
 def _is_cut(module: SourceModule, stored: ast.expr) -> bool:
-    """Tell whether the name was given the loss without its graph before: `loss = loss.detach()`."""
+    """Tell whether the name was given the loss without its graph before, be it only where it went backward."""
     values = module.definitions(stored)
-    return bool(values) and all(each is not None and loses_graph(each) for each in values)
+    return any(each is not None and loses_graph(each) for each in values)
 
 
-def _carrier(value: ast.expr | None, names: set[str]) -> ast.expr | None:
-    """Return the loss within a value: itself, or multiplied (by a batch's size) or divided."""
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div):
-        return _carrier(value.left, names) or (
-            _carrier(value.right, names) if isinstance(value.op, ast.Mult) else None
-        )
-    return value if value is not None and dotted(value) in names else None
+def _kept(module: SourceModule) -> Iterator[tuple[ast.AST, ast.For | ast.While]]:
+    """Yield what adds to a total or a list, with each loop of its function around it, outermost last."""
+    adds = [each for each in module.all(ast.AugAssign) if isinstance(each.op, ast.Add)]
+    for node in [*adds, *module.method_calls("append")]:
+        for loop in module.ancestors(node):
+            if isinstance(loop, ast.For | ast.While) and module.scope(loop) is module.scope(node):
+                if _has_backward(module, loop):
+                    yield node, loop
+                    break
+
+
+def _stored(node: ast.AST) -> ast.expr | None:
+    if isinstance(node, ast.AugAssign):
+        return node.value
+    return node.args[0] if isinstance(node, ast.Call) and node.args else None
+
+
+def _has_backward(module: SourceModule, loop: ast.For | ast.While) -> bool:
+    """Tell whether a loss goes backward in a loop, be it in a function that is called there."""
+    return bool(_names_gone_backward(module, loop)) or any(
+        _gives_its_loss(module, each) for each in module.inside(loop, ast.Call)
+    )
+
+
+def _names_gone_backward(module: SourceModule, node: ast.AST) -> set[str]:
+    """Return the names on which backward() is called in a loop or a function, and of the terms that they are sums of."""
+    key = (_names_gone_backward, node)
+    if key not in module.remembered:
+        scope = node if isinstance(node, Function) else module.scope(node)
+        found: set[str] = set()
+        for call in module.inside(node, ast.Call):
+            is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+            if is_backward and module.home(call).scope(call) is scope:
+                found |= _terms(module, call.func.value)  # type: ignore[attr-defined]
+        module.remembered[key] = found
+    names: set[str] = module.remembered[key]
+    return names
+
+
+def _terms(module: SourceModule, loss: ast.expr, depth: int = 0) -> set[str]:
+    found = {name for name in (dotted(loss),) if name is not None}
+    values = [loss] if isinstance(loss, ast.BinOp) else module.definitions(loss) if found else []
+    for value in values if depth < _DEEP else ():
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+            found |= _terms(module, value.left, depth + 1) | _terms(module, value.right, depth + 1)
+    return found
+
+
+def _is_trained_loss(module: SourceModule, value: ast.expr, loop: ast.For | ast.While) -> bool:
+    if isinstance(value, ast.Call):
+        return _gives_its_loss(module, value)
+    if dotted(value) in _names_gone_backward(module, loop):
+        return True
+    made = module.resolver.reaching(value) if isinstance(value, ast.Name) else []
+    values = [each.value for each in made if each.how == "assign"]
+    return bool(values) and all(
+        isinstance(each, ast.Call) and _gives_its_loss(module, each) for each in values
+    )
+
+
+def _gives_its_loss(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether a function of the program goes backward and then gives back that very loss."""
+    function = module.target(call)
+    results = module.resolver.results(function) if function is not None else []
+    if function is None or not results:
+        return False
+    names = _names_gone_backward(module, function)
+    return all(dotted(each) in names and not _is_cut(module, each) for each in results)

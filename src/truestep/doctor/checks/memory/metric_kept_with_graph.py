@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, stored_in, walk
 from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.uses import names_read
 
-_CUTS = ("detach", "item", "tolist", "numpy", "float")
-_KEEPS = ("cpu", "mean", "sum", "float", "to", "clone", "nanmean")
+_CUTS = operations(numbers="kept itself", graph="cut left")
+_KEEPS = operations(numbers="kept home moved rounded averaged", graph="kept")
 _METRICS = re.compile(r"metric|stats|logs?$|log_|info|record", re.IGNORECASE)
 _FEWEST = 2  # others that are detached
 
@@ -54,7 +55,7 @@ class MetricKeptWithGraph(SourceCheck):
         """Report a term of the loss that is put into a dict of metrics as it is, where others there are detached."""
         for function in module.functions:
             items: dict[str, list[tuple[ast.Assign, ast.expr]]] = {}
-            for node in (each for each in module.all(ast.Assign) if module.scope(each) is function):
+            for node in module.directly_in(function, ast.Assign):
                 target = node.targets[0]
                 place = dotted(target.value) if isinstance(target, ast.Subscript) else None
                 if place is not None and _METRICS.search(place):
@@ -72,7 +73,7 @@ class MetricKeptWithGraph(SourceCheck):
 
 
 def _is_cut(node: ast.expr) -> bool:
-    return any(isinstance(each, ast.Attribute) and each.attr in _CUTS[:4] for each in walk(node))
+    return any(isinstance(each, ast.Attribute) and each.attr in _CUTS for each in walk(node))
 
 
 def _names_on_the_way(module: SourceModule, node: ast.expr | None) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.replacement import Edit
+from truestep.doctor.replacement import SourceEdit
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits
 
@@ -51,4 +51,4 @@ class ConstructorMisspelt(SourceCheck):
         """Write the name as Python and torch look for it."""
         wanted = "__init__" if "in" in node.name else "forward"
         column = module.lines[node.lineno - 1].find(node.name) + 1
-        return [Edit(node.lineno, column, node.lineno, column + len(node.name), wanted)]
+        return [SourceEdit(node.lineno, column, node.lineno, column + len(node.name), wanted)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
 from truestep.doctor.source.values import constant
 
@@ -46,7 +47,7 @@ class FreezeWithoutEffect(SourceCheck):
                     continue
                 if target.attr in MISSPELT:
                     yield At(statement, f"{target.attr!r} is misspelt: the attribute is requires_grad.")
-                elif target.attr == "requires_grad" and module.kind(target.value) in ("module", "ddp"):
+                elif target.attr == "requires_grad" and _is_module(module, target.value):
                     owner = ast.unparse(target.value)
                     yield At(statement, f"{owner} is a module: its parameters keep their requires_grad.")
 
@@ -57,3 +58,18 @@ class FreezeWithoutEffect(SourceCheck):
         if target.attr in MISSPELT:
             return [replaced(module, target, f"{owner}.requires_grad")]
         return [replaced(module, node, f"{owner}.requires_grad_({value})")]
+
+
+def _is_module(module: SourceModule, node: ast.expr) -> bool:
+    """Tell a module, also one that was put in here: `net.fc = nn.Linear(512, 10)`."""
+    if module.kind(node) in ("module", "ddp"):
+        return True
+    if not isinstance(node, ast.Attribute):
+        return False
+    place, attribute = dotted(node), node.attr
+    here = [
+        binding.value
+        for base, binding in module.index.written.get(attribute, [])
+        if place == f"{dotted(base)}.{attribute}" and module.scope(base) is module.scope(node)
+    ]
+    return bool(here) and all(each is not None and module.kind(each) == "module" for each in here)

@@ -9,7 +9,7 @@ from typing import Any
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, wrapped
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, name_of, wrapped
 
 # layers without weights, buffers or modes
 _STATELESS = re.compile(
@@ -61,7 +61,7 @@ class LayersInPlainList(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Register the layers."""
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.List | ast.ListComp):
-            raise RewriteError
+            raise SourceRewriteError
         return wrapped(module, node.value, f"{name_of(module, 'torch.nn')}.ModuleList")
 
 

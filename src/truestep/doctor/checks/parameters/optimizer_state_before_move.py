@@ -5,10 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 
-MOVES = ("to", "cuda", "double", "half", "bfloat16")
+MOVES = operations(numbers="moved rounded")
 
 
 class OptimizerStateBeforeMove(SourceCheck):
@@ -36,7 +37,7 @@ class OptimizerStateBeforeMove(SourceCheck):
         for made in module.calls("torch.optim.Adagrad"):
             held = {dotted(each.func.value) for each in walk(made) if _asks_parameters(each)}  # type: ignore[attr-defined]
             block = module.parents[module.statement(made)]
-            for move in module.method_calls(*MOVES):
+            for move in sorted(module.method_calls(*MOVES), key=lambda call: call.lineno):
                 base = move.func.value if isinstance(move.func, ast.Attribute) else move
                 same_block = module.parents[module.statement(move)] is block
                 if same_block and move.lineno > made.lineno and dotted(base) in held - {None}:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, forwards_all
 
 # options that have an effect where they are not given: then it is torch's default that trains
@@ -58,6 +57,8 @@ class OptionLeftOut(SourceCheck):
             if isinstance(module.parents[chosen], ast.If) and chosen in module.parents[chosen].orelse:  # type: ignore[attr-defined]
                 continue  # an arm of a chain that was looked at from its top
             arms = [found for arm in _arms_of(chosen) if (found := list(_made_in(module, arm)))]
+            if len(arms) < 2:
+                continue
             calls = [call for arm in arms for call in arm]
             for name, position in _POSITIONS.items():
                 given = [ast.unparse(each) for call in calls if (each := argument(call, position, name))]
@@ -90,8 +91,8 @@ def _arms_of(chosen: ast.If) -> Iterator[list[ast.stmt]]:
 
 def _made_in(module: SourceModule, arm: list[ast.stmt]) -> Iterator[ast.Call]:
     for statement in arm:
-        for each in walk(statement):
-            if isinstance(each, ast.Call) and _is_optimizer(module, each):
+        for each in module.inside(statement, ast.Call):
+            if _is_optimizer(module, each):
                 yield each
 
 

@@ -5,11 +5,12 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.tensors import moved_already
 from truestep.doctor.source.values import argument, literal
 
-_MOVES = ("to", "cuda", "half", "double", "bfloat16")
+_MOVES = operations(numbers="moved rounded")
 
 
 class ParameterMovedBeforeRegistered(SourceCheck):

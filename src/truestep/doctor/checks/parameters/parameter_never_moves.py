@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class ParameterNeverMoves(Watcher):
         import torch
 
         if record.num_steps == 0:
-            kept = [each for each in record.sample() if is_on_host(each) and each.numel() < 1 << 20]
+            kept = [each for each in record.sample() if watched_on_host(each) and each.numel() < 1 << 20]
             self.before[id(record)] = [(each, each.detach().clone()) for each in kept if self._pulled(each)]
         if record.num_steps != AFTER:
             return

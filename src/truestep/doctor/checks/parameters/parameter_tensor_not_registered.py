@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, without_keyword, wrapped
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, name_of, without_keyword, wrapped
 from truestep.doctor.source.values import argument, literal
 
 
@@ -54,6 +54,6 @@ class ParameterTensorNotRegistered(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Make it a Parameter."""
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
-            raise RewriteError
+            raise SourceRewriteError
         bare = without_keyword(module, node.value, "requires_grad")
         return [bare, *wrapped(module, node.value, name_of(module, "torch.nn.Parameter"))]

@@ -9,7 +9,7 @@ from typing import Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 from truestep.doctor.source.signatures import own_name
 
 _COPIES = re.compile(
@@ -71,7 +71,7 @@ class ParametersComparedWithThemselves(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Copy the model, or each of the parameters."""
         if isinstance(node.value, ast.Call) or "copy" not in module.imported_names:
-            raise RewriteError
+            raise SourceRewriteError
         return [replaced(module, node.value, f"copy.deepcopy({text_of(module, node.value)})")]
 
 

@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 from truestep.doctor.source.values import argument, literal
 
-MAKERS = {
-    f"torch.{name}"
-    for name in ("ones", "zeros", "randn", "rand", "tensor", "arange", "eye", "linspace", "full", "randperm")
-}
-_SAME = ("to", "cuda", "float", "double", "half", "view", "reshape", "unsqueeze", "t", "long")
+MAKERS = {f"torch.{name}" for name in operations(numbers="drawn filled copied")}
+_SAME = operations(numbers="kept itself home moved rounded whole indices") - operations(graph="left")
 
 
 class TensorNotRegistered(SourceCheck):
@@ -67,7 +65,7 @@ class TensorNotRegistered(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Register it as a buffer."""
         if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)):
-            raise RewriteError
+            raise SourceRewriteError
         name, value = node.targets[0].attr, text_of(module, node.value)
         return [replaced(module, node, f'self.register_buffer("{name}", {value})')]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class UnitsDead(Watcher):
         if not history.in_window:
             return
         if isinstance(module, nn.ReLU) and isinstance(output, torch.Tensor) and module.training:
-            if not is_on_host(output) or output.numel() < 2:
+            if not watched_on_host(output) or output.numel() < 2:
                 return
             self.layers[id(module)] = module
             self.now[id(module)] = self.now.get(id(module), False) or bool(output.any())

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, moved_after
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, moved_after
 
-AUTOCAST = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast")
+AUTOCAST = functions("casts within")
 
 
 class BackwardInsideAutocast(SourceCheck):
@@ -52,7 +53,7 @@ class BackwardInsideAutocast(SourceCheck):
         """Go backward after the block."""
         block = module.parents[module.statement(node)]
         if not isinstance(block, ast.With) or block.body[-1] is not module.statement(node):
-            raise RewriteError
+            raise SourceRewriteError
         return moved_after(module, node, block)
 
 

@@ -9,7 +9,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, before, next_event, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before, next_event, text_of
 from truestep.doctor.source.signatures import own_name
 
 
@@ -65,7 +65,7 @@ class ClipBeforeUnscale(SourceCheck):
         """Unscale first, where the step is as certain as the clip: twice in one window raises."""
         step = next_event(module, node, "scaler_step").node
         if module.enclosing(node, ast.If) is not module.enclosing(step, ast.If):
-            raise RewriteError
+            raise SourceRewriteError
         assert isinstance(step, ast.Call)
         scaler, optimizer = text_of(module, step.func).rpartition(".")[0], text_of(module, step.args[0])
         return [before(module, node, f"{scaler}.unscale_({optimizer})")]

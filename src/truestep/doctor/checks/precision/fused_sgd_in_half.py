@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.finding import Place
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, literal
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 VECTOR = 16  # from so many elements on the kernel reads whole vectors
-HALVES = ("torch.float16", "torch.bfloat16", "torch.half")
+HALVES = functions("is a type of half size")
 
 
 class FusedSgdInHalf(SourceCheck, Watcher):

@@ -6,16 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, replaced
 
-SEEDS = (
-    "torch.manual_seed",
-    "torch.cuda.manual_seed",
-    "torch.cuda.manual_seed_all",
-    "numpy.random.seed",
-    "random.seed",
-)
+SEEDS = functions("seeds the host", "seeds devices")
 
 
 class GeneratorsSeededDifferently(SourceCheck):

@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, after, removed, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, after, removed, replaced, text_of
 from truestep.doctor.source.values import constant
 
 NAMES = ("lr", "learning_rate", "weight_decay", "momentum")
@@ -68,7 +68,7 @@ class RateSetInVain(SourceCheck):
             assert isinstance(node.value.func, ast.Attribute)
             return [replaced(module, node, f"{text_of(module, node.value.func.value)}.param_groups")]
         if not isinstance(node, ast.Assign):
-            raise RewriteError
+            raise SourceRewriteError
         target, value = node.targets[0], text_of(module, node.value)
         optimizer = _optimizer_of(target)
         assert optimizer is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 
 
 class ConditionWithOneAnswer(SourceCheck):
@@ -56,11 +56,11 @@ class ConditionWithOneAnswer(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask whether the value is among all of them."""
         if isinstance(node, ast.Compare):
-            raise RewriteError
+            raise SourceRewriteError
         first, *others = node.values
         single = isinstance(first, ast.Compare) and len(first.ops) == 1 and isinstance(first.ops[0], ast.Eq)
         if not single or not all(_is_text(each) for each in [*first.comparators, *others]):
-            raise RewriteError
+            raise SourceRewriteError
         options = ", ".join(text_of(module, each) for each in [*first.comparators, *others])
         return [replaced(module, node, f"{text_of(module, first.left)} in ({options})")]
 

@@ -5,10 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, constant, last_operations, seen_through
 
-_MAY_BE_ZERO = {"relu", "relu6", "relu_", "dropout"}
+_MAY_BE_ZERO = operations(numbers="rectified dropped")
 
 
 class DividedByNormOfRelu(SourceCheck):

@@ -5,16 +5,17 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted
 from truestep.doctor.source.uses import names_read, places_read, uses_of
 
 # what measures a tensor, for a log that is gone, and what no tensor comes from
-_ASKS = ("size", "dim", "min", "max", "mean", "sum", "std", "item", "norm")
-_SHAPES = ("squeeze", "unsqueeze", "view", "reshape", "flatten", "expand", "contiguous")
+_ASKS = operations(numbers="measured averaged reduced chosen") | operations(shape="gone")
+_SHAPES = operations(numbers="kept", shape="same other")
 _BUILTINS = ("dict", "list", "tuple", "int", "float", "str", "hasattr", "getattr", "len", "isinstance")
 # methods that change a module where it is, or only where a tensor lies: to drop what they give is no fault of training
-_MOVES = ("to", "cuda", "cpu", "numpy", "detach", "half", "float", "contiguous")
+_MOVES = operations(numbers="kept itself home moved rounded", shape="same")
 
 
 class ResultNeverUsed(SourceCheck):

@@ -5,18 +5,13 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.losses import losses
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 
-_OF_TWO = {
-    "min": 0,
-    "max": 0,
-    "minimum": 0,
-    "maximum": 0,
-    "mse_loss": 0,
-    "l1_loss": 0,
-    "kl_div": 0,
-    "where": 1,
+# by the place of the first of the two
+_OF_TWO = dict.fromkeys((*losses(target="numbers shares"), "min", "max", "minimum", "maximum"), 0) | {
+    "where": 1
 }
 
 

@@ -3,7 +3,7 @@
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import torch_if_imported
+from truestep.explainer.values import torch_at_crash
 
 
 class NoInfChecks(Explainer):
@@ -34,7 +34,7 @@ class NoInfChecks(Explainer):
     not_in_a_log = "which parameters have no gradient"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        torch = torch_if_imported()
+        torch = torch_at_crash()
         for frame, name, value in crash.users_locals():
             if torch is None or not isinstance(value, torch.optim.Optimizer):
                 continue

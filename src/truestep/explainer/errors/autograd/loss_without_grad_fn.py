@@ -15,7 +15,7 @@ from truestep.explainer.source import (
     crashed_line_text,
     crashed_line_without_strings,
 )
-from truestep.explainer.values import torch_if_imported
+from truestep.explainer.values import torch_at_crash
 
 
 class LossWithoutGradFn(Explainer):
@@ -43,7 +43,7 @@ class LossWithoutGradFn(Explainer):
     not_in_a_log = "where the graph was cut: the lines between model and loss"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        torch = torch_if_imported()
+        torch = torch_at_crash()
         if not crash.is_live or torch is None:
             return None
         if not torch.is_grad_enabled():

@@ -4,7 +4,7 @@
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import attribute_without_running_code
+from truestep.explainer.values import attribute_at_crash
 
 
 class NothingToOptimize(Explainer):
@@ -50,7 +50,7 @@ class NothingToOptimize(Explainer):
             if lists:
                 kind = (
                     "nn.ModuleList"
-                    if type(attribute_without_running_code(model, lists[0])[1]) is list
+                    if type(attribute_at_crash(model, lists[0])[1]) is list
                     else "nn.ModuleDict"
                 )
                 return Cause(
@@ -68,7 +68,7 @@ class NothingToOptimize(Explainer):
 
 
 def _has_layers(value: object) -> bool:
-    from truestep.explainer.values import is_layer
+    from truestep.explainer.values import is_layer_at_crash
 
     items = list(value.values()) if isinstance(value, dict) else list(value)  # type: ignore[call-overload]
-    return any(is_layer(item) for item in items)
+    return any(is_layer_at_crash(item) for item in items)

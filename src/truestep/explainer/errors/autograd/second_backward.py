@@ -6,7 +6,7 @@ from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Cause, Explainer, Match
 from truestep.explainer.graphs import value_shared_by_graphs
 from truestep.explainer.kept import kept_graphs
-from truestep.explainer.values import is_tensor
+from truestep.explainer.values import is_tensor_at_crash
 
 
 class SecondBackward(Explainer):
@@ -64,7 +64,7 @@ class SecondBackward(Explainer):
 
 def _is_attached(value: object) -> bool:
     parts = value if type(value) is tuple else (value,)
-    return any(is_tensor(each) and each.grad_fn is not None for each in parts)
+    return any(is_tensor_at_crash(each) and each.grad_fn is not None for each in parts)
 
 
 _STATES = {

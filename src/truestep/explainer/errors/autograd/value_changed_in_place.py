@@ -6,9 +6,9 @@ import sys
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.in_place import in_place_layers, lines_changing_in_place
+from truestep.explainer.in_place import crash_lines_in_place, in_place_layers
 from truestep.explainer.origins import files_of_models, line_as_evidence
-from truestep.explainer.values import is_tensor, shape_at_crash
+from truestep.explainer.values import is_tensor_at_crash, shape_at_crash
 
 
 class ValueChangedInPlace(Explainer):
@@ -98,10 +98,8 @@ def _changing_line(crash: Crash, shape: tuple[int, ...]) -> str:
         names = frame.locals()
         lines = [
             number
-            for number, name in lines_changing_in_place(
-                frame.path, frame.live.f_code.co_firstlineno, frame.line
-            )
-            if name not in names or (is_tensor(names[name]) and shape_at_crash(names[name]) == shape)
+            for number, name in crash_lines_in_place(frame.path, frame.live.f_code.co_firstlineno, frame.line)
+            if name not in names or (is_tensor_at_crash(names[name]) and shape_at_crash(names[name]) == shape)
         ]
         if lines:
             return line_as_evidence(frame.path, lines[-1])
@@ -113,7 +111,7 @@ def _line_of_models(crash: Crash) -> str:
     found = [
         line_as_evidence(path, number)
         for path in files_of_models(crash)
-        for number, name in lines_changing_in_place(path, 0, sys.maxsize)
+        for number, name in crash_lines_in_place(path, 0, sys.maxsize)
         if not name.startswith(("self.num", "num", "count", "total", "i", "n"))
     ]
     return " or ".join(found[:2])

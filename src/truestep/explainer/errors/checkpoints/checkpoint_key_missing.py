@@ -6,7 +6,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import is_tensor
+from truestep.explainer.values import is_tensor_at_crash
 
 _USUAL = (
     *(
@@ -75,7 +75,7 @@ class CheckpointKeyMissing(Explainer):
         if found is None:
             return None
         entries: dict[Any, Any] = found.value
-        if entries and all(is_tensor(value) for value in entries.values()):
+        if entries and all(is_tensor_at_crash(value) for value in entries.values()):
             return Cause(
                 f"`{found.name}` is the state dict itself: {len(entries)} tensors by name.",
                 f"model.load_state_dict({found.name}).",

@@ -3,7 +3,7 @@
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import torch_if_imported
+from truestep.explainer.values import torch_at_crash
 
 
 class DeviceIndexOutOfRange(Explainer):
@@ -36,7 +36,7 @@ class DeviceIndexOutOfRange(Explainer):
                 f"the file was saved from cuda:{found['device']}; this process sees {found['count']} card(s).",
                 'write torch.load(path, map_location="cpu"), then move the model.',
             )
-        torch = torch_if_imported()
+        torch = torch_at_crash()
         if crash.is_live and torch is not None and torch.cuda.is_available():
             return Cause(f"this process sees {torch.cuda.device_count()} card(s), counted from cuda:0.")
         return None

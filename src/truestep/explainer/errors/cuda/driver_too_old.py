@@ -2,7 +2,7 @@
 """DriverTooOld."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_fault
+from truestep.explainer.environment import environment_cause
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -30,7 +30,7 @@ class DriverTooOld(Explainer):
     not_in_a_log = "the driver's version on that machine"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = environment_fault("driver_new_enough") if crash.is_live else None
+        found = environment_cause("driver_new_enough") if crash.is_live else None
         if found:
             return Cause(f"{found.says}.")
         version = match.groupdict().get("version")

@@ -2,7 +2,7 @@
 """NoKernelImage."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_fault
+from truestep.explainer.environment import environment_cause
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -30,7 +30,7 @@ class NoKernelImage(Explainer):
     not_in_a_log = "which card it was and what the torch there was built for, where its warning is missing"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = environment_fault("capability_built") if crash.is_live else None
+        found = environment_cause("capability_built") if crash.is_live else None
         if found:
             return Cause(f"{found.says}.")
         capability = match.groupdict().get("capability") or _capability(crash)

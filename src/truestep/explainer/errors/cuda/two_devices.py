@@ -4,7 +4,7 @@
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import layer_input, made_at, parameter_owner, running_layer
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import EvidenceValue, is_layer, is_tensor
+from truestep.explainer.values import EvidenceValue, is_layer_at_crash, is_tensor_at_crash
 
 
 class TwoDevices(Explainer):
@@ -71,9 +71,9 @@ class TwoDevices(Explainer):
 def _on_line(crash: Crash) -> list[tuple[str, object, str]]:
     rows: list[tuple[str, object, str]] = []
     for each in crash.values:
-        if is_tensor(each.value):
+        if is_tensor_at_crash(each.value):
             rows.append((each.name, each.value.device, made_at(crash, each)))
-        elif is_layer(each.value):
+        elif is_layer_at_crash(each.value):
             parameters = [*each.value.parameters(), *each.value.buffers()]
             devices = dict.fromkeys(parameter.device for parameter in parameters)
             rows += [(f"{each.name}'s weights", device, made_at(crash, each)) for device in devices]
@@ -157,7 +157,7 @@ def _device_source(places: list[tuple[str, str, str]], device: str) -> str:
 
 def _is_unregistered(crash: Crash, name: str) -> bool:
     found = next((each for each in crash.values if each.name == name), EvidenceValue(name, None))
-    return is_tensor(found.value) and parameter_owner(crash, found.value) is None
+    return is_tensor_at_crash(found.value) and parameter_owner(crash, found.value) is None
 
 
 def _fix_by_type(found: dict[str, str | None]) -> str:

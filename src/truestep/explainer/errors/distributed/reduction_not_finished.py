@@ -6,7 +6,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import is_layer
+from truestep.explainer.values import is_layer_at_crash
 
 
 class ReductionNotFinished(Explainer):
@@ -76,6 +76,6 @@ def _without_gradient(names: list[str]) -> str:
 def _wrapped(crash: Crash) -> Any:
     for frame in crash.frames:
         wrapper: Any = frame.locals().get("self")
-        if is_layer(wrapper) and type(wrapper).__name__ == "DistributedDataParallel":
+        if is_layer_at_crash(wrapper) and type(wrapper).__name__ == "DistributedDataParallel":
             return wrapper.module
     return None

@@ -2,7 +2,7 @@
 """CompanionOfOtherTorch."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_fault
+from truestep.explainer.environment import environment_cause
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -35,7 +35,7 @@ class CompanionOfOtherTorch(Explainer):
     not_in_a_log = "the installed versions"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = environment_fault("companions_fit") if crash.is_live else None
+        found = environment_cause("companions_fit") if crash.is_live else None
         if found:
             return Cause(f"{found.says}.")
         if "undefined symbol" in match[0]:

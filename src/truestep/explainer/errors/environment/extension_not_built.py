@@ -2,7 +2,7 @@
 """ExtensionNotBuilt."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_fault
+from truestep.explainer.environment import environment_cause
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -33,7 +33,7 @@ class ExtensionNotBuilt(Explainer):
     not_in_a_log = "which compiler and toolkit were found"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = environment_fault("cuda_home") if crash.is_live else None
+        found = environment_cause("cuda_home") if crash.is_live else None
         if found:
             return Cause(f"{found.says}.")
         if match.groupdict().get("gcc"):

@@ -2,9 +2,9 @@
 """CudaLibraryNotInitialized."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_fault
+from truestep.explainer.environment import environment_cause
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import torch_if_imported
+from truestep.explainer.values import torch_at_crash
 
 
 class CudaLibraryNotInitialized(Explainer):
@@ -39,7 +39,7 @@ class CudaLibraryNotInitialized(Explainer):
                 "a device-side assert came before it: an index out of range in an earlier kernel.",
                 "run one batch on the CPU, where the line and the index are named (truestep errors device-side-assert).",
             )
-        torch = torch_if_imported()
+        torch = torch_at_crash()
         if not crash.is_live or torch is None or not torch.cuda.is_available():
             return None
         free, total = torch.cuda.mem_get_info()
@@ -47,5 +47,5 @@ class CudaLibraryNotInitialized(Explainer):
             return Cause(
                 f"{free / 2**20:.0f} MiB of {total / 2**20:.0f} MiB are free on the card: it is full."
             )
-        found = environment_fault("one_cudnn")
+        found = environment_cause("one_cudnn")
         return Cause(f"{found.says}.") if found else None

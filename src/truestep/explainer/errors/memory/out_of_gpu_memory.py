@@ -6,9 +6,9 @@ import re
 from truestep.core.wording import byte_size
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.holding import AliveTensors, largest_tensors_at_crash, other_processes_on_card
+from truestep.explainer.holding import AliveAtCrash, largest_tensors_at_crash, processes_on_card_at_crash
 from truestep.explainer.kept import kept_graphs
-from truestep.explainer.values import is_tensor
+from truestep.explainer.values import is_tensor_at_crash
 
 
 class OutOfGpuMemory(Explainer):
@@ -46,7 +46,7 @@ class OutOfGpuMemory(Explainer):
         for found in (kept_graphs(crash), _others(amounts, crash), _fragmented(amounts), _evaluating(crash)):
             if found is not None:
                 return found
-        largest = largest_tensors_at_crash(crash, AliveTensors.now()) if crash.is_live else ""
+        largest = largest_tensors_at_crash(crash, AliveAtCrash.now()) if crash.is_live else ""
         parts = [
             amounts.text() if amounts.total else "",
             f"The largest tensors: {largest}." if largest else "",
@@ -110,7 +110,7 @@ def _others(amounts: _Amounts, crash: Crash) -> Cause | None:
     says = f"{others} of {total} belong to other processes (torch holds {byte_size(amounts.allocated)} here)."
     named = re.findall(r"Process (\d+) has ([\d.]+ \w+) memory in use", crash.message)
     which = ", ".join(f"{pid} {size}" for pid, size in named[:3]) or (
-        other_processes_on_card() if crash.is_live else ""
+        processes_on_card_at_crash() if crash.is_live else ""
     )
     fix = "end your own old processes and notebooks, or take another card (`truestep gpus` names who holds which)."
     return Cause(f"{says} Processes: {which}." if which else says, fix)
@@ -131,7 +131,7 @@ def _evaluating(crash: Crash) -> Cause | None:
     layer = crash.layer
     if layer is None or layer.module.training:
         return None
-    tensors = [value for value in layer.frame.locals().values() if is_tensor(value)]
+    tensors = [value for value in layer.frame.locals().values() if is_tensor_at_crash(value)]
     if not any(tensor.grad_fn is not None for tensor in tensors):
         return None
     return Cause(

@@ -5,7 +5,7 @@ from truestep.core.wording import byte_size
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import shapes_on_line
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.holding import AliveTensors, largest_tensors_at_crash
+from truestep.explainer.holding import AliveAtCrash, largest_tensors_at_crash
 from truestep.explainer.kept import kept_graphs
 
 
@@ -35,7 +35,7 @@ class OutOfHostMemory(Explainer):
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         found = match.groupdict()
         asked = int(found.get("asked") or 0)
-        alive = AliveTensors.now() if crash.is_live and asked else None
+        alive = AliveAtCrash.now() if crash.is_live and asked else None
         if alive is not None and asked < alive.num_bytes:
             return kept_graphs(crash) or _filled(crash, alive, asked)
         shown = shapes_on_line(crash)
@@ -46,7 +46,7 @@ class OutOfHostMemory(Explainer):
         return None
 
 
-def _filled(crash: Crash, alive: AliveTensors, asked: int) -> Cause:
+def _filled(crash: Crash, alive: AliveAtCrash, asked: int) -> Cause:
     """Say what took the memory before a request that is small beside it."""
     return Cause(
         f"{byte_size(asked)} were asked for when the memory was full. The largest tensors: "

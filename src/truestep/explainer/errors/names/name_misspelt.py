@@ -10,7 +10,7 @@ from typing import Any
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
 from truestep.explainer.known_names import GONE, IMPORTS, KINDS, MODULES, OF_OTHER_TORCH, TENSOR_NAMES
-from truestep.explainer.values import is_layer, torch_if_imported
+from truestep.explainer.values import is_layer_at_crash, torch_at_crash
 
 
 class NameMisspelt(Explainer):
@@ -117,14 +117,14 @@ def _names_of(crash: Crash, found: dict[str, str]) -> list[str]:
         return [name for name in dir(module) if not name.startswith("__")] if module is not None else []
     owner = _owner(crash, found.get("kind", ""))
     if owner is None:
-        torch = torch_if_imported()
+        torch = torch_at_crash()
         return (
             dir(torch.Tensor)
             if found.get("kind") in ("Tensor", "torch.Tensor", "Parameter") and torch is not None
             else []
         )
     names = [*dir(type(owner)), *getattr(owner, "__dict__", {})]
-    if is_layer(owner):
+    if is_layer_at_crash(owner):
         names += [*owner._modules, *owner._parameters, *owner._buffers]
     return [name for name in names if not name.startswith("__")]
 

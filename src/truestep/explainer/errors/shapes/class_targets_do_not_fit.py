@@ -5,7 +5,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import dtype_at_crash, is_tensor, shape_as_evidence, shape_at_crash
+from truestep.explainer.values import dtype_at_crash, is_tensor_at_crash, shape_as_evidence, shape_at_crash
 
 
 class ClassTargetsDoNotFit(Explainer):
@@ -63,7 +63,7 @@ def _pair(crash: Crash) -> tuple[Any, Any] | None:
     """Return outputs and targets, as the loss function was given them."""
     for frame in reversed(crash.frames):
         names = frame.locals()
-        if is_tensor(names.get("input")) and is_tensor(names.get("target")):
+        if is_tensor_at_crash(names.get("input")) and is_tensor_at_crash(names.get("target")):
             return names["input"], names["target"]
     return None
 

@@ -4,7 +4,7 @@
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import with_origin
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import is_tensor
+from truestep.explainer.values import is_tensor_at_crash
 
 
 class ViewOfStridedTensor(Explainer):
@@ -30,5 +30,9 @@ class ViewOfStridedTensor(Explainer):
     )
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        mixed = [each for each in crash.tensors if is_tensor(each.value) and not each.value.is_contiguous()]
+        mixed = [
+            each
+            for each in crash.tensors
+            if is_tensor_at_crash(each.value) and not each.value.is_contiguous()
+        ]
         return Cause(f"not contiguous: {with_origin(crash, mixed[0])}.") if mixed else None

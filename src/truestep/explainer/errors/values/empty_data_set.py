@@ -3,7 +3,7 @@
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import attribute_without_running_code
+from truestep.explainer.values import attribute_at_crash
 
 
 class EmptyDataSet(Explainer):
@@ -28,7 +28,7 @@ class EmptyDataSet(Explainer):
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         for frame in reversed(crash.frames):
-            found, value = attribute_without_running_code(frame.locals().get("self"), "data_source")
+            found, value = attribute_at_crash(frame.locals().get("self"), "data_source")
             if found:
                 return Cause(f"the data set is a {type(value).__name__} of length 0.")
         return None

@@ -5,7 +5,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import is_tensor, torch_if_imported
+from truestep.explainer.values import is_tensor_at_crash, torch_at_crash
 
 
 class ProbabilitiesRefused(Explainer):
@@ -38,13 +38,17 @@ class ProbabilitiesRefused(Explainer):
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         for each in crash.values:
-            if is_tensor(each.value) and each.value.is_floating_point() and each.value.device.type != "meta":
+            if (
+                is_tensor_at_crash(each.value)
+                and each.value.is_floating_point()
+                and each.value.device.type != "meta"
+            ):
                 return _what_is_wrong(each.name, each.value)
         return None
 
 
 def _what_is_wrong(name: str, tensor: Any) -> Cause | None:
-    torch = torch_if_imported()
+    torch = torch_at_crash()
     if bool(torch.isnan(tensor).any()):
         return Cause(
             f"`{name}` has NaN in it.",

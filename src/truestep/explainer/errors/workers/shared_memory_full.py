@@ -2,7 +2,7 @@
 """SharedMemoryFull."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_fault
+from truestep.explainer.environment import environment_cause
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -33,5 +33,5 @@ class SharedMemoryFull(Explainer):
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         if "creating shared memory segment" in match[0]:
             return Cause("NCCL could not get its own part of /dev/shm.")
-        found = environment_fault("shared_memory") if crash.is_live else None
+        found = environment_cause("shared_memory") if crash.is_live else None
         return Cause(f"{found.says}.") if found else None

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logits taken for probabilities by a threshold."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Class, dotted
+from truestep.doctor.source.values import argument, constant, value_origins
+
+_ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE
+
+
+class LogitsAgainstHalf(SourceCheck):
+    """Outputs that a loss takes as logits are compared with 0.5.
+
+    Why: a probability of 0.5 is a logit of 0. At 0.5 all answers between 50 % and 62 % count as "no": the metric is too low.
+
+    Bad:
+        target = torch.rand(4, 3).round()
+        out = net(x)
+        loss = F.binary_cross_entropy_with_logits(out, target)
+        right = (out > 0.5) == target  # here
+
+    Good:
+        target = torch.rand(4, 3).round()
+        out = net(x)
+        loss = F.binary_cross_entropy_with_logits(out, target)
+        right = (out > 0) == target
+
+    Fix: compare with 0, or out.sigmoid() with 0.5.
+    """
+
+    code = "EVAL041"
+    words = ("0.5", ".5", "round")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a comparison with 0.5, and a rounding, of what the same model gives a loss of logits."""
+        found: list[tuple[ast.expr, ast.expr]] = [
+            (node, value) for node in module.all(ast.Compare) if (value := _compared(node)) is not None
+        ]
+        found += [
+            (node, value) for node in module.all(ast.Call) if (value := _rounded(module, node)) is not None
+        ]
+        for node, value in found:
+            origins = list(value_origins(module, value))
+            if not origins or not all(isinstance(each, ast.Call) for each in origins):
+                continue
+            here, elsewhere = _logits(module)
+            if all(each in here for each in origins):
+                yield At(node, "These are logits: a probability of 0.5 is a logit of 0.", BUG)
+            elif all(_net_of(module, each) in elsewhere for each in origins):
+                yield At(
+                    node,
+                    "The loss takes what this model gives as logits: 0.5 of a probability is 0 here.",
+                    RISK,
+                )
+
+
+def _compared(node: ast.Compare) -> ast.expr | None:
+    """Return x of `x > 0.5`."""
+    if len(node.ops) == 1 and isinstance(node.ops[0], _ORDERS):
+        for side, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
+            if constant(side) == 0.5:
+                return other
+    return None
+
+
+def _rounded(module: SourceModule, call: ast.Call) -> ast.expr | None:
+    if module.qualify(call.func) == "torch.round":
+        return call.args[0] if call.args else None
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return call.func.value if method == "round" and not call.args else None  # type: ignore[attr-defined]
+
+
+def _logits(module: SourceModule) -> tuple[set[ast.AST], set[object]]:
+    """Return the calls whose results are taken as logits in this file, and the models that give such in the program."""
+    key = (_logits, module.tree)
+    if key not in module.remembered:
+        made = {
+            each
+            for call in losses_of(module, "binary_cross_entropy_with_logits")
+            for each in _inputs(module, call)
+        }
+        module.remembered[key] = made, module.of_program(_models_of_logits)
+    found: tuple[set[ast.AST], set[object]] = module.remembered[key]
+    return found
+
+
+def _inputs(module: SourceModule, call: ast.Call) -> list[ast.Call]:
+    given = argument(call, 0, "input")
+    origins = list(value_origins(module, given)) if given is not None else []
+    return [each for each in origins if isinstance(each, ast.Call)]
+
+
+def _models_of_logits(files: list[SourceModule]) -> set[object]:
+    """Return the models whose results no loss takes but one of logits."""
+    found: set[object] = set()
+    for module in files:
+        for call in losses_of(module, "binary_cross_entropy_with_logits"):
+            found |= {_net_of(module, each) for each in _inputs(module, call)}
+    return found - {None}
+
+
+def _net_of(module: SourceModule, call: ast.AST | None) -> Class | str | None:
+    """Return the class of the model that is applied, or its name where that is all there is."""
+    if not isinstance(call, ast.Call) or module.kind(call.func) not in ("module", "ddp"):
+        return None
+    return module.class_of(call.func) or dotted(call.func)

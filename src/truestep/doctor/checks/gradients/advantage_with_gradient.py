@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A policy's loss that trains the critic."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.behind import calls_with_graph, is_model, is_without_grad
+from truestep.doctor.source.flow import goes_backward, loses_graph
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
+from truestep.doctor.source.values import behind
+
+_LOG_PROBABILITIES = ("log_prob", "log_softmax", "logsigmoid")
+_FEWEST = 2  # uses of the difference: in the policy's loss and in the critic's
+
+
+class AdvantageWithGradient(SourceCheck):
+    """The advantage, a return minus the critic's value, multiplies the log-probabilities with its gradient.
+
+    Why: the policy's loss then moves the critic, too, to values that make the loss small and not to the returns.
+
+    Bad:
+        policy, critic = nn.Linear(2, 2), nn.Linear(2, 1)
+        returns = torch.ones(4)
+        values = critic(x).squeeze(-1)
+        advantage = returns - values
+        chosen = policy(x).log_softmax(-1)[:, 0]
+        actor_loss = -(chosen * advantage).mean()  # here
+        loss = actor_loss + advantage.pow(2).mean()
+        loss.backward()
+
+    Good:
+        policy, critic = nn.Linear(2, 2), nn.Linear(2, 1)
+        returns = torch.ones(4)
+        values = critic(x).squeeze(-1)
+        advantage = returns - values
+        chosen = policy(x).log_softmax(-1)[:, 0]
+        actor_loss = -(chosen * advantage.detach()).mean()
+        loss = actor_loss + advantage.pow(2).mean()
+        loss.backward()
+
+    Fix: advantage.detach() in the policy's loss.
+    """
+
+    code = "GRAD059"
+    words = ("log_prob", "log_softmax")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report such a product whose difference comes from a model with its graph, and is used in another term, too."""
+        for product in module.all(ast.BinOp):
+            if not isinstance(product.op, ast.Mult) or is_without_grad(module, product):
+                continue
+            for chosen, advantage in ((product.left, product.right), (product.right, product.left)):
+                if not isinstance(advantage, ast.Name) or not _is_log_probability(module, chosen):
+                    continue
+                if _is_of_a_critic(module, advantage) and goes_backward(module, product):
+                    text = f"{ast.unparse(advantage)!r} carries the critic's gradient into the policy's loss."
+                    yield At(product, text, RISK)
+
+
+def _is_log_probability(module: SourceModule, node: ast.expr) -> bool:
+    names = [each.func.attr for each in behind(module, node) if isinstance(each.func, ast.Attribute)]
+    return any(each in _LOG_PROBABILITIES for each in names)
+
+
+def _is_of_a_critic(module: SourceModule, advantage: ast.Name) -> bool:
+    """Tell a difference with what a model gives, undetached, which another term of this function uses as well."""
+    values = module.definitions(advantage)
+    if len(values) != 1 or not isinstance(values[0], ast.BinOp) or not isinstance(values[0].op, ast.Sub):
+        return False
+    sides = [each for each in (values[0].left, values[0].right) if not loses_graph(each)]
+    models = any(is_model(module, call) for each in sides for call in _own_calls(module, each))
+    reads = [
+        each
+        for each in module.reads(advantage.id)
+        if module.scope(each) is module.scope(advantage) and not _is_detached(module, each)
+    ]
+    return models and len(reads) >= _FEWEST
+
+
+def _own_calls(module: SourceModule, node: ast.expr) -> list[ast.Call]:
+    """Return the calls behind a value; what is unpacked from a model's result is that model's."""
+    found = calls_with_graph(module, node)
+    for name in walk(node):
+        for value, _ in (module.unpacked(name) or []) if isinstance(name, ast.Name) else []:
+            if isinstance(value, ast.Call) and not is_without_grad(module, value):
+                found.append(value)
+    return found
+
+
+def _is_detached(module: SourceModule, read: ast.expr) -> bool:
+    parent = module.parents[read]
+    return isinstance(parent, ast.Attribute) and parent.attr in (
+        "detach",
+        "item",
+        "data",
+        "mean",
+        "std",
+        "shape",
+    )

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loss that is computed and logged, and trains nothing."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.behind import is_without_grad
+from truestep.doctor.source.flow import goes_backward
+from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import argument
+
+_LOSS = re.compile(r"(^|_)loss(es)?(_|\d|$)", re.IGNORECASE)
+_NUMBERS = ("item", "detach", "tolist", "numpy")
+_SHOWS = ("print", "float", "log", "info", "update", "format", "add_scalar", "set_postfix")
+
+
+class LossNeverTrainedOn(SourceCheck):
+    """Of two losses of one step the second is only logged: the sum that goes backward leaves it out.
+
+    Why: what it is to train, a second head or task, gets no gradient; its curve looks alive as long as they share layers.
+
+    Bad:
+        head = nn.Linear(3, 3)
+        for x, y in loader:
+            out = net(x)
+            second = head(out)
+            first_loss = F.cross_entropy(out, y)
+            second_loss = F.cross_entropy(second, y)  # here
+            opt.zero_grad()
+            first_loss.backward()
+            opt.step()
+            print(first_loss.item(), second_loss.item())
+
+    Good:
+        head = nn.Linear(3, 3)
+        for x, y in loader:
+            out = net(x)
+            second = head(out)
+            first_loss = F.cross_entropy(out, y)
+            second_loss = F.cross_entropy(second, y)
+            opt.zero_grad()
+            (first_loss + second_loss).backward()
+            opt.step()
+            print(first_loss.item(), second_loss.item())
+
+    Fix: add it to what goes backward; or compute it under torch.no_grad().
+    """
+
+    code = "GRAD057"
+    words = ("loss",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a loss all of whose uses show it, of a value that nothing else uses, beside one that goes backward."""
+        named = [(call, name) for call in losses_of(module) if (name := _name_of(module, call)) is not None]
+        for call, name in named:
+            others = [
+                each for each, _ in named if each is not call and module.scope(each) is module.scope(call)
+            ]
+            if not others or not _LOSS.search(name.rsplit(".", 1)[-1]) or is_without_grad(module, call):
+                continue
+            if _is_only_shown(module, call, name) and _is_last_use(module, argument(call, 0, "input")):
+                if any(goes_backward(module, each) for each in others) and not goes_backward(module, call):
+                    yield At(call, f"{name!r} is only logged: nothing goes backward through it.", RISK)
+
+
+def _name_of(module: SourceModule, call: ast.Call) -> str | None:
+    parent = module.parents[call]
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    return dotted(targets[0]) if len(targets) == 1 else None
+
+
+def _is_only_shown(module: SourceModule, call: ast.Call, name: str) -> bool:
+    """Tell whether all that reads the name takes its number."""
+    reads = [each for each in module.reads(name) if module.scope(each) is module.scope(call)]
+    return bool(reads) and all(_shows(module, each) for each in reads)
+
+
+def _shows(module: SourceModule, read: ast.expr) -> bool:
+    parent = module.parents[read]
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in _NUMBERS
+    if isinstance(parent, ast.FormattedValue):
+        return True
+    called = parent.func if isinstance(parent, ast.Call) else None
+    last = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    return last in _SHOWS
+
+
+def _is_last_use(module: SourceModule, given: ast.expr | None) -> bool:
+    """Tell whether the prediction goes into this loss alone."""
+    if not isinstance(given, ast.Name):
+        return False
+    reads = [each for each in module.reads(given.id) if module.scope(each) is module.scope(given)]
+    return len(reads) == 1

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A seed set anew in each epoch."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.behind import is_without_grad
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function, dotted, names_in, walk
+
+_SEEDS = (
+    "torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all", "random.seed",
+    "numpy.random.seed", "lightning.seed_everything", "lightning.pytorch.seed_everything",
+    "pytorch_lightning.seed_everything", "transformers.set_seed", "accelerate.utils.set_seed",
+)  # fmt: skip
+_STATES = (
+    "get_rng_state",
+    "get_rng_state_all",
+    "getstate",
+    "get_state",
+    "fork_rng",
+    "set_rng_state",
+    "setstate",
+)
+_APART = ("eval", "valid", "test", "sample", "predict", "generate", "worker", "infer")
+_COUNTS = re.compile(r"epoch|step|iter|round|fold|rank|time")
+_DEEP = 3  # calls from the loop to the seed
+
+
+class SeededInEveryEpoch(SourceCheck):
+    """The random streams are set to the same seed at the start of each epoch.
+
+    Why: each epoch then has the same order of batches, the same augmentation and the same dropout masks: the model sees
+    one draw again and again.
+
+    Bad:
+        for epoch in range(3):
+            torch.manual_seed(0)  # here
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+
+    Good:
+        torch.manual_seed(0)
+        for epoch in range(3):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+
+    Fix: seed once before the loop; or with seed + epoch, so that a run can start again at any epoch.
+    """
+
+    code = "SEED005"
+    words = ("seed",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a seed in the loop around the batches, or in what it calls, that is the same each time."""
+        loops: dict[ast.AST, ast.AST] = {}
+        for trace in module.traces:
+            for loop in trace.training_loops():
+                around = [frame.node for frame in loop.path if frame.kind == "loop"]
+                loops.update(dict.fromkeys(around[-2:], loop.node))
+        told: set[ast.AST] = set()
+        for epochs in loops:
+            if isinstance(epochs, ast.For | ast.While) and not _makes_an_optimizer(module, epochs, _DEEP):
+                for seed in _seeds_in(module, epochs, _changing(module, epochs), _DEEP):
+                    if seed not in told:
+                        told.add(seed)
+                        yield At(seed, "The seed is set to the same number in each turn of this loop.", RISK)
+
+
+def _seeds_in(module: SourceModule, node: ast.AST, changing: set[str], deep: int) -> Iterator[ast.Call]:
+    """Yield the first call of each place that seeds, directly or in what it calls."""
+    for call in module.inside(node, ast.Call):
+        home = module.home(call)
+        if _is_apart(home, call, node, changing) or any(_varies(each, changing) for each in _given(call)):
+            continue
+        if home.qualify(call.func) in _SEEDS:
+            if call.args or call.keywords:
+                yield call
+                return
+            continue
+        function = home.target(call) if deep else None
+        if function is None or _keeps_state(module, function):
+            continue
+        inner = {*changing, *_parameters_given(module, function, call, changing)}
+        found = next(_seeds_in(module, function, inner, deep - 1), None)
+        if found is not None:
+            yield call if "seed" in getattr(function, "name", "") else found
+            return
+
+
+def _given(call: ast.Call) -> list[ast.expr]:
+    """Return what a call is given, where that may be a seed."""
+    named = "seed" in (dotted(call.func) or "").rsplit(".", 1)[-1]
+    return [*call.args, *(word.value for word in call.keywords)] if named else []
+
+
+def _varies(node: ast.expr, changing: set[str]) -> bool:
+    """Tell a seed that another turn of the loop has another of: it names what changes, or is drawn."""
+    drawn = any(isinstance(each, ast.Call) and dotted(each.func) not in ("int", "abs") for each in walk(node))
+    return drawn or bool(set(names_in(node)) & changing) or bool(_COUNTS.search(ast.unparse(node)))
+
+
+def _parameters_given(
+    module: SourceModule, function: Function, call: ast.Call, changing: set[str]
+) -> Iterator[str]:
+    """Yield the parameters of a function that are given what changes."""
+    for each in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]:
+        given = module.argument_for(function, call, each.arg)
+        if given is not None and each.arg != "self" and _varies(given, changing):
+            yield each.arg
+
+
+def _changing(module: SourceModule, loop: ast.For | ast.While) -> set[str]:
+    """Return the names, and attributes with what they are of, that a loop gives another value."""
+    stored = [each for each in module.inside(loop, ast.Name) if isinstance(each.ctx, ast.Store)]
+    attributes = [each for each in module.inside(loop, ast.Attribute) if isinstance(each.ctx, ast.Store)]
+    return {each.id for each in stored} | {name for each in attributes if (name := dotted(each)) is not None}
+
+
+def _is_apart(module: SourceModule, call: ast.Call, within: ast.AST, changing: set[str]) -> bool:
+    """Tell what happens in some turns only, what is restored behind it, and what is no training."""
+    if is_without_grad(module, call):
+        return True
+    for above in module.ancestors(call):
+        if above is within:
+            return False
+        if isinstance(above, ast.If) and set(names_in(above.test)) & changing:
+            return True
+        if isinstance(above, ast.With) and any(
+            "rng" in ast.unparse(each.context_expr) for each in above.items
+        ):
+            return True
+        if isinstance(above, Function):
+            return True
+    return False
+
+
+def _keeps_state(module: SourceModule, function: Function) -> bool:
+    """Tell what sets the streams back to where they were, and what samples or evaluates."""
+    name = getattr(function, "name", "").lower()
+    asked = {each.attr for each in module.inside(function, ast.Attribute)}
+    return any(each in name for each in _APART) or bool(asked & set(_STATES))
+
+
+def _makes_an_optimizer(module: SourceModule, node: ast.AST, deep: int) -> bool:
+    """Tell a loop over whole trainings: each makes its optimizer."""
+    for call in module.inside(node, ast.Call):
+        home = module.home(call)
+        if home.kind(call) == "optimizer":
+            return True
+        function = (home.constructor(call) or home.target(call)) if deep else None
+        if function is not None and _makes_an_optimizer(module, function, deep - 1):
+            return True
+    return False

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What functions and classes of torch, NumPy and others do, by their full names as `SourceModule.qualify` gives them."""
+
+from functools import cache
+
+# what it does                 full names
+_TABLE = """
+switches gradients off         torch.no_grad torch.inference_mode torch.autograd.no_grad torch.autograd.inference_mode
+                               torch.autograd.grad_mode.no_grad torch.autograd.grad_mode.inference_mode
+switches gradients             torch.set_grad_enabled torch.autograd.set_grad_enabled torch.autograd.grad_mode.set_grad_enabled
+switches gradients on          torch.enable_grad torch.autograd.enable_grad torch.autograd.grad_mode.enable_grad
+casts within                   torch.autocast torch.amp.autocast torch.cuda.amp.autocast torch.cpu.amp.autocast
+seeds the host                 torch.manual_seed numpy.random.seed random.seed
+seeds devices                  torch.cuda.manual_seed torch.cuda.manual_seed_all torch.mps.manual_seed torch.xpu.manual_seed
+                               torch.xpu.manual_seed_all
+makes a generator              numpy.random.default_rng numpy.random.RandomState numpy.random.Generator random.Random
+draws one number               random.random random.uniform torch.rand numpy.random.rand numpy.random.random
+                               numpy.random.random_sample numpy.random.uniform
+makes float64                  numpy.ones numpy.zeros numpy.linspace numpy.eye numpy.random.rand numpy.random.randn
+                               numpy.random.normal numpy.random.uniform numpy.random.random numpy.random.standard_normal
+lists files                    os.listdir glob.glob glob.iglob
+splits at random               sklearn.model_selection.train_test_split train_test_split torch.utils.data.random_split
+asks all ranks                 torch.distributed.all_reduce torch.distributed.reduce torch.distributed.all_gather
+                               torch.distributed.all_gather_object torch.distributed.all_gather_into_tensor
+                               torch.distributed.gather torch.distributed.gather_object torch.distributed.broadcast
+                               torch.distributed.broadcast_object_list torch.distributed.barrier torch.distributed.scatter
+                               torch.distributed.scatter_object_list torch.distributed.reduce_scatter
+                               torch.distributed.reduce_scatter_tensor torch.distributed.all_to_all
+                               torch.distributed.all_to_all_single torch.distributed.monitored_barrier
+asks the machine               torch.cuda.is_available torch.backends.mps.is_available torch.xpu.is_available
+                               torch.accelerator.is_available torch.distributed.is_initialized
+                               torch.distributed.is_available torch.cuda.is_bf16_supported torch.is_grad_enabled
+is a type of half size         torch.float16 torch.bfloat16 torch.half
+is a recurrent layer           torch.nn.LSTM torch.nn.GRU torch.nn.RNN
+is a softmax layer             torch.nn.Softmax torch.nn.LogSoftmax torch.nn.Softmin
+drops at random                torch.nn.functional.dropout torch.nn.functional.dropout1d torch.nn.functional.dropout2d
+                               torch.nn.functional.dropout3d torch.nn.functional.alpha_dropout
+                               torch.nn.functional.feature_alpha_dropout
+computes a weight anew         torch.nn.utils.weight_norm torch.nn.utils.spectral_norm
+                               torch.nn.utils.parametrizations.weight_norm torch.nn.utils.parametrizations.spectral_norm
+                               torch.nn.utils.parametrizations.orthogonal
+hands on what it is given      enumerate tqdm tqdm.tqdm tqdm.auto.tqdm tqdm.notebook.tqdm tqdm.rich.tqdm tqdm.std.tqdm
+                               rich.progress.track iter
+"""
+
+
+def _rows() -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    does = ""
+    for line in _TABLE.strip("\n").splitlines():
+        does = line[:31].strip() or does
+        found[does] = (*found.get(does, ()), *line[31:].split())
+    return found
+
+
+FUNCTIONS = _rows()
+
+
+@cache
+def functions(*does: str) -> tuple[str, ...]:
+    """Return the full names of what does one of these: `functions("seeds the host", "seeds devices")`."""
+    return tuple(name for each in does for name in FUNCTIONS[each])

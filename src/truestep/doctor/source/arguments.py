@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call gives for a parameter."""
+
+import ast
+
+from truestep.doctor.source.names import Function
+
+
+def argument_for(function: Function, call: ast.Call, name: str) -> ast.expr | None:
+    """Return the expression that a call gives for one parameter, or its default."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    positional = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]]
+    bound = bool(positional) and positional[0] in ("self", "cls")
+    positions = positional[1:] if bound else positional
+    if name in positions and positions.index(name) < len(call.args):
+        before = call.args[: positions.index(name) + 1]
+        return None if any(isinstance(each, ast.Starred) for each in before) else before[-1]
+    if any(keyword.arg is None for keyword in call.keywords):
+        return None
+    defaults = dict(zip(reversed(positional), reversed(function.args.defaults), strict=False))
+    named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    defaults |= {argument.arg: default for argument, default in named if default is not None}
+    return defaults.get(name)

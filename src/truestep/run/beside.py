@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to a learner beside its updates, by the lines of a loop in plain PyTorch: it would be lost, or done twice.
+
+Refused where that is certain, told once where it may be meant: before the first update nothing is looked at, and an optimizer or
+schedule that `run.track` keeps is the user's own.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from truestep.core.call_site import user_call_site
+from truestep.core.errors import LossError, OptionError
+from truestep.engine.context import LearnerContext
+from truestep.engine.parts import LearnerParts
+from truestep.engine.side_effects import stepped_in_loss
+from truestep.run import beside_words as words
+from truestep.run import taps
+from truestep.run.owner import disarm_in_children
+
+_LOOKED_AT = 16  # a backward of another model's, beside hundreds of weights, must stay as fast as it is
+
+
+class BesideUpdates:
+    """Follows torch's own calls while a run is open. `kept` are the objects that the run tracks."""
+
+    def __init__(
+        self, context: LearnerContext, kept: Callable[[], Collection[Any]], say: Callable[[str], None]
+    ) -> None:
+        self._context, self._kept, self._say = context, kept, say
+        self._said: set[tuple[str, str]] = set()
+        self._owners: dict[int, LearnerParts] = {}
+        self._num_learners = 0
+        self._of_optimizers: WeakKeyDictionary[Optimizer, LearnerParts] = WeakKeyDictionary()
+        self._by_hand: dict[str, int] = {}
+        """By learner, after how many updates a backward beside them last made gradients."""
+
+    def begin(self) -> None:
+        """Something is about to be trained."""
+        taps.follow(self)
+        disarm_in_children(self)
+
+    def end(self) -> None:
+        """The run is over: what holds its weights is the user's."""
+        taps.unfollow(self)
+
+    def disarm(self) -> None:
+        """In a forked process: what it does to its copies is its own affair."""
+        self.end()
+
+    # ------------------------------------------------------------------ what torch is asked to do
+
+    def steps(self, optimizer: Optimizer) -> None:
+        """Refuse a second step with an update's gradients; tell of one with gradients of the user's."""
+        if (owner := self._owner_of(optimizer)) is None:
+            return
+        if self._context.is_busy:
+            raise stepped_in_loss(optimizer, owner.name)
+        if any(optimizer is each for each in owner.optimizers):
+            raise OptionError(words.OWN_STEP.format(name=owner.name))
+        if self._is_kept(optimizer) or not owner.counters.attempts:
+            return
+        kind = type(optimizer).__name__
+        if self._is_by_hand(owner):
+            self._once("step", owner, words.STEP_BY_HAND.format(name=owner.name, kind=kind))
+        else:
+            raise OptionError(words.SECOND_STEP.format(name=owner.name, kind=kind))
+
+    def moves(self, schedule: Any) -> None:
+        """Refuse a second schedule, and one of an optimizer that never steps; tell of one that no checkpoint keeps."""
+        owner = self._owner_of(schedule.optimizer)
+        if owner is None or self._is_kept(schedule) or self._is_kept(schedule.optimizer):
+            return
+        said = {"name": owner.name, "kind": type(schedule).__name__, "rate": owner.learning_rate}
+        if not any(schedule.optimizer is each for each in owner.optimizers):
+            if owner.counters.attempts and not self._was_said("step", owner):
+                raise OptionError(words.SCHEDULE_OF_NONE.format(**said))
+        elif owner.schedules.names:
+            raise OptionError(words.SECOND_SCHEDULE.format(**said, schedule=owner.schedules.names[0]))
+        else:
+            self._once("schedule", owner, words.SCHEDULE_BY_HAND.format(**said))
+
+    def clears(self, holder: Optimizer | nn.Module) -> None:
+        """Tell of gradients that are cleared, which the next update does."""
+        if self._context.is_busy:
+            return  # the update looks at its gradients itself
+        owner = self._owner_of(holder) if isinstance(holder, Optimizer) else self._owner_within(holder)
+        if owner is not None and self._holds_an_update(owner):
+            self._once("zero_grad", owner, words.CLEARED.format(name=owner.name))
+
+    def clips(self, parameters: list[Tensor], by: str) -> None:
+        """Refuse to clip gradients that were stepped with already."""
+        owner = self._owner_among(parameters)
+        if owner is not None and not self._context.is_busy and self._holds_an_update(owner):
+            raise OptionError(words.CLIPPED[by].format(name=owner.name))
+
+    def scales(self, scaler: GradScaler) -> None:
+        """Refuse a loss that is multiplied by a factor which nobody takes away."""
+        if self._context.is_busy and scaler.is_enabled():
+            raise LossError(words.SCALED.format(scale=scaler.get_scale()))
+
+    def goes_back(self) -> Callable[[], None]:
+        """Look whose gradients a backward makes."""
+        if self._context.is_busy:
+            return _nothing
+        before = [(learner, _gradients(learner)) for learner in self._context.learners.values()]
+
+        def look() -> None:
+            for learner, gradients in before:
+                if _gradients(learner) != gradients:
+                    self._by_hand[learner.name] = learner.counters.attempts
+                    if learner.counters.attempts and not self._is_kept_beside(learner):
+                        self._once("backward", learner, words.WENT_BACK.format(name=learner.name))
+
+        return look
+
+    # ------------------------------------------------------------------ whose it is
+
+    def _owner_of(self, optimizer: Optimizer) -> LearnerParts | None:
+        self._find_owners()
+        if (owner := self._of_optimizers.get(optimizer)) is None:
+            owner = self._owner_among(p for group in optimizer.param_groups for p in group["params"])
+            if owner is not None:
+                self._of_optimizers[optimizer] = owner
+        return owner
+
+    def _owner_among(self, parameters: Any) -> LearnerParts | None:
+        self._find_owners()
+        return next((owner for each in parameters if (owner := self._owners.get(id(each)))), None)
+
+    def _owner_within(self, module: nn.Module) -> LearnerParts | None:
+        """Go by its first parameter: hundreds are not looked at before each step."""
+        return self._owner_among([next(module.parameters(), None)])
+
+    def _find_owners(self) -> None:
+        learners = self._context.learners
+        if len(learners) != self._num_learners:
+            self._num_learners = len(learners)
+            self._owners = {
+                id(weight): learner
+                for learner in learners.values()
+                for weight in (*learner.weights.parameters, *learner.weights.stepped)
+            }
+
+    def _is_kept(self, each: object) -> bool:
+        return any(each is kept for kept in self._kept())
+
+    def _is_kept_beside(self, learner: LearnerParts) -> bool:
+        """Whether the run keeps an optimizer of the user's that holds its weights."""
+        optimizers = (each for each in self._kept() if isinstance(each, Optimizer))
+        return any(self._owner_of(each) is learner for each in optimizers)
+
+    def _is_by_hand(self, learner: LearnerParts) -> bool:
+        return self._by_hand.get(learner.name) == learner.counters.attempts
+
+    def _holds_an_update(self, learner: LearnerParts) -> bool:
+        """Whether its gradients are those that its last update has stepped with."""
+        made = learner.counters.attempts > 0
+        return made and not self._is_by_hand(learner) and not self._is_kept_beside(learner)
+
+    # ------------------------------------------------------------------ saying it
+
+    def _was_said(self, what: str, learner: LearnerParts) -> bool:
+        return (what, learner.name) in self._said
+
+    def _once(self, what: str, learner: LearnerParts, text: str) -> None:
+        if not self._was_said(what, learner):
+            self._said.add((what, learner.name))
+            site = user_call_site()
+            self._say(f"{site.place}: {text}" if site else text)
+
+
+def _nothing() -> None:
+    """Look at nothing."""
+
+
+def _gradients(learner: LearnerParts) -> list[tuple[int, int] | None]:
+    """Return what tells whether gradients were made or written to, of a few weights from all over the learner."""
+    weights = learner.weights.parameters
+    return [
+        None if (gradient := weight.grad) is None else (id(gradient), gradient._version)
+        for weight in weights[:: max(1, len(weights) // _LOOKED_AT)]
+    ]

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes that users of plain PyTorch, Lightning, Accelerate and Keras make with the public names: none is silent.
+
+Each row is a program and what must be said of it, by an exception, on standard error or as a warning. To add one, add a row.
+What a plain loop does around its step stands in `test_by_hand.py`.
+"""
+
+import gc
+import re
+import textwrap
+import traceback
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import truestep as ts
+
+PRELUDE = """
+torch.manual_seed(0)
+inputs, labels = torch.randn(16, 3), torch.arange(16) % 2
+model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+adamw = lambda p: torch.optim.AdamW(p, lr=1e-3)
+run = ts.Run(folder / "run", device="cpu", progress=False, doctor=False)
+net = run.learner(model, adamw, name="net")
+train = run.data((inputs, labels), batch_size=4)
+test = run.data((inputs, labels), batch_size=8)
+
+def loss(batch):
+    x, y = batch
+    return F.cross_entropy(net(x), y, reduction="none")
+
+def correct(batch):
+    x, y = batch
+    return (net(x).argmax(1) == y).float()
+"""
+LOOP = """
+for epoch in run.epochs(2):
+    for batch in run.batches(train):
+        {body}
+    {end}
+"""
+
+
+def loop(body, end="pass"):
+    return LOOP.format(body=body, end=end)
+
+
+MISUSES = {
+    # ------------------------------------------------------------------ the loss and the update
+    "a loss that is computed": (loop("net.update(loss(batch), batch)"), r"a Tensor instead of a loss function"),
+    "batch and loss exchanged": (loop("net.update(batch, loss)"), r"a tuple instead of a loss function"),
+    "a loss that logs": (
+        loop("net.update(lambda b: (run.log(x=1.0), loss(b))[1], batch)"),
+        r"run\.log\(x=\.\.\.\) was called inside of an update.*ts\.weighted\(losses, accuracy=correct\)",
+    ),
+    "a loss that returns nothing": (loop("net.update(lambda b: print(), batch)"), r"returned NoneType.*reduction="),
+    "a loss that updates": (loop("net.update(lambda b: net.update(loss, b).loss, batch)"), "an update is under way"),
+    "a mean where parts are summed": (
+        loop("net.update(lambda b: loss(b).mean(), batch, micro_batch=2)"),
+        r'Return one loss per example \(reduction="none"\)',
+    ),
+    "an update without gradients": (loop("torch.no_grad()(lambda: net.update(loss, batch))()"), "gradients are switched off"),
+    "clip in the update": (loop("net.update(loss, batch, clip=1.0)"), r"where the learner is made: .*clip=ts\.ClipNorm"),
+    "a graph kept": (loop("net.update(loss, batch, retain_graph=True)"), r"torch\.autograd\.grad"),
+    "targets apart": (loop("net.update(loss, batch[0], targets=batch[1])"), r"net\.update\(loss, \(inputs, targets\)\)"),
+    "an accuracy of the update": (loop("net.update(loss, batch).accuracy"), r"ts\.weighted\(losses, accuracy=correct\)"),
+    "a block without a loss": ("with net.accumulating() as update: loss((inputs, labels))", r"call update\.backward\(loss\)"),
+    "a block that was not entered": ("net.accumulating().backward(loss((inputs, labels)))", r"outside of the block"),
+    "a rate beside a schedule": (
+        """
+net = run.learner(nn.Linear(3, 2), adamw, schedule=lambda o: ts.warmup_cosine(o, warmup_steps=2, total_steps=20))
+for epoch in run.epochs(2):
+    for batch in run.batches(train):
+        net.update(loss, batch)
+    net.optimizers[0].param_groups[0]["lr"] = 0.5
+""",
+        r"was set to 0\.5 by hand, and its schedule= \(LambdaLR\) sets it anew",
+    ),
+    # ------------------------------------------------------------------ loops and data
+    "a number that is no number": (
+        "for epoch in run.epochs(1):\n    for i, batch in run.batches(train): net.update(loss, batch)",
+        r"for i, batch in enumerate\(run\.batches\(source\)\)",
+    ),
+    "a loader in its own loop": (
+        """
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, labels), batch_size=4)
+for epoch in run.epochs(2):
+    for batch in loader: net.update(loss, batch)
+""",
+        r"no batch came from run\.batches.*source = run\.data\(data\) .*which also takes a DataLoader",
+    ),
+    "a loader in run.batches": ("run.batches(torch.utils.data.DataLoader(inputs))", r"Write train = run\.data\(data_set"),
+    "epochs of a pass": ("run.batches(train, epochs=3)", r"for epoch in run\.epochs\(20\)"),
+    "a batch by its number": ("train[0]", r"for batch in run\.batches\(source\)"),
+    "a transform": ("run.data((inputs, labels), batch_size=4, transform=len)", "the data set's own __getitem__"),
+    "epochs that are done": (
+        "for epoch in run.epochs(2): pass\nfor epoch in run.epochs(2): pass",
+        r"all 2 epochs are done already; .* write run\.epochs\(4\) for 2 more",
+    ),
+    "a range for epochs": ("run.epochs(range(3))", "a whole number of at least 0"),
+    "steps within epochs": ("for e in run.epochs(1):\n    for s in run.steps(3): pass", "is the outermost loop"),
+    "no update": (loop("loss(batch)"), r"no update was made in 4 batches.*net\.update\(loss, batch\)"),
+    # ------------------------------------------------------------------ measuring and logging
+    "tensors evaluated": ("net.evaluate(correct, (inputs, labels))", r"the data themselves \(\(16, 3\), \(16,\)\).*run\.data\("),
+    "rows evaluated": ("net.evaluate(correct, inputs)", r"Make a source of them first: run\.data\(data, batch_size=256\)"),
+    "a mean evaluated": ("net.evaluate(lambda b: loss(b).mean(), test)", "return one value per example"),
+    "an update logged": (loop("run.log(x=net.update(loss, batch))"), r"The loss of an update is update\.loss"),
+    "a function logged": ("run.log(accuracy=net.evaluate)", "It was not called"),
+    "a name and a value": ("run.log('accuracy', 0.5)", r"run\.log\(accuracy=value\)"),
+    "the run's own name": (
+        loop("net.update(loss, batch)", "run.log(loss=net.evaluate(loss, test))"),
+        r"run\.log\(loss=\.\.\.\) has the name .* run\.log\(val_loss=\.\.\.\)",
+    ),
+    # ------------------------------------------------------------------ the run and its learners
+    "a module for a class": ("ts.run('runs/x')", r"ts\.run is a module and can't be called\. ts\.Run\(directory\)"),
+    "a second run": ("ts.Run(folder / 'run', progress=False)", "another ts.Run of .* was made while one was open"),
+    "a run that is over": (
+        "again = ts.Run(folder / 'run', progress=False)\nfor epoch in run.epochs(1): pass",
+        "This run is over: another ts.Run",
+    ),
+    "no seed": ("ts.Run(folder / 'x', seed=None)", r"ts\.Run\(seed=None\)"),
+    "Keras' compile": ("net.compile(optimizer='adam', loss='mse')", r"net\.update\(loss, batch\)"),
+    "Keras' fit": ("net.fit(inputs, labels)", "The loop is yours"),
+    "Accelerate's prepare": ("run.prepare(model, train)", r"net = run\.learner\(module, optimizer\)"),
+    "an optimizer made already": ("run.learner(nn.Linear(1, 1), torch.optim.SGD(model.parameters()))", "Pass a function"),
+    "an average without its block": (
+        "run.learner(nn.Linear(1, 1), adamw, ema=ts.EMA()).averaged()",
+        r"without a with block.*with net\.averaged\(\)",
+    ),
+    "an average for a model": (
+        "run.learner(nn.Linear(1, 1), adamw, ema=ts.EMA()).averaged()(inputs)",
+        r"with net\.averaged\(\): and call net\(inputs\)",
+    ),
+    "a layer replaced": ("model[0] = nn.Linear(3, 4)\n" + loop("net.update(loss, batch)"), "a layer was replaced or added"),
+    "a measure that logs": (
+        "net.evaluate(lambda b: (run.log(x=1.0), correct(b))[1], test)",
+        r"by the function that net\.evaluate calls with each batch.*run\.log\(accuracy=net\.evaluate",
+    ),
+    "a pass that is over": (
+        "batches = run.batches(train)\nfor epoch in range(2):\n    for batch in batches: net.update(loss, batch)",
+        r"one pass\. Call it anew for each",
+    ),
+    "a run for its folder": ("ts.write_report(run)", r"not as a Run\. Write run\.directory"),
+    "a run among runs": ("ts.runs(run)", r"Write run\.directory"),
+    "an update behind the end": (
+        loop("net.update(loss, batch)") + "run.close()\nnet.update(loss, (inputs, labels))",
+        r"behind run\.close\(\): what it changes is in no checkpoint",
+    ),
+    "an optimizer put in": (
+        "net.optimizers[0] = torch.optim.SGD(model.parameters(), lr=0.1)",
+        r"net\.optimizers can be read, not changed",
+    ),
+    "optimizers put in": ("net.optimizers = []", r"made by the function that run\.learner\(module, optimizer\) is given"),
+    "parameters put in": (
+        "net.optimizers[0].add_param_group({'params': [nn.Parameter(torch.ones(2))]})\n" + loop("net.update(loss, batch)"),
+        "1 parameters that its module does not have",
+    ),
+    "optimizer and module exchanged": ("run.learner(adamw, model)", r"It comes first, .*run\.learner\(net, lambda p"),
+    "a model for a directory": ("ts.Run(model)", r"ts\.Run was given a Sequential first\. Give the directory"),
+    "a file to go on from": ("ts.Run(folder / 'x', resume='runs/x/1.pt')", r"names a file.*ts\.load_weights\(module, path\)"),
+    "weights and module exchanged": ("ts.load_weights(folder, model)", r"The module comes first"),
+    "weights of a run": ("ts.load_weights(model, run)", r"write run\.directory"),
+    "weights before the first save": (
+        "next(iter(run.batches(train)))\nts.load_weights(nn.Linear(3, 2), run.directory)",
+        "A run writes its first when an epoch has ended",
+    ),
+    # ------------------------------------------------------------------ checkpoints
+    "a wider model": (
+        loop("net.update(loss, batch)")
+        + "run = ts.Run(folder / 'run', progress=False, resume='edited')\n"
+        + "net = run.learner(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), adamw, name='net')\n"
+        + "train = run.data((inputs, labels), batch_size=4)\ntest = run.data((inputs, labels), batch_size=8)\n"
+        + "for epoch in run.epochs(3): pass",
+        r"whatever resume= says.*resume=\"anew\".*strict=False",
+    ),
+    "the best of all": (
+        loop("net.update(loss, batch)", "run.log(accuracy=net.evaluate(correct, test))")
+        + "run.close()\nts.load_weights(model, folder / 'run', checkpoint='best')",
+        r"Say by which metric, and which way is better: \"highest accuracy\", \"lowest loss\"\.",
+    ),
+    "the last one": (
+        loop("net.update(loss, batch)") + "run.close()\nts.load_weights(model, folder / 'run', checkpoint='latest')",
+        "taken where none is named: leave it out",
+    ),
+    "the best loss": ("ts.Retention(best=1, best_metric='val_loss')", r"does not say which way is better.*best_mode=\"min\""),
+    "the best loss saved": ("ts.Saving(best='val_loss')", r"does not say which way is better.*best_mode=\"min\""),
+    "a store's directory twice": (
+        "first = ts.CheckpointStore(folder)\ntry: ts.CheckpointStore(folder)\nfinally: first.close()",
+        r"That is this process itself: close what it made there",
+    ),
+}  # fmt: skip
+
+
+def what_is_said(code, folder, capsys):
+    """Run a program as a script; return all that its author reads: the exception, standard error, warnings."""
+    names = {"ts": ts, "torch": torch, "nn": nn, "F": F, "folder": folder}
+    script = folder / "train.py"
+    script.write_text(PRELUDE + textwrap.dedent(code), "utf-8")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            exec(compile(script.read_text("utf-8"), str(script), "exec"), names)
+            raised = ""
+        except Exception as error:
+            raised = "".join(traceback.format_exception_only(error))
+        gc.collect()
+    with warnings.catch_warnings(record=True):
+        for name in ("again", "run"):
+            if isinstance(names.get(name), ts.Run):
+                names[name].close()
+    said = [raised, capsys.readouterr().err, *(str(each.message) for each in caught)]
+    return "\n".join(each for each in said if each)
+
+
+@pytest.mark.parametrize("misuse", MISUSES)
+def test_it_is_said_what_to_write(tmp_path, capsys, misuse):
+    code, message = MISUSES[misuse]
+    said = what_is_said(code, tmp_path, capsys)
+    assert re.search(message, said, re.DOTALL)
+    assert not re.search(r"[^.]\.\.(\s|$)|\?\.", said)  # no sentence ends twice
+    assert len(re.findall("Did you mean", said)) <= 1
+
+
+def test_a_right_program_is_told_nothing(tmp_path, capsys):
+    right = loop("net.update(loss, batch)", "run.log(accuracy=net.evaluate(correct, test))")
+    assert what_is_said(right, tmp_path, capsys) == ""
