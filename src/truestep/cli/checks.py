@@ -126,6 +126,7 @@ def _show_page(check: type[Check], screen: Console) -> None:
     show_on_screen(Text(f"{page.summary}\n\nWhy: {page.why}\n"))
     for title, code in page.examples():
         show_on_screen(Text(f"{title}:", "bold"))
+        # Highlighted and printed apart: a Syntax of its own would fill each line with blanks up to the width.
         python = Syntax("", "python", theme="ansi_light", background_color="default")
         screen.print(python.highlight(textwrap.indent(code, "  ")), soft_wrap=True)
     show_on_screen(Text(f"Fix: {page.fix}"))

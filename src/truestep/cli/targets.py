@@ -22,6 +22,7 @@ def load_command_target(target: str) -> Any:
     from truestep.recipes.loading.parse import load_recipe
 
     path, name = _parts(target)
+    # What the file prints must not mix with the result: stdout may be read by a program.
     with redirect_stdout(sys.stderr), _no_training(path):
         try:
             module = load_recipe(path)

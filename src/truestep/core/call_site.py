@@ -7,7 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from truestep.core.frames import is_user_file
+from truestep.core.frames import is_library_file
 
 
 class UserCallSite(NamedTuple):
@@ -20,7 +20,7 @@ class UserCallSite(NamedTuple):
 def user_call_site() -> UserCallSite | None:
     """Return where the innermost running line of the user's own code calls; None where there is none."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_user_file(frame.f_code.co_filename):
+    while frame is not None and is_library_file(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:
         return None

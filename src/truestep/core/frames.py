@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from types import FrameType, TracebackType
 
-_PACKAGE = str(Path(__file__).parents[1])
+_PACKAGE = f"{Path(__file__).parents[1]}/"
+_known: dict[str, bool] = {}  # hooks ask for the same few files at every call
 
 
 @cache
@@ -19,9 +20,22 @@ def library_folders() -> tuple[str, ...]:
     return tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-def is_user_file(path: str) -> bool:
-    """Whether a file is the user's: none of Python's, of an installed package, or of this one."""
-    return not path.startswith((_PACKAGE, "<frozen", *library_folders())) and "site-packages" not in path
+def is_library_file(filename: str) -> bool:
+    """Whether a file belongs to Python, an installed package or Truestep; all others are the user's."""
+    found = _known.get(filename)
+    if found is None:
+        # "<eval_with_key>" is code that torch.fx wrote, and "/torchinductor_" what torch.compile did.
+        inside = filename.startswith(
+            (*library_folders(), _PACKAGE, "<frozen", "<__array_function__", "<eval_with_key>")
+        )
+        inside = inside or "/torchinductor_" in filename
+        _known[filename] = found = inside or "site-packages" in filename or "dist-packages" in filename
+    return found
+
+
+def is_truestep_file(filename: str) -> bool:
+    """Whether a file is one of this package."""
+    return filename.startswith(_PACKAGE)
 
 
 def line_of_user_code(trace: TracebackType | None = None) -> str | None:
@@ -29,12 +43,12 @@ def line_of_user_code(trace: TracebackType | None = None) -> str | None:
     found: tuple[str, int] | None = None
     if trace is not None:
         while trace is not None:
-            if is_user_file(path := trace.tb_frame.f_code.co_filename):
+            if not is_library_file(path := trace.tb_frame.f_code.co_filename):
                 found = path, trace.tb_lineno
             trace = trace.tb_next
     else:
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and not is_user_file(frame.f_code.co_filename):
+        while frame is not None and is_library_file(frame.f_code.co_filename):
             frame = frame.f_back
         found = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
     return None if found is None else f"{found[0]}:{found[1]}"
@@ -43,8 +57,9 @@ def line_of_user_code(trace: TracebackType | None = None) -> str | None:
 def warn_user(message: str) -> None:
     """Warn at the user's own line, however many calls of this package and of torch lie between; else at the first line outside."""
     depths = list(_files_of_callers())
-    outside = next((depth for depth, path in depths if not path.startswith(_PACKAGE)), 2)
-    warnings.warn(message, stacklevel=next((depth for depth, path in depths if is_user_file(path)), outside))
+    outside = next((depth for depth, path in depths if not is_truestep_file(path)), 2)
+    of_user = next((depth for depth, path in depths if not is_library_file(path)), outside)
+    warnings.warn(message, stacklevel=of_user)
 
 
 def _files_of_callers() -> Iterator[tuple[int, str]]:

@@ -69,6 +69,7 @@ def _returned(code: types.CodeType) -> ast.Return | None:
     """Return the last `return` with a value of a function."""
     nodes = ast.walk(crashed_file_tree(code.co_filename) or ast.Module([], []))
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == code.co_name]
+    # By its first line: a file may define several functions of one name, methods above all.
     function = next((node for node in functions if _first_line(node) == code.co_firstlineno), None)
     returns = [node for node in _own(function) if isinstance(node, ast.Return) and node.value is not None]
     return max(returns, key=lambda node: node.lineno, default=None)
@@ -101,6 +102,7 @@ def _switch(function: Any) -> str:
     """Return the name of the switch that torch's decorator put around a function."""
     if not hasattr(function, "__wrapped__") or not function.__code__.co_filename.endswith("_contextlib.py"):
         return ""
+    # torch's decorator keeps the switch as the owner of a bound method, `ctx_factory = switch.clone` (torch 2.13).
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
     owner = getattr(getattr(cells.get("ctx_factory"), "cell_contents", None), "__self__", None)
     return type(owner).__name__ if type(owner).__name__ in _OFF else ""

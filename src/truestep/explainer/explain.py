@@ -30,6 +30,7 @@ def annotate_error(error: BaseException) -> None:
         notes = getattr(error, "__notes__", ())
         if any(note.startswith(TITLE) for note in notes if isinstance(note, str)):
             return
+        # A file that was edited since an earlier traceback would be shown as it was then.
         linecache.checkcache()
         explanation = explain_exception(error)
         if explanation is not None:
@@ -59,11 +60,13 @@ def _chain(error: BaseException) -> list[BaseException]:
     chain, waiting = list[BaseException](), [error]
     while waiting and len(chain) < _MAX_CHAIN:
         each = waiting.pop(0)
+        # By identity: an exception of the user's may have an == of its own. A chain may lead back to where it began.
         if any(each is known for known in chain):
             continue
         chain.append(each)
         if isinstance(each, BaseExceptionGroup):
             waiting += each.exceptions
+        # As Python shows it: `raise ... from None` hides the context, `from error` replaces it.
         context = None if each.__suppress_context__ else each.__context__
         following = context if each.__cause__ is None else each.__cause__
         waiting += [following] if following is not None else []
@@ -119,6 +122,7 @@ def _values(crash: Crash) -> tuple[str, ...]:
     try:
         layer = crash.layer
         named = [each for each in crash.values if layer is None or each.value is not layer.module]
+        # Tensors first: shapes, dtypes and devices explain most errors, and only a few values are shown.
         shown = [str(each) for each in sorted(named, key=lambda each: not is_tensor_at_crash(each.value))]
     except Exception:  # noqa: BLE001
         _log.debug("the values were not read", exc_info=True)

@@ -79,6 +79,7 @@ def _backward_lines(crash: Crash) -> list[int]:
     """Return the lines of the user's running function that call backward."""
     assert crash.user is not None
     code = crash.user.live.f_code if crash.user.live is not None else None
+    # Lines of this function alone: when another one ran can't be told from its text.
     own = {line for *_, line in code.co_lines() if line} if code is not None else set()
     return sorted(line for line in _calls_of_backward(crashed_file_tree(crash.user.path)) if line in own)
 

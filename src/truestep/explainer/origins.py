@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.runtime.frames import is_library_file
+from truestep.core.frames import is_library_file
 from truestep.explainer.calls import line_that_made_within
 from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.source import (
@@ -28,6 +28,7 @@ def line_of_origin(crash: Crash, name: str, value: Any) -> EvidenceLine | None:
     found = line_that_made(users[0].path, name, users[0].line) if users else None
     if found is not None:
         return line_that_made_within(users[0], found, name) or found
+    # `self.x` is another object's in another function, so only plain names are followed outwards.
     for frame in users[1:] if "." not in name else ():
         for known, each in frame.locals().items():
             line = line_that_made(frame.path, known, frame.line) if each is value else None

@@ -3,7 +3,7 @@
 
 import dis
 
-from truestep.doctor.runtime.frames import is_truestep_file
+from truestep.core.frames import is_truestep_file
 from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.explanation import Explanation
 

@@ -19,6 +19,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 def forward_arguments(model: nn.Module, batch: Any) -> Arguments:
     """Return how a batch is handed over: a tuple's items one by one, a dict by name where the forward has these names."""
+    # A named tuple is one argument: a forward that takes it asks for its fields.
     if isinstance(batch, tuple) and not hasattr(batch, "_fields"):
         return batch, {}
     if isinstance(batch, Mapping) and all(isinstance(key, str) for key in batch) and _has(model, batch):
@@ -71,6 +72,7 @@ class ModulePath:
         """Note that a module is called, and return its name."""
         above = self.entered[-1][0] if self.entered else ""
         names = self._names[module]
+        # A shared module has several names: its caller's own for it is meant, else one inside its caller, else any.
         held = [name for name in names if self.entered and name.rpartition(".")[0] == above]
         inside = [name for name in names if name.startswith(f"{above}.")]
         name = [*held, *inside, *names][0]
@@ -109,6 +111,7 @@ def hookable_modules(model: nn.Module) -> list[nn.Module]:
 @contextmanager
 def undisturbed_model(model: nn.Module) -> Iterator[None]:
     """Run the user's own model: modes, buffers and all random streams are as before afterwards."""
+    # A forward may draw from python's and NumPy's streams too; `restoring_module` puts back torch's.
     streams = host_random_streams()
     with restoring_module(model):
         try:
@@ -138,6 +141,7 @@ def _message(model: nn.Module, path: ModulePath, error: Exception) -> str:
         [_shown(each) for each in args] + [f"{key}={_shown(each)}" for key, each in kwargs.items()]
     )
     said = f"The forward failed in {where}, which got {got or 'nothing'}. {cause}"
+    # Other libraries' summaries take a shape in place of a batch.
     if args and all(isinstance(each, int) for each in args):
         shape = ", ".join(map(str, args if len(args) > 1 else (2, *args)))
         said = f"{said.rstrip('.')}. A batch is data, not a shape: give torch.zeros({shape}), "

@@ -34,9 +34,7 @@ def activation_gain(activation: Activation) -> float:
         OptionError: a class instead of an instance; a function that changes shapes, or gives zeros or NaN everywhere.
     """
     if isinstance(activation, type) or not callable(activation):
-        raise OptionError(
-            f"An activation is an instance or a function (nn.ReLU(), F.relu), got {activation!r}."
-        )
+        raise OptionError(f"Activations are instances or functions (nn.ReLU(), F.relu), got {activation!r}.")
     points = torch.linspace(-_HALF_WIDTH, _HALF_WIDTH, _NUM_POINTS, dtype=torch.float64)
     density = torch.exp(-points.square() / 2) / math.sqrt(2 * math.pi)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):

@@ -114,6 +114,7 @@ def _change(model: object, patterns: tuple[str, ...], *, trains: bool, statistic
     for layer in moved.values():
         if trains:
             _release(layer)
+            # In the mode of the model, whatever mode the layer itself had when it was frozen.
             layer.train(module.training)
         else:
             _hold(layer)

@@ -80,6 +80,7 @@ class Standardizer:
         states: list[Any] = [None] * distributed.get_world_size(group)
         distributed.all_gather_object(states, self.state_dict(), group=group)
         whole = self._fresh()
+        # In the order of ranks on each of them, so that all round alike.
         for state in states:
             whole.merge(self._fresh().load_state_dict(state))
         return self.load_state_dict(whole.state_dict())

@@ -125,6 +125,7 @@ def _columns_of(steps: Any, rows: list[dict[str, Any]]) -> dict[str, tuple[Steps
         turned = zip(*[rows[number].values() for number in numbers], strict=True)
         for name, column in zip(names, turned, strict=True):
             values = _column(column, "if")
+            # NaN and the infinities stand in the file as texts; most columns have none, and are not walked in Python.
             if values is None:
                 values = _column([NOT_IN_JSON.get(value, value) for value in column], "if")
             if values is None:
@@ -144,6 +145,7 @@ def _joined(steps: Any, parts: list[tuple[NDArray[np.int64], Any]]) -> tuple[Ste
 
 def _column(items: Sequence[Any], kinds: str) -> Any:
     """Return numbers as an array of one of these kinds; None where any of them is something else."""
+    # Numbers beyond int64, and anything that is no number, make an array of another kind.
     array = np.array(items)
     return array if array.ndim == 1 and array.dtype.kind in kinds else None
 

@@ -90,6 +90,7 @@ def _circumstances(record: ReportedRun) -> dict[str, Any]:
 def _differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[SettingDifference]:
     for name in dict.fromkeys(name for each in settings for name in each):
         values = tuple(each.get(name) for each in settings)
+        # As JSON: a setting may be a list or a dict, which a set can't hold.
         if len({json.dumps(value, sort_keys=True, default=str) for value in values}) > 1:
             yield SettingDifference(setting=name, values=values)
 

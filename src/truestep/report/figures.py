@@ -41,6 +41,7 @@ def group_curves(record: ReportedRun) -> dict[str, list[ChartSeries]]:
         series = groups.setdefault(group, [])
         if group in (*KNOWN, "loss"):
             owner = name.removesuffix("/" + group)
+            # A learner's name is what stands before the last part; without one there is a single learner.
             colour = colours.setdefault("" if owner == group else owner, len(colours))
             series.append(ChartSeries(name=owner, curve=curve, colour=colour))
         else:

@@ -32,6 +32,7 @@ def reported_state(directory: Path, last_step: int) -> ReportedState:
 
     Reads the newest checkpoint's manifest and the sizes of its files: `truestep checkpoints verify` reads all of them.
     """
+    # First: whoever holds the lock trains, whatever its folder looks like just now.
     held = is_lock_held(directory / FOLDER)
     if held:
         return ReportedState("running")
@@ -82,6 +83,7 @@ def _ending(folder: Path, newest: Checkpoint | None, last_step: int) -> Reported
     kind, _, name = newest.summary.reason.partition(" ")
     if kind == "exception":
         return ReportedState("interrupted", f"{name} after step {newest.step:,}")
+    # With metrics beyond the newest checkpoint it went on after that one, and nobody said why it stopped.
     if last_step <= newest.step:
         kind = how_run_ended_at(CheckpointFiles(), folder, newest.name) or kind
         if kind == "finished":

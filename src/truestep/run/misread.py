@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from truestep.core.errors import OptionError
-from truestep.core.frames import is_user_file
+from truestep.core.frames import is_library_file
 from truestep.engine.structure import batch_leaves
 
 _NUMBERS = {"i", "j", "k", "n", "b", "it", "idx", "ind", "index", "num", "number", "count", "counter", "step", "iteration",
@@ -21,7 +21,7 @@ _NUMBERS = {"i", "j", "k", "n", "b", "it", "idx", "ind", "index", "num", "number
 def refuse_misread_batches(batches: Generator[Any]) -> Generator[Any]:
     """Return the batches of a pass; where the loop that asks for them takes a number and a batch, its first batch is looked at."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_user_file(frame.f_code.co_filename):
+    while frame is not None and is_library_file(frame.f_code.co_filename):
         frame = frame.f_back
     names = None if frame is None else _targets(frame.f_code, frame.f_lasti)
     return batches if names is None or names[0] not in _NUMBERS else _looked_at(batches, names)
@@ -62,8 +62,9 @@ def _kind(leaf: Any) -> str:
 @cache
 def _targets(code: CodeType, place: int) -> tuple[str, str] | None:
     """Return the two names that a `for` takes the items of the running call apart into; None where it is no such loop."""
-    following = [each for each in dis.get_instructions(code) if each.offset > place][:8]
-    names = [each.opname for each in following if each.opname not in ("CACHE", "NOP")]
+    after = [each for each in dis.get_instructions(code) if each.offset > place][:8]
+    following = [each for each in after if each.opname not in ("CACHE", "NOP")]
+    names = [each.opname for each in following]
     if names[:3] != ["GET_ITER", "FOR_ITER", "UNPACK_SEQUENCE"] or following[2].argval != 2:
         return None
     first, second = following[3:5]

@@ -3,14 +3,18 @@
 
 import copy
 import json
+import math
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import truestep as ts
 from truestep.core.errors import MissingPackageError
+from truestep.model.export.onnx import _compare
 
 
 def network():
@@ -117,3 +121,20 @@ def test_a_path_that_can_t_be_written(onnxruntime, tmp_path):
     for path in (tmp_path / "a.pt", tmp_path / "missing" / "a.onnx"):
         with pytest.raises(ts.OptionError, match="can't be written"):
             ts.export_onnx(network(), torch.zeros(1, 3, 8, 8), path)
+
+
+def test_a_nan_in_any_output_of_the_file_does_not_agree():
+    class Two(nn.Module):
+        def forward(self, features):
+            return features, features + 1
+
+    class Session:
+        def get_inputs(self):
+            return [SimpleNamespace(name="features")]
+
+        def run(self, _, feed):
+            return [feed["features"], np.full_like(feed["features"], np.nan)]
+
+    found = _compare(Two(), ((torch.ones(2, 3),), {}), Session())
+    assert math.isnan(found.largest_difference)
+    assert found.largest_output == 2.0

@@ -13,8 +13,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from truestep.core.frames import is_library_file
 from truestep.doctor.runtime.at_exit import WatchReportAtExit
-from truestep.doctor.runtime.frames import is_library_file
 from truestep.doctor.runtime.notes import WatchNotes, WatchNotesFolder
 from truestep.doctor.runtime.pace import StopWatching
 from truestep.doctor.runtime.watch import Watch, WatchOptions

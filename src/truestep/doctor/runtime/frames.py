@@ -5,28 +5,8 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from truestep.core.frames import library_folders
+from truestep.core.frames import is_library_file
 from truestep.doctor.finding import Place
-
-_OURS = f"{Path(__file__).parents[2]}/"
-_known: dict[str, bool] = {}
-
-
-def is_library_file(filename: str) -> bool:
-    """Tell whether a file belongs to Python, an installed package or Truestep."""
-    found = _known.get(filename)
-    if found is None:
-        inside = filename.startswith(
-            (*library_folders(), _OURS, "<frozen", "<__array_function__", "<eval_with_key>")
-        )
-        inside = inside or "/torchinductor_" in filename  # what torch.compile wrote
-        _known[filename] = found = inside or "site-packages" in filename or "dist-packages" in filename
-    return found
-
-
-def is_truestep_file(filename: str) -> bool:
-    """Tell whether a file is one of this package."""
-    return filename.startswith(_OURS)
 
 
 def path_in_finding(path: str) -> str:

@@ -19,9 +19,10 @@ from types import ModuleType
 from typing import Any
 
 from truestep.core.errors import OptionError, did_you_mean_path
+from truestep.core.frames import is_library_file
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.at_exit import WatchReportAtExit
-from truestep.doctor.runtime.frames import is_library_file, watched_user_place
+from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.pace import StopWatching
 from truestep.doctor.runtime.script import WatchedScript
 from truestep.doctor.runtime.tracebacks import script_part_of_traceback, show_script_traceback

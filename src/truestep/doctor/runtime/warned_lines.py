@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from truestep.doctor.runtime.frames import is_library_file, is_truestep_file
+from truestep.core.frames import is_library_file, is_truestep_file
 
 
 def warn_at_script_lines() -> Callable[[], None]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from truestep.doctor.runtime.frames import is_library_file
+from truestep.core.frames import is_library_file
 
 Maker = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -52,6 +52,7 @@ def card_memory_text(used: int | None, total: int | None) -> str:
     """Return memory in use of all, with the unit once: "20.0 / 140.0 GiB"."""
     if used is None or total is None:
         return UNKNOWN
+    # The unit once where both have the same; a nearly empty card's use is in MiB.
     unit = bytes_text(total).rpartition(" ")[2]
     return f"{bytes_text(used).removesuffix(f' {unit}')} / {bytes_text(total)}"
 

@@ -56,6 +56,7 @@ def gpu_table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0), header_style="dim"
     )
     for place, (title, right) in enumerate(headings):
+        # Where a table is too wide rich shrinks all columns, and would cut numbers; so all but one have a least width.
         widest = max((len(line) for row in rows for line in str(row[place]).splitlines()), default=0)
         table.add_column(
             title,

@@ -204,6 +204,7 @@ def _compare(module: nn.Module, arguments: Arguments, session: Any) -> Compariso
     expected = [each.detach().cpu() for each in forward_tensors(run_forward(module, arguments))]
     given = forward_tensors(arguments)
     feed = {
+        # The exporter keeps the order of the tensors, whatever nesting they came in.
         wanted.name: tensor.detach().cpu().numpy()
         for wanted, tensor in zip(session.get_inputs(), given, strict=True)
     }
@@ -215,9 +216,15 @@ def _compare(module: nn.Module, arguments: Arguments, session: Any) -> Compariso
             "example batch. Look for int(), .item() and len() in its forward."
         )
     pairs = [(a.double(), b.double()) for a, b in zip(got, expected, strict=True) if a.numel()]
+    # Inputs without a batch axis in common have no one size to tell.
     sizes = {len(each) for each in given if each.dim()}
     return Comparison(
         batch_size=sizes.pop() if len(sizes) == 1 else None,
-        largest_difference=max((float((a - b).abs().max()) for a, b in pairs), default=0.0),
-        largest_output=max((float(b.abs().max()) for _, b in pairs), default=0.0),
+        largest_difference=_largest([a - b for a, b in pairs]),
+        largest_output=_largest([b for _, b in pairs]),
     )
+
+
+def _largest(outputs: Sequence[Tensor]) -> float:
+    # Python's max() passes over a NaN that is not the first, and the file would seem to agree.
+    return float(torch.stack([each.abs().max() for each in outputs]).max()) if outputs else 0.0

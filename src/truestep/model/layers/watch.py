@@ -59,6 +59,7 @@ class ModelLooks:
         if not rows.is_cuda:
             self._waiting.append((step, names, rows, None))
             return
+        # Nobody waits: the copy is on its way until the event has passed, and is read at a later step.
         host = torch.empty(rows.shape, pin_memory=True).copy_(rows, non_blocking=True)
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
@@ -69,6 +70,7 @@ class ModelLooks:
         new: list[Look] = []
         while self._waiting:
             step, names, rows, event = self._waiting[0]
+            # In order: what follows has not come either.
             if event is not None and not wait and not event.query():  # type: ignore[no-untyped-call]
                 break
             if event is not None:
@@ -78,6 +80,7 @@ class ModelLooks:
             self.looks.append(new[-1])
             self._judge()
         if len(self.looks) > MAX_LOOKS:
+            # The older half is thinned, again and again: the end is seen closely, the beginning over a long time.
             del self.looks[: MAX_LOOKS // 2 : 2]
         return new
 

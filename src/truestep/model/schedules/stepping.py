@@ -78,7 +78,9 @@ def _followed(schedule: Any, optimizer: Optimizer, training: ScheduledTraining, 
     stopped = None
     for step in range(1, training.num_steps + 1):
         _write_down(optimizer, settings)
+        # torch warns of a schedule that is stepped before its optimizer was.
         optimizer.step()
+        # What a step behind the last update would set, no update is made with; and a schedule may refuse it.
         if step % every or step == training.num_steps:
             continue
         try:

@@ -143,9 +143,7 @@ def measure_rounding(source: Tensor, target: torch.dtype) -> tuple[Tensor, Round
     check_dtype_has_numbers(source.dtype)
     check_dtype_has_numbers(target)
     if source.is_complex() and not target.is_complex:
-        raise OptionError(
-            f"{source.dtype} to {target} drops the imaginary part: write .real, .imag or .abs()."
-        )
+        raise OptionError(f"{source.dtype} to {target} drops imaginary parts: write .real, .imag or .abs().")
     converted = source.to(target)
     before, after = _reals(source), _reals(converted)
     if target.is_complex and not source.is_complex():

@@ -22,9 +22,7 @@ Place = Literal["interpolates", "real", "fake"]
 
 PLACES = ("interpolates", "real", "fake")
 SIDES = ("two", "one")
-_INSTEAD = (
-    "Give dense floating-point tensors (images.float() / 255, embedded tokens), and labels as conditions=."
-)
+_INSTEAD = "Give dense floating-point tensors (images.float() / 255, embedded tokens); labels as conditions=."
 
 
 def gradient_penalty(

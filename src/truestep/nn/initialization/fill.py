@@ -46,6 +46,7 @@ def draw_initial_values(plan: InitialFill, generator: torch.Generator | None) ->
         done = "zeros"
         if slot.role == "forget bias":
             done = "zeros, forget gate ones"
+            # torch's order of gates is input, forget, cell, output.
             value[value.shape[0] // 4 : value.shape[0] // 2] = 1.0
     elif not isinstance(rule, str):
         _call(rule, value, generator)

@@ -179,6 +179,7 @@ def _register_all(
             normed.module.parametrizations[normed.tensor] = first[old].parametrization  # type: ignore[index,operator,assignment]
             continue
         first[old] = normed
+        # What torch registers is in training mode, whatever mode the layer is in.
         normed.module.parametrizations.train(normed.module.training)  # type: ignore[union-attr]
         new = tuple(normed.parametrization.parameters())
         if all(parameter is not old for parameter in new):

@@ -156,6 +156,7 @@ def _awkwardness(window: Window, pairs: Sequence[tuple[int, int]]) -> tuple[int,
 
 def _window(kind: Kind, layer: Any, dimension: int) -> Window:
     def along(name: str, default: Any) -> Any:
+        # LPPool keeps stride=None, where it is the kernel's size.
         value = getattr(layer, name, default)
         value = default if value is None else value
         return value[dimension] if isinstance(value, tuple | list) else value

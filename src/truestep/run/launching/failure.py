@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from truestep.core.frames import is_user_file
+from truestep.core.frames import is_library_file
 from truestep.explainer.logs.reading import ErrorInLog, decode_error_log, read_error_log
 
 
@@ -64,7 +64,7 @@ def describe_deaths(deaths: list[LaunchedDeath]) -> str:
     first = deaths[0]
     lines = [f"rank {first.rank} (process {first.pid}) died first: {_cause(first)}"]
     if first.error is not None:
-        own = [frame for frame in first.error.crash.frames if is_user_file(frame.path)]
+        own = [frame for frame in first.error.crash.frames if not is_library_file(frame.path)]
         if own:
             lines.append(f"  at {own[-1].path}:{own[-1].line}, in {own[-1].function}: {own[-1].text}")
     if first.log is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from truestep.core.frames import is_library_file
 from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.frames import is_library_file
 from truestep.doctor.runtime.history import ForwardCall, LossCall
 from truestep.doctor.watcher import Observation, Observations, Watcher
 

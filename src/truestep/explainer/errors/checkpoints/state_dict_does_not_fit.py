@@ -83,8 +83,10 @@ def _common_prefix(longer: list[str], shorter: list[str]) -> str:
         return ""
     short = set(shorter)
     ends = [key for key in longer if any(key.endswith(f".{other}") for other in short)]
+    # Not all of them: a head that was replaced must not hide the prefix of all other keys.
     if len(ends) < 0.8 * min(len(longer), len(short)):
         return ""
+    # The longest end: "module.0.weight" ends with "weight" too, if the model has such a key, and the prefix would be too long.
     other = max((each for each in short if ends[0].endswith(f".{each}")), key=len)
     prefix = ends[0].removesuffix(other)
     return prefix if sum(key.startswith(prefix) for key in longer) >= 0.8 * len(longer) else ""
@@ -104,6 +106,7 @@ _INNER = {
 
 def _nested(missing: list[str], unexpected: list[str]) -> Cause | None:
     inner = _INNER & set(unexpected)
+    # A whole checkpoint has a handful of entries; a model may have layers with these names.
     if not missing or not inner or len(unexpected) > 20:
         return None
     holder = next(

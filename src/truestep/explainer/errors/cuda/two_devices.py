@@ -93,6 +93,7 @@ def _of_layer(crash: Crash) -> list[tuple[str, object, str]]:
 
 
 def _named(crash: Crash, places: list[tuple[str, str, str]]) -> Cause:
+    # Of several on one device the first is shown: what the user's line names stands before what its layer holds.
     shown = list(
         {
             device: f"{name} {_is(name)} on {device}{origin}" for name, device, origin in reversed(places)

@@ -125,6 +125,7 @@ def _names_of(crash: Crash, found: dict[str, str]) -> list[str]:
         )
     names = [*dir(type(owner)), *getattr(owner, "__dict__", {})]
     if is_layer_at_crash(owner):
+        # A module holds these in dicts of its own, which neither dir() of its class nor its __dict__ shows.
         names += [*owner._modules, *owner._parameters, *owner._buffers]
     return [name for name in names if not name.startswith("__")]
 
