@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from truestep.core.errors import OptionError
-from truestep.core.frames import is_user_file
+from truestep.core.frames import is_library_file
 from truestep.engine.structure import batch_leaves
 
 _NUMBERS = {"i", "j", "k", "n", "b", "it", "idx", "ind", "index", "num", "number", "count", "counter", "step", "iteration",
@@ -21,7 +21,7 @@ _NUMBERS = {"i", "j", "k", "n", "b", "it", "idx", "ind", "index", "num", "number
 def refuse_misread_batches(batches: Generator[Any]) -> Generator[Any]:
     """Return the batches of a pass; where the loop that asks for them takes a number and a batch, its first batch is looked at."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_user_file(frame.f_code.co_filename):
+    while frame is not None and is_library_file(frame.f_code.co_filename):
         frame = frame.f_back
     names = None if frame is None else _targets(frame.f_code, frame.f_lasti)
     return batches if names is None or names[0] not in _NUMBERS else _looked_at(batches, names)
