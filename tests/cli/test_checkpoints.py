@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from truestep.checkpoints import CheckpointStore, Retention
 from truestep.checkpoints.weights import load_weights
 from truestep.cli.checkpoints import app
-from truestep.core.errors import CheckpointError, RunDirectoryError
+from truestep.core.errors import CheckpointError, OptionError, RunDirectoryError
 
 
 def state(value: float) -> dict:
@@ -180,6 +180,11 @@ def test_prune_removes_what_is_not_kept(run):
     assert len(list((run / "checkpoints").iterdir())) == 4
     assert call(*arguments) == "removed 000002-step-20\n"
     assert [entry["step"] for entry in json.loads(call("list", run, "--json"))["checkpoints"]] == [30, 10]
+
+
+def test_prune_asks_which_way_a_loss_is_better(run):
+    with pytest.raises(OptionError, match="does not say which way is better"):
+        call("prune", run, "--best", 1, "--best-metric", "val_loss")
 
 
 def test_prune_refuses_a_metric_that_no_checkpoint_has(run):

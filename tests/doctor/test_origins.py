@@ -18,6 +18,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.merging import merge_findings
 from truestep.doctor.runtime import origins
 from truestep.doctor.runtime.operations import WatchedOperationMode
+from truestep.doctor.runtime.recorder import Recorder
 
 NETWORK = """
 from torch import nn
@@ -157,6 +158,27 @@ def test_off_a_look_no_operation_is_followed():
             opt.step()
     assert depths == [1] * 20 + [0] * 10
     assert (_len_torch_function_stack(), watch.failures) == (0, [])
+
+
+@pytest.mark.parametrize("by_closure", [False, True])
+def test_an_optimizer_s_own_operations_are_left_out(monkeypatch, by_closure):
+    names = []
+    monkeypatch.setattr(Recorder, "on_operation", lambda _self, name, *_: names.append(name))
+    net = nn.Linear(4, 3)
+    opt = torch.optim.Adam(net.parameters(), lr=0.1, foreach=False)
+
+    def loss():
+        opt.zero_grad()
+        value = F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,)))
+        value.backward()
+        return value
+
+    with ts.watch() as watch:
+        for _ in range(3):
+            opt.step(loss) if by_closure else (loss(), opt.step())
+    assert names.count("linear") == 3
+    assert ("lerp" in names) is by_closure  # a step that calls the user's code is followed as a whole
+    assert watch.failures == []
 
 
 class Own(TorchFunctionMode):

@@ -6,8 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from truestep.report import columns as columns_module
+from truestep.report import metrics as metrics_module
 from truestep.report.columns import read_metric_columns
 from truestep.report.metrics import MetricsFile, read_metrics
 
@@ -52,13 +55,14 @@ def plain(found):
 
 def one_by_one(path, monkeypatch):
     with monkeypatch.context() as patch:
+        patch.setattr(columns_module, "_alike", lambda text: None)
         patch.setattr(columns_module, "_at_once", lambda lines: None)
         return plain(list(read_metric_columns(path)))
 
 
-@pytest.mark.parametrize("at_once", [1, 7, 4096])
+@pytest.mark.parametrize("at_once", [1, 300, 1 << 19])
 def test_both_ways_of_reading_agree(at_once, tmp_path, monkeypatch):
-    monkeypatch.setattr(columns_module, "LINES_AT_ONCE", at_once)
+    monkeypatch.setattr(metrics_module, "BLOCK_BYTES", at_once)
     write(tmp_path / "metrics.jsonl", 60)
     found = list(read_metric_columns(tmp_path / "metrics.jsonl"))
     assert plain(found) == one_by_one(tmp_path / "metrics.jsonl", monkeypatch)
@@ -88,3 +92,60 @@ def test_two_halves_of_a_line_are_no_line(tmp_path):
     line = json.dumps({"step": 1, "epoch": 0, "elapsed_seconds": 0, "values": {"a": 1, "b": 2}}).encode()
     path.write_bytes(line.replace(b', "b"', b'\n"b"') + b"\n" + line + b"," + line + b"\n")
     assert plain(list(read_metric_columns(path)))["spoiled"] == 3
+
+
+NUMBERS = st.one_of(
+    st.sampled_from(
+        [
+            "0",
+            "-0",
+            "1e5",
+            "1E-3",
+            "-2.5",
+            "01",
+            "+1",
+            "1.",
+            ".5",
+            "1e",
+            "--1",
+            "",
+            "1 2",
+            "NaN",
+            '"NaN"',
+            "true",
+            "null",
+        ]
+    ),
+    st.integers(-(10**20), 10**20).map(str),
+    st.floats().map(repr),
+)
+NAMES = st.sampled_from(["loss", "a", "1", "-1e5", "a: 1", 'a"', "\\", "é", "step", "epoch", "", "values"])
+LINES = st.builds(
+    lambda step, epoch, seconds, values, end: (
+        f'{{"step": {step}, "epoch": {epoch}, "elapsed_seconds": {seconds}, "values": '
+        f"{{{', '.join(f'{json.dumps(name, ensure_ascii=False)}: {value}' for name, value in values)}}}{end}"
+    ).encode(),
+    *[st.integers(0, 9).map(str) | NUMBERS] * 3,
+    st.lists(st.tuples(NAMES, NUMBERS), max_size=3),
+    st.sampled_from(["}\n"] * 6 + ["}", "\n", ', "media": {}}\n', "}}\n", "} \n", "}\r\n"]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(LINES, min_size=1, max_size=4), st.lists(st.integers(0, 3), max_size=12))
+def test_whatever_the_lines_are_both_ways_agree(kinds, order):
+    text = b"".join(kinds[number % len(kinds)] for number in order)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns_module, "raw_metrics_blocks", lambda path: [text] if text else [])
+        found = list(read_metric_columns("it"))
+        assert not found or plain(found) == one_by_one("it", patch)
+
+
+def test_lines_of_a_few_patterns_are_read_as_numbers(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    with MetricsFile(path) as file:
+        for step in range(60):
+            values = {"loss": 1 / (step + 1)} if step % 7 else {"accuracy": 0.5}
+            file.append(step=step, epoch=step // 7, elapsed_seconds=step / 8, values=values)
+    monkeypatch.setattr(columns_module, "_at_once", None)
+    assert sum(len(each.steps) for each in read_metric_columns(path)) == 60

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report shows what the files hold, whatever they hold, and needs nothing but itself."""
 
+import json
 import math
 import os
 import re
@@ -49,6 +50,21 @@ def test_every_section_is_there_with_its_words(page):
         "Environment", "package-7", "steps 2,000", "in 20 epochs", "best 0.9700 at step 2,000",
     ):  # fmt: skip
         assert words in text, words
+
+
+@pytest.mark.parametrize(("mode", "best"), [("min", "best 1 at step 2"), ("max", "best 3 at step 3")])
+def test_what_the_run_saves_its_best_by_comes_first_and_is_judged_as_it_says(tmp_path, log, mode, best):
+    values = {1: 2.0, 2: 1.0, 3: 3.0}
+    lines = [
+        (step, 0, {"accuracy": value, "f1": value, "auc": value, "far": value})
+        for step, value in values.items()
+    ]
+    folder = log(tmp_path / "run", lines)
+    (folder / "config.json").write_text(json.dumps({"best": {"metric": "far", "mode": mode}}), "utf-8")
+    (tiles,) = re.findall(r'<dl class="tiles".*?</dl>', render_report(folder), re.DOTALL)
+    names = re.findall(r"<dt>(.*?)</dt>", tiles)
+    assert names[:3] == ["far", "accuracy", "f1"]
+    assert best in tiles
 
 
 def test_test_loss_and_loss_share_their_axes_and_evaluations_are_markers(page):

@@ -84,7 +84,15 @@ def stepped_in_loss(has):
     return loss
 
 
+def clipped_in_loss(has):
+    return lambda rows: (clip_grad_norm_(has.net.parameters(), 1.0), has.losses(rows))[1]
+
+
 REFUSED = {
+    "clipping in the loss": (
+        {"loss": clipped_in_loss},
+        r"clip_grad_norm_ was called .* within its update.*clip=ts\.ClipNorm",
+    ),
     "an optimizer of one's own": ({"after": lambda has: has.own.step()}, r"Adam\.step\(\) was called on an optimizer"),
     "it, before the update": ({"before": lambda has: has.own.step()}, r"Adam\.step\(\) was called on an optimizer"),
     "it, by a scaler": (
@@ -147,6 +155,30 @@ def test_what_may_be_meant_is_told_once_with_its_line(tmp_path, capsys, what):
     said = [line for line in capsys.readouterr().err.splitlines() if words in line]
     assert len(said) == 1
     assert said[0].startswith("truestep: test_by_hand.py:")
+
+
+def test_a_loop_that_is_all_by_hand_is_told_and_no_weights_are_said_to_be_as_they_were(tmp_path, capsys):
+    has = made(tmp_path / "run")
+    source = has.run.data(ROWS, batch_size=4)
+    for _ in has.run.epochs(2):
+        for _rows in has.run.batches(source):
+            by_hand(has)
+    has.run.close()
+    said = capsys.readouterr().err
+    assert said.count("Adam.step() moves weights of 'net' beside its updates") == 1
+    assert "no update was made" not in said
+
+
+def test_a_block_that_clips_is_told_where_that_goes(tmp_path):
+    has = made(tmp_path / "run")
+
+    def block():
+        with has.net.accumulating() as update:
+            update.backward(has.losses(ROWS))
+            clip_grad_norm_(has.net.parameters(), 1.0)
+
+    with has.run, pytest.raises(ts.LossError, match="within its update"):
+        block()
 
 
 def others_by_hand(has):

@@ -374,9 +374,23 @@ def test_a_method_of_other_libraries_is_answered_with_the_loop(run, absent):
         act(learner(run), run)
 
 
-@pytest.mark.parametrize(
-    "path", ["ts.Trainer", "ts.ModelCheckpoint", "net.optimizer", "run.loger", "run.stop = 1"]
-)
+# of each, names that nothing here has: some are near to one that it has, some to one that every object of python has
+PATHS = [
+    *("ts.Trainer", "ts.ModelCheckpoint", "net.optimizer", "run.loger", "run.stop = 1"),
+    *(
+        f"{name}.{each}"
+        for name in ("ts", "net", "run")
+        for each in ("reduce_ex", "getattribute", "parmeters", "epocs")
+    ),
+    *(
+        f"{name}.{each} = 1"
+        for name in ("net", "run")
+        for each in ("reduce_ex", "parmeters", "epocs", "lernrate")
+    ),
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_python_adds_no_guess_to_what_is_to_be_written(run, capsys, path):
     names = {"ts": ts, "net": learner(run), "run": run}
     with pytest.raises(AttributeError) as caught:
@@ -385,6 +399,10 @@ def test_python_adds_no_guess_to_what_is_to_be_written(run, capsys, path):
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == f"AttributeError: {caught.value}"
     assert ".." not in last.replace("...", "")
+    assert "?." not in last
+    assert (
+        caught.value.__cause__ is None
+    )  # torch's words for the same, with python's guess, would stand above
 
 
 def test_the_decay_of_an_average_needs_no_name():

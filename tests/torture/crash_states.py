@@ -149,6 +149,9 @@ class MemoryFiles(CheckpointFiles):
         self.descriptors[descriptor][0].content += data
         return len(data)
 
+    def write_back(self, descriptor: int, begin: int, size: int) -> None:
+        pass  # what is written may be certain at any time before it is synced
+
     def sync(self, descriptor: int) -> None:
         self.on_change()
         node = self.descriptors[descriptor][0]

@@ -17,7 +17,8 @@ from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import Manifest, ManifestTensor
 from truestep.checkpoints.memory import saved_bytes_of
 from truestep.checkpoints.tree import decode_state, saved_tensor_nodes, state_subtree
-from truestep.checkpoints.verify import check_structure, checkpoint_scratch_memory, scan_file, shards_in
+from truestep.checkpoints.verify import check_structure, checkpoint_scratch_memory, scan_file
+from truestep.core.collector import collector_at_rest
 
 
 def load_state(
@@ -33,6 +34,17 @@ def load_state(
     some of all that are read, each from end to end. Raises DamagedError unless every byte of them is as written,
     CheckpointError where the state has no such path.
     """
+    with collector_at_rest():
+        return _loaded(files, folder, manifest, under, part_of)
+
+
+def _loaded(
+    files: CheckpointFiles,
+    folder: Path,
+    manifest: Manifest,
+    under: tuple[str | int, ...],
+    part_of: PartOf | None,
+) -> Any:
     check_structure(folder, files, manifest)
     tree = state_subtree(manifest.state, under)
     nodes = saved_tensor_nodes(tree)
@@ -97,7 +109,10 @@ def _buffers(
     file: str, manifest: Manifest, tensors: dict[str, Tensor], boxes: dict[str, CheckpointBox]
 ) -> Iterator[memoryview]:
     """Yield memory for what a file holds, in order; what is of no wanted box is read past."""
-    for name, shard in shards_in(file, manifest):
+    for name, shard in manifest.shards_in(file):
+        if name in tensors and tensors[name].shape == shard.shape == manifest.tensors[name].shape:
+            yield saved_bytes_of(tensors[name])  # most are whole: quick, for there may be many
+            continue
         own = CheckpointBox(shard.offset, shard.shape)
         common = boxes[name].common(own) if name in boxes else None
         if common is None:

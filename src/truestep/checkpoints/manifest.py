@@ -10,12 +10,13 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from importlib import metadata
 from typing import Any
 
 from truestep.checkpoints.dtypes import DTYPES
 from truestep.checkpoints.older import upgrade_older_state
+from truestep.core.collector import collector_at_rest
 from truestep.core.errors import CheckpointError
 
 FORMAT = 2  # 1: tuples and other dicts in words of their own (older.py), the SHA-256 of whole files
@@ -93,6 +94,20 @@ class Manifest:
     state: Any
     format: int = FORMAT
 
+    def shards_in(self, file: str) -> list[tuple[str, TensorShard]]:
+        """Return the shards in a file with their tensors' names, in the order in which they lie there."""
+        return self._shards.get(file, [])
+
+    @cached_property
+    def _shards(self) -> dict[str, list[tuple[str, TensorShard]]]:
+        found: dict[str, list[tuple[str, TensorShard]]] = {}
+        for name, tensor in self.tensors.items():
+            for shard in tensor.shards:
+                found.setdefault(shard.file, []).append((name, shard))
+        for shards in found.values():
+            shards.sort(key=lambda item: (item[1].begin, item[1].end))
+        return found
+
     def to_bytes(self) -> bytes:
         """Return the manifest as it lies on disk."""
         return sealed_manifest(self, manifest_tensors_text(self.tensors))
@@ -156,9 +171,10 @@ def parse_manifest(data: bytes) -> Manifest:
     """
     body_bytes = manifest_body(data)
     try:
-        body = json.loads(body_bytes.decode())  # not from bytes: that guesses among encodings
-        _check_format(body)
-        return _manifest(body)
+        with collector_at_rest():
+            body = json.loads(body_bytes.decode())  # not from bytes: that guesses among encodings
+            _check_format(body)
+            return _manifest(body)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DamagedCheckpointError(f"{MANIFEST_NAME}: {type(error).__name__}: {error}") from error
 

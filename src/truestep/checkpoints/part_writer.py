@@ -9,6 +9,7 @@ from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.parts import write_part_note
 from truestep.checkpoints.prepare import CheckpointPreparer, PreparedCheckpoint
 from truestep.checkpoints.save import write_images
+from truestep.checkpoints.shared_copy import CopyAbandonedError
 from truestep.checkpoints.snapshot import CheckpointStaging
 from truestep.checkpoints.writer import BackgroundCheckpointWriter
 
@@ -36,9 +37,9 @@ class CheckpointPartWriter:
     def save(self, folder: Path, state: Any) -> None:
         """Write the tensors and pieces of tensors of a state; one part is in flight at a time."""
         self._writer.wait()
-        prepared = self._preparing.prepared(state)
+        prepared = self._preparing.prepared(state, may_share=self._background)
         if self._background:
-            self._writer.start(lambda: self._write(folder, prepared))
+            prepared.copying.share(self._writer.start, lambda: self._write(folder, prepared))
         else:
             self._write(folder, prepared)
 
@@ -48,6 +49,8 @@ class CheckpointPartWriter:
             write_part_note(self._files, folder, self._rank, entries, tensors)
         except OSError as error:  # whoever publishes raises it: one error on all processes
             self._tell(folder, str(error))
+        except CopyAbandonedError:
+            self._tell(folder, "it was interrupted while the tensors were copied")
         else:
             self._tell(folder, None)
 

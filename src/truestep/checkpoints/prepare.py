@@ -16,18 +16,21 @@ from truestep.checkpoints.layout import FileLayout, lay_out_files
 from truestep.checkpoints.regions import regions_of
 from truestep.checkpoints.retrace import SavedStateChangedError, part_of_saved_state
 from truestep.checkpoints.save import CheckpointFileImage
+from truestep.checkpoints.shared_copy import SharedCopy
 from truestep.checkpoints.snapshot import CheckpointStaging, direct_image
 from truestep.checkpoints.tree import EncodedState, encode_state
+from truestep.core.collector import collector_at_rest
 
 # Each is compared with all the others; beyond this the layout is made anew instead.
 MOST_MOVED = 100  # tensors at another address than last time that are looked at one by one
 
 
 class PreparedCheckpoint(NamedTuple):
-    """A state that can be written: the files with its tensors, and its tree."""
+    """A state that can be written: the files with its tensors, its tree, and what is still to be copied."""
 
     images: list[CheckpointFileImage]
     tree: Any
+    copying: SharedCopy
 
 
 class CheckpointPreparer:
@@ -45,11 +48,15 @@ class CheckpointPreparer:
         """Whether what it makes outlives changes of the state."""
         return self._buffers is not None
 
-    def prepared(self, state: Any) -> PreparedCheckpoint:
-        """Return what is to be written of a state.
+    def prepared(self, state: Any, *, may_share: bool) -> PreparedCheckpoint:
+        """Return what is to be written of a state; with `may_share` a first copy may be left to be shared with the writer.
 
         Raises CheckpointError with the path of whatever can't be saved.
         """
+        with collector_at_rest():
+            return self._made(state, may_share=may_share)
+
+    def _made(self, state: Any, *, may_share: bool) -> PreparedCheckpoint:
         last, self._last = self._last, None  # what fails half way is no plan
         if last is not None:
             try:
@@ -58,19 +65,24 @@ class CheckpointPreparer:
                 pass
             else:
                 self._last = last
-                return PreparedCheckpoint(self._images(last, tensors), tree)
+                return self._prepared(last, tensors, tree, may_share=may_share)
         encoded = encode_state(state)
         plan = _Plan(state, encoded, lay_out_files(regions_of(encoded.leaves), self._rank))
-        images = self._images(plan, [leaf.tensor for leaf in encoded.leaves])
+        tensors = [leaf.tensor for leaf in encoded.leaves]
+        prepared = self._prepared(plan, tensors, encoded.tree, may_share=may_share)
         if plan.can_be_kept():
             self._last = plan
-        return PreparedCheckpoint(images, encoded.tree)
+        return prepared
 
-    def _images(self, plan: "_Plan", tensors: list[Tensor]) -> list[CheckpointFileImage]:
-        sources = plan.sources(tensors)
+    def _prepared(
+        self, plan: "_Plan", tensors: list[Tensor], tree: Any, *, may_share: bool
+    ) -> PreparedCheckpoint:
+        sources, copying = plan.sources(tensors), SharedCopy()
         if self._buffers is None:
-            return [direct_image(file, source) for file, source in zip(plan.layout, sources, strict=True)]
-        return self._buffers.take(plan.layout, sources)
+            images = [direct_image(file, source) for file, source in zip(plan.layout, sources, strict=True)]
+        else:
+            images = self._buffers.take(plan.layout, sources, copying if may_share else None)
+        return PreparedCheckpoint(images, tree, copying)
 
 
 class _Plan:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truestep.checkpoints.checksum import Checksum
 from truestep.checkpoints.files import (
@@ -37,15 +37,24 @@ from truestep.checkpoints.manifest import (
 from truestep.checkpoints.names import TEMPORARY, checkpoint_name
 from truestep.checkpoints.parts import joined_parts
 
+if TYPE_CHECKING:
+    from truestep.checkpoints.shared_copy import SharedCopy
+
+WRITE_BACK_BYTES = 32 << 20  # written before the disk is set to work on them
+
 
 @dataclass(frozen=True)
 class CheckpointFileImage:
-    """A file to be written: its name, the manifest's text of its tensors, their bytes, and its pieces."""
+    """A file to be written: its name, the manifest's text of its tensors, their bytes, and its pieces.
+
+    `release` is called when the memory of its pieces is not read any more.
+    """
 
     name: str
     tensors: Callable[[], str]
     data_bytes: int
     pieces: Callable[[], Iterator[memoryview]]
+    release: Callable[[], None] = lambda: None
 
 
 class SharedCheckpointFolder(NamedTuple):
@@ -62,6 +71,7 @@ class PendingCheckpoint:
     summary: CheckpointSummary
     images: list[CheckpointFileImage]
     state: Any
+    copying: "SharedCopy"
     shared: SharedCheckpointFolder | None = None
 
     @property
@@ -130,19 +140,29 @@ def write_images(
 
 def _write_image(files: CheckpointFiles, path: Path, image: CheckpointFileImage) -> ManifestFile:
     """Write a file; the checksum is that of the memory it comes from, not of what the disk says it got."""
-    size = 0
     descriptor = files.create(path)
     try:
-        with Checksum() as checksum:
-            for chunk in _chunks(image.pieces()):
-                # Handed over before it is written, so that other threads hash it meanwhile.
-                checksum.update(chunk)
-                write_all(files, descriptor, chunk)
-                size += len(chunk)
-            sync(files, descriptor)
-            return ManifestFile(size, checksum.hexdigest())
+        entry = _write_pieces(files, descriptor, image.pieces())
+        image.release()
+        sync(files, descriptor)
+        return entry
     finally:
         files.close(descriptor)
+
+
+def _write_pieces(files: CheckpointFiles, descriptor: int, pieces: Iterable[memoryview]) -> ManifestFile:
+    size = handed_on = 0
+    with Checksum() as checksum:
+        for chunk in _chunks(pieces):
+            # Handed over before it is written, so that other threads hash it meanwhile.
+            checksum.update(chunk)
+            write_all(files, descriptor, chunk)
+            size += len(chunk)
+            if size - handed_on >= WRITE_BACK_BYTES:
+                with suppress(OSError):  # a hint; whether the file is on the disk, `sync` says
+                    files.write_back(descriptor, handed_on, size - handed_on)
+                handed_on = size
+        return ManifestFile(size, checksum.hexdigest())
 
 
 def _chunks(pieces: Iterable[memoryview]) -> Iterable[memoryview]:

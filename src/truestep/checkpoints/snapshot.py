@@ -9,6 +9,9 @@ from torch import Tensor
 from truestep.checkpoints.layout import FileLayout
 from truestep.checkpoints.memory import saved_bytes_of
 from truestep.checkpoints.save import CheckpointFileImage
+from truestep.checkpoints.shared_copy import CopyPiece, SharedCopy
+
+MIN_SHARED_BYTES = 32 << 20  # a new buffer of less is filled before a writer has begun
 
 
 class CheckpointStaging:
@@ -23,19 +26,30 @@ class CheckpointStaging:
         self._buffers: dict[str, Tensor] = {}
         self._places: dict[str, tuple[FileLayout, Tensor, list[Tensor]]] = {}
 
-    def take(self, files: list[FileLayout], sources: list[list[Tensor]]) -> list[CheckpointFileImage]:
-        """Copy what the files are to hold. The images are valid until the next call."""
-        images = [self._take(file, tensors) for file, tensors in zip(files, sources, strict=True)]
+    def take(
+        self, files: list[FileLayout], sources: list[list[Tensor]], shared: SharedCopy | None = None
+    ) -> list[CheckpointFileImage]:
+        """Copy what the files are to hold. The images are valid until the next call.
+
+        What goes into large new buffers is not copied but added to `shared`, if that is given.
+        """
+        images = [self._take(file, tensors, shared) for file, tensors in zip(files, sources, strict=True)]
         wanted = {file.name for file in files}
         self._buffers = {name: buffer for name, buffer in self._buffers.items() if name in wanted}
         self._places = {name: place for name, place in self._places.items() if name in wanted}
         return images
 
-    def _take(self, file: FileLayout, sources: list[Tensor]) -> CheckpointFileImage:
+    def _take(
+        self, file: FileLayout, sources: list[Tensor], shared: SharedCopy | None
+    ) -> CheckpointFileImage:
         devices = {source.device for source in sources if source.is_cuda}
+        before = self._buffers.get(file.name)
         buffer = self._buffer(file.name, file.data_bytes, pinned=bool(devices))
+        places = self._places_in(file, buffer)
+        if shared is not None and buffer is not before and len(buffer) >= MIN_SHARED_BYTES and not devices:
+            return _shared_image(file, CopyPiece(buffer, places, sources), shared)
         with torch.no_grad():
-            torch._foreach_copy_(self._places_in(file, buffer), sources, non_blocking=bool(devices))
+            torch._foreach_copy_(places, sources, non_blocking=bool(devices))
         # Events and not `synchronize`: the writer waits for these copies, not for the steps that were queued after them.
         events = [torch.cuda.current_stream(device).record_event() for device in devices]
 
@@ -65,6 +79,18 @@ class CheckpointStaging:
             buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
             self._buffers[name] = buffer
         return buffer
+
+
+def _shared_image(file: FileLayout, whole: CopyPiece, shared: SharedCopy) -> CheckpointFileImage:
+    numbers = shared.add(list(whole.parts()))
+
+    def pieces() -> Iterator[memoryview]:
+        yield memoryview(file.header())
+        yield from shared.read(numbers)
+
+    return CheckpointFileImage(
+        file.name, file.manifest_text, file.data_bytes, pieces, lambda: shared.release(numbers.stop)
+    )
 
 
 def direct_image(file: FileLayout, sources: list[Tensor]) -> CheckpointFileImage:

@@ -164,7 +164,7 @@ class CheckpointStore:
                 complete=_checked(complete, "complete", bool),
                 metrics=_encoded_metrics(metrics or {}),
             )
-            pending = self._prepare(state, summary, copies=self.background or only_if is not None)
+            pending = self._prepare(state, summary, asks=only_if is not None)
             if only_if is not None:
                 before = time.perf_counter()
                 goes_on = only_if()
@@ -174,7 +174,7 @@ class CheckpointStore:
             self._sequence += 1  # used up even if the save fails
             pending = self._shared(pending)
             if self.background or pending.shared is not None:
-                self._writer.start(lambda: self._write(pending, keep))
+                pending.copying.share(self._writer.start, lambda: self._write(pending, keep))
             else:
                 self._write(pending, keep)
             return True
@@ -182,15 +182,17 @@ class CheckpointStore:
             last = time.perf_counter() - started - asked
             self.stall_seconds = Stall(last, self.stall_seconds.total + last)
 
-    def _prepare(self, state: Any, summary: CheckpointSummary, *, copies: bool) -> PendingCheckpoint:
+    def _prepare(self, state: Any, summary: CheckpointSummary, *, asks: bool) -> PendingCheckpoint:
+        """Take a copy of a state, or of a first one let the writer take its share, unless it is asked first whether to write."""
         # imported here so that looking at checkpoints needs no torch
         from truestep.checkpoints.prepare import CheckpointPreparer
         from truestep.checkpoints.snapshot import CheckpointStaging
 
+        copies = self.background or asks
         if self._preparing is None or (copies and not self._preparing.copies):
             self._preparing = CheckpointPreparer(CheckpointStaging() if copies else None)
-        images, tree = self._preparing.prepared(state)
-        return PendingCheckpoint(summary=summary, images=images, state=tree)
+        images, tree, copying = self._preparing.prepared(state, may_share=not asks)
+        return PendingCheckpoint(summary=summary, images=images, state=tree, copying=copying)
 
     def _shared(self, pending: PendingCheckpoint) -> PendingCheckpoint:
         """Make the folder that others write in, and tell them of it, where there are others."""

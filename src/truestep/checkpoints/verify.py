@@ -148,20 +148,9 @@ def check_structure(folder: Path, files: CheckpointFiles, manifest: Manifest) ->
         raise DamagedCheckpointError(f"{MANIFEST_NAME}: {error}") from error
 
 
-def shards_in(file: str, manifest: Manifest) -> list[tuple[str, TensorShard]]:
-    """Return the shards in a file with their tensors' names, in the order in which they lie there."""
-    found = [
-        (name, shard)
-        for name, tensor in manifest.tensors.items()
-        for shard in tensor.shards
-        if shard.file == file
-    ]
-    return sorted(found, key=lambda item: (item[1].begin, item[1].end))
-
-
 def _check_tiling(file: str, manifest: Manifest) -> None:
     at = 0
-    for name, shard in shards_in(file, manifest):
+    for name, shard in manifest.shards_in(file):
         if shard.begin != at:
             raise ValueError(f"{name!r} begins at byte {shard.begin} of {file}, where {at} is expected")
         at = shard.end
@@ -204,6 +193,8 @@ def check_shards(name: str, tensor: ManifestTensor) -> None:
 
 
 def _overlap(shards: tuple[TensorShard, ...]) -> bool:
+    if len(shards) < 2:
+        return False
     ordered = sorted((shard for shard in shards if 0 not in shard.shape), key=lambda shard: shard.offset)
     for index, shard in enumerate(ordered):
         for other in ordered[index + 1 :]:
@@ -227,7 +218,7 @@ def scan_file(files: CheckpointFiles, path: Path, manifest: Manifest, buffers: I
     The manifest's structure must have been checked. What the buffers hold must not be used before this
     returns.
     """
-    shards = shards_in(path.name, manifest)
+    shards = manifest.shards_in(path.name)
     data_bytes = shards[-1][1].end if shards else 0
     try:
         with (

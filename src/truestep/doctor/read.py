@@ -2,8 +2,6 @@
 """Reads source files and reports what the source checks find; imports no torch."""
 
 import ast
-import contextlib
-import gc
 import re
 import time
 import tokenize
@@ -12,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from truestep.core.collector import collector_at_rest
 from truestep.doctor import markdown
 from truestep.doctor.applying import apply_checks
 from truestep.doctor.catalogue import source_checks
@@ -119,7 +118,7 @@ def _read_units(
 
 def _read_unit(unit: SourceUnit, wanted: list[SourceCheck], is_large: bool = False) -> SourceReading:
     global _followed
-    with _without_collector():
+    with collector_at_rest():
         if unit.is_idle:
             return _parse_all(unit)
         reading, project = SourceReading(), SourceProject()
@@ -164,18 +163,6 @@ def _parse_all(unit: SourceUnit) -> SourceReading:
             _tried(parse_source, text, str(path), reading)
         count_source_read(path)
     return reading
-
-
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """Let the garbage collector rest: a tree of a million nodes that all stay would be gone through again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def read_text(text: str, path: str = "<text>", checks: Iterable[SourceCheck] | None = None) -> SourceReading:

@@ -4,13 +4,13 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from truestep.report.alike import LinePattern
 from truestep.report.media import MediaLine, decode_media
 from truestep.report.metrics import (
     MAX_STEP,
@@ -18,10 +18,11 @@ from truestep.report.metrics import (
     MetricsLine,
     decode_metrics_line,
     is_metric_name,
-    raw_metrics_lines,
+    metrics_lines_of,
+    raw_metrics_blocks,
 )
 
-LINES_AT_ONCE = 4096
+MOST_PATTERNS = 8  # of lines read together; where there are more, JSON is as quick
 
 Steps = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -42,9 +43,38 @@ class MetricColumns:
 
 def read_metric_columns(path: Path) -> Iterator[MetricColumns]:
     """Yield the lines of a `metrics.jsonl` in their order; those that a crash or a disk spoiled are counted."""
-    rest = raw_metrics_lines(path)
-    while lines := list(islice(rest, LINES_AT_ONCE)):
-        yield _at_once(lines) or _one_by_one(lines)
+    for text in raw_metrics_blocks(path):
+        found = _alike(text)
+        if found is None:
+            lines = metrics_lines_of(text)
+            found = _at_once(lines) or _one_by_one(lines)
+        yield found
+
+
+def _alike(text: bytes) -> MetricColumns | None:
+    """Read lines of few patterns; None where there are more, or any line is not quite as a run writes it."""
+    left = np.arange(text.count(b"\n"))
+    heads = np.empty((2, len(left)), dtype=np.int64), np.empty(len(left))
+    parts: dict[str, list[tuple[NDArray[np.int64], Any]]] = {}
+    for _ in range(MOST_PATTERNS):
+        pattern = LinePattern.of(text[: text.find(b"\n") + 1])
+        found = pattern.read(text) if pattern is not None else None
+        if pattern is None or found is None:
+            return None
+        rows, left, text = left[found.rows], left[found.left], found.rest
+        columns = [_column(each, "i" if i < 2 else "if") for i, each in enumerate(found.columns)]
+        if any(each is None for each in columns):
+            return None
+        heads[0][:, rows], heads[1][rows] = columns[:2], columns[2]
+        for name, values in zip(pattern.names, columns[3:], strict=True):
+            parts.setdefault(name, []).append((rows, values.astype(np.float64)))
+        if not text:
+            break
+    (steps, epochs), elapsed = heads
+    if text or not _could_be(steps, epochs, elapsed, ()):
+        return None
+    joined = {name: _joined(steps, found) for name, found in parts.items()}
+    return MetricColumns(steps=steps, epochs=epochs, elapsed_seconds=elapsed, values=joined)
 
 
 def _at_once(lines: list[bytes]) -> MetricColumns | None:

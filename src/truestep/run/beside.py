@@ -20,6 +20,7 @@ from truestep.engine.parts import LearnerParts
 from truestep.engine.side_effects import stepped_in_loss
 from truestep.run import beside_words as words
 from truestep.run import taps
+from truestep.run.omissions import RunOmissions
 from truestep.run.owner import disarm_in_children
 
 _LOOKED_AT = 16  # a backward of another model's, beside hundreds of weights, must stay as fast as it is
@@ -29,9 +30,13 @@ class BesideUpdates:
     """Follows torch's own calls while a run is open. `kept` are the objects that the run tracks."""
 
     def __init__(
-        self, context: LearnerContext, kept: Callable[[], Collection[Any]], say: Callable[[str], None]
+        self,
+        context: LearnerContext,
+        kept: Callable[[], Collection[Any]],
+        omissions: RunOmissions,
+        say: Callable[[str], None],
     ) -> None:
-        self._context, self._kept, self._say = context, kept, say
+        self._context, self._kept, self._omissions, self._say = context, kept, omissions, say
         self._said: set[tuple[str, str]] = set()
         self._owners: dict[int, LearnerParts] = {}
         self._num_learners = 0
@@ -62,8 +67,9 @@ class BesideUpdates:
             raise stepped_in_loss(optimizer, owner.name)
         if any(optimizer is each for each in owner.optimizers):
             raise OptionError(words.OWN_STEP.format(name=owner.name))
-        if self._is_kept(optimizer) or not owner.counters.attempts:
+        if self._is_kept(optimizer) or not (owner.counters.attempts or self._omissions.is_in_body):
             return
+        self._omissions.is_stepped_by_hand = True
         kind = type(optimizer).__name__
         if self._is_by_hand(owner):
             self._once("step", owner, words.STEP_BY_HAND.format(name=owner.name, kind=kind))
@@ -93,9 +99,11 @@ class BesideUpdates:
             self._once("zero_grad", owner, words.CLEARED.format(name=owner.name))
 
     def clips(self, parameters: list[Tensor], by: str) -> None:
-        """Refuse to clip gradients that were stepped with already."""
+        """Refuse to clip gradients that were stepped with already, or are not whole yet."""
         owner = self._owner_among(parameters)
-        if owner is not None and not self._context.is_busy and self._holds_an_update(owner):
+        if owner is not None and self._context.is_busy:
+            raise LossError(words.CLIPPED_WITHIN[by].format(name=owner.name))
+        if owner is not None and self._holds_an_update(owner):
             raise OptionError(words.CLIPPED[by].format(name=owner.name))
 
     def scales(self, scaler: GradScaler) -> None:

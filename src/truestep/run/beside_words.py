@@ -37,14 +37,13 @@ SCHEDULE_BY_HAND = (
     f"{_SCHEDULE} If it is to stay, have the run keep it: run.track(scheduler=scheduler) before the loop."
 )
 CLEARED = "zero_grad() does nothing for {name!r}: each net.update(loss, batch) clears its gradients itself. Leave the line out."
-_CLIP = (
-    "called on the gradients of {{name!r}} behind its update, which has made its step by then: nothing is clipped. Leave the "
-    "line out and write run.learner(module, optimizer, clip={}). update.gradient_norm is the norm before clipping."
-)
-CLIPPED = {
-    "norm": f"torch.nn.utils.clip_grad_norm_ was {_CLIP.format('ts.ClipNorm(1.0)')}",
-    "value": f"torch.nn.utils.clip_grad_value_ was {_CLIP.format('ts.ClipValue(0.5)')}",
-}
+_CLIP = "torch.nn.utils.clip_grad_{0}_ was called on the gradients of {{name!r}} "
+_CLIP_SO = "Leave the line out and write run.learner(module, optimizer, clip={1}). update.gradient_norm is the norm before."
+_LATE = "behind its update, which has made its step by then: nothing is clipped. "
+_EARLY = "within its update, before they are whole: the update clips once, behind all parts of the batch. "
+_CLIPS = {"norm": "ts.ClipNorm(1.0)", "value": "ts.ClipValue(0.5)"}
+CLIPPED = {by: f"{_CLIP}{_LATE}{_CLIP_SO}".format(by, instead) for by, instead in _CLIPS.items()}
+CLIPPED_WITHIN = {by: f"{_CLIP}{_EARLY}{_CLIP_SO}".format(by, instead) for by, instead in _CLIPS.items()}
 SCALED = (
     "The loss function multiplied a loss by the factor of a GradScaler ({scale:g}). An update takes no factor away that it does "
     "not know, so loss and gradients would be as many times too large. Return the loss as it is, and let the run scale: "

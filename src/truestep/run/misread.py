@@ -62,8 +62,9 @@ def _kind(leaf: Any) -> str:
 @cache
 def _targets(code: CodeType, place: int) -> tuple[str, str] | None:
     """Return the two names that a `for` takes the items of the running call apart into; None where it is no such loop."""
-    following = [each for each in dis.get_instructions(code) if each.offset > place][:8]
-    names = [each.opname for each in following if each.opname not in ("CACHE", "NOP")]
+    after = [each for each in dis.get_instructions(code) if each.offset > place][:8]
+    following = [each for each in after if each.opname not in ("CACHE", "NOP")]
+    names = [each.opname for each in following]
     if names[:3] != ["GET_ITER", "FOR_ITER", "UNPACK_SEQUENCE"] or following[2].argval != 2:
         return None
     first, second = following[3:5]

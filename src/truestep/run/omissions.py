@@ -31,6 +31,8 @@ class RunOmissions:
         self._seen_evaluating: set[str] = set()
         self.trains = False
         """Whether a learner has been updated in this process."""
+        self.is_stepped_by_hand = False
+        """Whether an optimizer of the user's own has moved a learner's weights in a loop of the run."""
         self.is_over = False
         """Whether the run was closed, and no loop was begun since."""
 
@@ -103,7 +105,8 @@ class RunOmissions:
 
     def _look_for_updates(self) -> None:
         learners, num_batches = self._context.learners, self._cursor.step
-        made = self.trains or any(each.counters.updates + each.counters.skipped for each in learners.values())
+        made = self.trains or self.is_stepped_by_hand
+        made = made or any(each.counters.updates + each.counters.skipped for each in learners.values())
         if made or not num_batches or not any(each.started for each in learners.values()):
             return
         names = " and ".join(map(repr, learners))
@@ -143,6 +146,11 @@ class RunOmissions:
             for name in learner.schedules.waits_for:
                 schedule = f"ts.plateau(o, metric={name!r}) of {learner.name!r}"
                 yield name, schedule, "the learning rate never changes"
+
+    @property
+    def is_in_body(self) -> bool:
+        """Whether the body of a loop over batches runs."""
+        return self._cursor.in_body
 
     def _once(self, text: str, key: str = "") -> None:
         if (key or text) not in self._said:

@@ -62,7 +62,7 @@ class RunSession:
         self._layers.every = watching.layers_every if whole_here else 0
         self._rates = RunRates(run.context, run.cursor, self.say)
         self._omissions = RunOmissions(run.context, run.cursor, lambda: saver.waits_for, self.say)
-        self._beside = BesideUpdates(run.context, run.tracked.objects, self.say)
+        self._beside = BesideUpdates(run.context, run.tracked.objects, self._omissions, self.say)
         self.started = self.save_requested = False
         self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began

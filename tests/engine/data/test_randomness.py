@@ -12,7 +12,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 
 import truestep as ts
 from truestep.core.errors import DataError
-from truestep.engine.data import DataOptions, open_source
+from truestep.engine.data import DataOptions, generators, open_source
 from truestep.engine.data.search import find_sample_generators
 
 of_the_module = np.random.default_rng(5)
@@ -207,3 +207,26 @@ def test_what_can_be_repeated_is_not_reported():
 def test_sample_rng_outside_of_loading_says_what_to_do():
     with pytest.raises(DataError, match="no sample is being loaded in this thread"):
         ts.sample_rng()
+
+
+@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.PCG64DXSM])
+@pytest.mark.parametrize("key", [0, 1, 2**63 - 1, 2**63, 2**64 - 1, 0x0123456789ABCDEF])
+def test_bits_that_are_written_directly_are_those_of_the_property(kind, key, monkeypatch):
+    quick, slow = np.random.Generator(kind(3)), np.random.Generator(kind(3))
+    for generator in (quick, slow):
+        generator.integers(10, dtype=np.int32)  # half a number is kept
+    stream = generators.NumpySampleGenerator(quick)
+    monkeypatch.setattr(generators.PcgSampleBits, "of", lambda bits: None)
+    plain = generators.NumpySampleGenerator(slow)
+    before, kept = stream.state(), quick.bit_generator.state
+    assert isinstance(before, bytes)
+    assert not isinstance(plain.state(), bytes)
+    for each in (stream, plain):
+        each.seed(key)
+    assert quick.bit_generator.state == slow.bit_generator.state
+    drawn = [generator.integers(10, size=3, dtype=np.int32).tolist() for generator in (quick, slow)]
+    assert drawn[0] == drawn[1]
+    assert stream.moved_from(before)
+    stream.restore(before)
+    assert not stream.moved_from(before)
+    assert quick.bit_generator.state == kept

@@ -10,12 +10,15 @@ switches gradients off         torch.no_grad torch.inference_mode torch.autograd
 switches gradients             torch.set_grad_enabled torch.autograd.set_grad_enabled torch.autograd.grad_mode.set_grad_enabled
 switches gradients on          torch.enable_grad torch.autograd.enable_grad torch.autograd.grad_mode.enable_grad
 casts within                   torch.autocast torch.amp.autocast torch.cuda.amp.autocast torch.cpu.amp.autocast
-seeds the host                 torch.manual_seed numpy.random.seed random.seed
+seeds the host                 torch.manual_seed torch.random.manual_seed numpy.random.seed random.seed
 seeds devices                  torch.cuda.manual_seed torch.cuda.manual_seed_all torch.mps.manual_seed torch.xpu.manual_seed
                                torch.xpu.manual_seed_all
+seeds everything               lightning.seed_everything lightning.pytorch.seed_everything
+                               pytorch_lightning.seed_everything transformers.set_seed accelerate.utils.set_seed
 makes a generator              numpy.random.default_rng numpy.random.RandomState numpy.random.Generator random.Random
-draws one number               random.random random.uniform torch.rand numpy.random.rand numpy.random.random
-                               numpy.random.random_sample numpy.random.uniform
+draws a number                 random.random random.uniform numpy.random.random numpy.random.random_sample
+                               numpy.random.uniform
+draws by sizes                 torch.rand numpy.random.rand
 makes float64                  numpy.ones numpy.zeros numpy.linspace numpy.eye numpy.random.rand numpy.random.randn
                                numpy.random.normal numpy.random.uniform numpy.random.random numpy.random.standard_normal
 lists files                    os.listdir glob.glob glob.iglob

@@ -32,7 +32,7 @@ class WatchedLayerHooks:
 
     def rest(self, resting: bool) -> None:
         """Leave out the operations of an optimizer's step: nothing asks for them, and they are most of all there are."""
-        if self._handles and self._unfollowed is None:
+        if self._handles and self._unfollowed is None and self._operations.is_here is resting:
             self._operations.switch(not resting)
 
     def _attach(self) -> None:

@@ -33,6 +33,11 @@ class WatchedOperationMode(TorchFunctionMode):
         """Whether operations are followed, in any thread."""
         return self._thread is not None
 
+    @property
+    def is_here(self) -> bool:
+        """Whether operations of this thread are followed."""
+        return self._thread == threading.get_ident()
+
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -68,45 +68,45 @@ class SampleDrawing:
         """Set all generators at the next calls, and watch which of them are drawn from."""
         self.known = self._never_economises
 
-    def calls(self, epoch: int, position: int, arguments: list[Any], call: Callable[[Any], T]) -> Iterator[T]:
-        """Yield `call(argument)` for each argument, with the generators set for its position."""
+    def call(
+        self, epoch: int, position: int, arguments: list[Any], call: Callable[[Any], T], results: list[T]
+    ) -> list[T]:
+        """Append `call(argument)` of each argument to `results`, with the generators set for its position."""
         count = len(arguments)
-        keys = self._keys.column(0, epoch, position, count)
+        # Whoever asks for the key of the sample at hand counts the results: that costs the others nothing.
+        _current.set(self._keys.column(0, epoch, position, count), results)
         columns = [self._keys.column(self._streams[i][0], epoch, position, count) for i in self.is_set]
         rows = zip(*columns, strict=True)
         if not self.known:
-            yield from self._watched(keys, rows, arguments, call)
+            self._watch(rows, arguments, call, results)
         elif len(columns) == 1:  # the usual case, without a loop in the loop
             seed = self._streams[self._drawn[0]][1].seed
-            for key, own, argument in zip(keys, columns[0], arguments, strict=True):
+            for own, argument in zip(columns[0], arguments, strict=True):
                 seed(own)
-                _current.key, _current.generator = key, None
-                yield call(argument)
+                results.append(call(argument))
         elif not columns:
-            for key, argument in zip(keys, arguments, strict=True):
-                _current.key, _current.generator = key, None
-                yield call(argument)
+            for argument in arguments:
+                results.append(call(argument))  # noqa: PERF401 -- an error is to know how many there were
         else:
             seeds = [self._streams[i][1].seed for i in self._drawn]
-            for key, row, argument in zip(keys, rows, arguments, strict=True):
+            for row, argument in zip(rows, arguments, strict=True):
                 for seed, own in zip(seeds, row, strict=True):
                     seed(own)
-                _current.key, _current.generator = key, None
-                yield call(argument)
+                results.append(call(argument))
+        return results
 
-    def _watched(
-        self, keys: list[int], rows: Iterable[Any], arguments: list[Any], call: Callable[[Any], T]
-    ) -> Iterator[T]:
+    def _watch(
+        self, rows: Iterable[Any], arguments: list[Any], call: Callable[[Any], T], results: list[T]
+    ) -> None:
         """Set all generators for each call, and note which of them it moves."""
         drawn = set(self._drawn)
-        for key, row, argument in zip(keys, rows, arguments, strict=True):
+        for row, argument in zip(rows, arguments, strict=True):
             for (_, stream), own in zip(self._streams, row, strict=True):
                 stream.seed(own)
-            _current.key, _current.generator = key, None
             others = [
                 (i, self._streams[i][1], self._streams[i][1].state()) for i in self._all if i not in drawn
             ]
-            yield call(argument)
+            results.append(call(argument))
             drawn |= {i for i, stream, state in others if stream.moved_from(state)}
         # Kept from batch to batch: who drew once may draw again, and setting one too many changes nothing.
         self._drawn, self.known = sorted(drawn), True
@@ -150,7 +150,7 @@ class SampleRandomness:
         """Set every generator for the sample whose keys these are."""
         for (_, stream), key in zip(self._streams, keys, strict=True):
             stream.seed(key)
-        _current.key, _current.generator = keys[0], None
+        _current.set(keys[:1], [])
 
     def drawing(self, use: str) -> SampleDrawing:
         """Return what is known of who draws for `use`."""
@@ -178,7 +178,7 @@ class SampleRandomness:
         finally:
             if put_back:
                 self._put_back(before, changed)
-            _current.key = None
+            _current.set([], [])
 
     def _forget(self, phases: list[LoadingPhase]) -> None:
         for phase in phases:
@@ -217,7 +217,7 @@ class SampleRandomness:
         finally:
             for (_, stream), state in zip(self._streams, states, strict=True):
                 stream.restore(state)
-            _current.key = None
+            _current.set([], [])
 
 
 class _UnsetMovedError(Exception):
@@ -225,8 +225,15 @@ class _UnsetMovedError(Exception):
 
 
 class _Current(threading.local):
-    key: int | None = None
-    generator: "np.random.Generator | None" = None
+    """The keys of the samples that are being loaded, and those that are done: the next one is at hand."""
+
+    keys: list[int] = []  # noqa: RUF012 -- never changed, only replaced
+    done: list[Any] = []  # noqa: RUF012
+    number: int | None = None  # of the sample that `generator` is for
+    generator: "np.random.Generator"
+
+    def set(self, keys: list[int], done: list[Any]) -> None:
+        self.keys, self.done, self.number = keys, done, None
 
 
 _current = _Current()
@@ -238,13 +245,14 @@ def sample_rng() -> "np.random.Generator":
     Call it inside `__getitem__`, a transform or an iterable data set; it goes on drawing where the same
     sample drew before. Raises `DataError` anywhere else.
     """
-    if _current.key is None:
+    if not _current.keys:
         raise DataError(
             "sample_rng() was called while no sample is being loaded in this thread, so there is no position "
             "to derive its numbers from. Call it inside __getitem__ or a transform, and pass the generator "
             "on to threads; elsewhere use numpy.random.default_rng(seed)."
         )
-    if _current.generator is None:
-        bits = np.random.Philox(key=(_current.key * GOLDEN + 1) & MASK)
-        _current.generator = np.random.Generator(bits)
+    number = min(len(_current.done), len(_current.keys) - 1)
+    if _current.number != number:
+        bits = np.random.Philox(key=(_current.keys[number] * GOLDEN + 1) & MASK)
+        _current.number, _current.generator = number, np.random.Generator(bits)
     return _current.generator

@@ -55,7 +55,9 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
     def _collated(self, request: BatchRequest, samples: list[Any] | None) -> Any:
         assert self._collate is not None
         samples = self.load(request) if samples is None else samples
-        (batch,) = self._drawing("collate").calls(request.epoch, request.position, [samples], self._collate)
+        (batch,) = self._drawing("collate").call(
+            request.epoch, request.position, [samples], self._collate, []
+        )
         return batch
 
     @property
@@ -89,13 +91,8 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
             return self._load_together(request, indices)
         samples: list[Any] = []
         try:
-            for sample in self._drawing("sample").calls(
-                request.epoch,
-                request.position,
-                indices,
-                self._noted(request) or partial(getitem, self.dataset),
-            ):
-                samples.append(sample)  # noqa: PERF402 -- an error is to know how many there were
+            load = self._noted(request) or partial(getitem, self.dataset)
+            self._drawing("sample").call(request.epoch, request.position, indices, load, samples)
         except Exception as error:
             place = f"at position {request.position + len(samples)} of epoch {request.epoch}"
             error.add_note(f"This happened while sample {indices[len(samples)]} ({place}) was being loaded.")
@@ -118,7 +115,7 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
         note_sample(request.position, indices[0])
         drawing, load = self._drawing("sample"), self.dataset.__getitems__
         try:
-            (samples,) = drawing.calls(request.epoch, request.position, [indices], load)
+            (samples,) = drawing.call(request.epoch, request.position, [indices], load, [])
         except Exception as error:
             place = f"at position {request.position} of epoch {request.epoch}"
             error.add_note(f"This happened while samples {indices} ({place}) were loaded by __getitems__.")

@@ -10,7 +10,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, literal
 
-DRAWS = functions("draws one number")
+DRAWS = functions("draws a number", "draws by sizes")
 
 
 class LayerDropUnderDdp(SourceCheck):

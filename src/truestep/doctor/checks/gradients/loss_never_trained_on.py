@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.flow import goes_backward
 from truestep.doctor.source.losses import losses_of
@@ -14,7 +15,7 @@ from truestep.doctor.source.names import dotted
 from truestep.doctor.source.values import argument
 
 _LOSS = re.compile(r"(^|_)loss(es)?(_|\d|$)", re.IGNORECASE)
-_NUMBERS = ("item", "detach", "tolist", "numpy")
+_NUMBERS = operations(numbers="kept", graph="cut left")
 _SHOWS = ("print", "float", "log", "info", "update", "format", "add_scalar", "set_postfix")
 
 

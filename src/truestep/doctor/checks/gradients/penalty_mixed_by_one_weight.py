@@ -5,33 +5,19 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.functions import functions
+from truestep.doctor.library.operations import SAME_NUMBERS, operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.penalties import mixing_weights, penalties_in, points_of
 from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.values import constant, seen_through
 
 _OF_SIZES = (
-    "torch.rand",
-    "torch.empty",
-    "torch.Tensor",
+    *functions("draws by sizes"), *sorted(f"torch.{name}" for name in operations(shape="sized")), "torch.Tensor",
     "torch.FloatTensor",
-    "torch.zeros",
-    "numpy.random.rand",
-)
-_OF_ONE = ("random.random", "random.uniform", "numpy.random.random", "numpy.random.uniform")
-_SAME = (
-    "to",
-    "cuda",
-    "expand",
-    "expand_as",
-    "item",
-    "uniform_",
-    "view",
-    "float",
-    "type",
-    "requires_grad_",
-    "reshape",
-)
+)  # fmt: skip
+_OF_ONE = functions("draws a number")
+_SAME = SAME_NUMBERS | {"uniform_"}
 
 
 class PenaltyMixedByOneWeight(SourceCheck):

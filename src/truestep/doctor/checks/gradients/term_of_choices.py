@@ -5,43 +5,15 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import CUTS, MAKERS, operations
 from truestep.doctor.source.flow import goes_backward
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
 from truestep.doctor.source.values import constant
 
-_CHOICES = ("argmax", "argmin", "round", "sign", "topk_indices")
-_CUTS = (
-    *_CHOICES,
-    "one_hot",
-    "long",
-    "int",
-    "bool",
-    "eq",
-    "ne",
-    "gt",
-    "lt",
-    "ge",
-    "le",
-    "size",
-    "dim",
-    "numel",
-    "item",
-    "detach",
-)
-_MAKES = (
-    "zeros",
-    "ones",
-    "arange",
-    "tensor",
-    "eye",
-    "full",
-    "zeros_like",
-    "ones_like",
-    "rand",
-    "randn",
-    "linspace",
-)
+_CHOICES = operations(numbers="index stepped") | {"topk_indices"}
+_CUTS = CUTS | {"one_hot", "topk_indices"}
+_MAKES = MAKERS
 _NUMBERS = ("shape", "ndim", "smooth", "eps", "epsilon")  # attributes that no gradient comes from
 _CHOICE, _GRADIENT = "choice", "gradient"
 

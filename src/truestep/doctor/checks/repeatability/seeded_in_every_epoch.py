@@ -6,15 +6,12 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, names_in, walk
 
-_SEEDS = (
-    "torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all", "random.seed",
-    "numpy.random.seed", "lightning.seed_everything", "lightning.pytorch.seed_everything",
-    "pytorch_lightning.seed_everything", "transformers.set_seed", "accelerate.utils.set_seed",
-)  # fmt: skip
+_SEEDS = functions("seeds the host", "seeds devices", "seeds everything")
 _STATES = (
     "get_rng_state",
     "get_rng_state_all",

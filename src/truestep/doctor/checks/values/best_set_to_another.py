@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.uses import arms
@@ -13,7 +14,7 @@ from truestep.doctor.source.uses import arms
 _BEST = re.compile(r"(^|_)(best|lowest|highest|min|max|minimum|maximum)(_|$)", re.IGNORECASE)
 _ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 _DEEP = 2  # from a number back to what it is made of
-_SAME = ("item", "clone", "detach", "cpu", "copy", "float")
+_SAME = SAME_NUMBERS | {"copy"}
 
 
 class BestSetToAnother(SourceCheck):
