@@ -52,7 +52,9 @@ def follow(follower: TapFollower) -> None:
     if not _followers:
         _install()
     number = id(follower)
-    _followers[number] = weakref.ref(follower, lambda _: _leave(number))  # a run that was dropped is told no more
+    _followers[number] = weakref.ref(
+        follower, lambda _: _leave(number)
+    )  # a run that was dropped is told no more
 
 
 def unfollow(follower: TapFollower) -> None:
