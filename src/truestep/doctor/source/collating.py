@@ -76,9 +76,7 @@ def _part(node: ast.expr, keys: tuple[object, ...]) -> list[Place] | None:
     key, left = keys[0], keys[1:]
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values, strict=True)
-        return [
-            (value, left) for name, value in pairs if name is not None and constant(name) == key
-        ] or None
+        return [(value, left) for name, value in pairs if name is not None and constant(name) == key] or None
     if isinstance(node, ast.Tuple | ast.List) and isinstance(key, int):
         starred = any(isinstance(each, ast.Starred) for each in node.elts)
         return [(node.elts[key], left)] if not starred and 0 <= key < len(node.elts) else None
@@ -187,7 +185,9 @@ def _collated(module: SourceModule, loop: ast.For | None, keys: tuple[object, ..
         functions = [module.function_named(each) for each in _collate_given(module, loader)]
     else:
         functions = [*module.of_program(_collates)]
-    given = [each for function in functions if function is not None for each in module.resolver.results(function)]
+    given = [
+        each for function in functions if function is not None for each in module.resolver.results(function)
+    ]
     return [(each, keys) for each in given] or None
 
 
@@ -205,8 +205,8 @@ def _collates(files: list[SourceModule]) -> list[Function]:
 
 
 def _collate_given(module: SourceModule, loader: ast.Call) -> Iterator[ast.expr]:
-    at = 6 if module.qualify(loader.func) == LOADER else None
-    if (given := argument(loader, at, "collate_fn")) is not None:
+    at, name = (6, "collate_fn") if module.qualify(loader.func) == LOADER else (None, "collate")
+    if (given := argument(loader, at, name)) is not None:
         yield given
 
 

@@ -145,7 +145,7 @@ def _drops_by_option(module: SourceModule, call: ast.Call, name: str) -> bool:
         number = argument(call, *layer.several)
         if number is None or literal(module, number) == 1:
             return False
-    return literal(module, rate) != 0
+    return bool(literal(module, rate) != 0)
 
 
 def _is_local(module: SourceModule, base: ast.expr) -> bool:

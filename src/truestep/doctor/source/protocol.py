@@ -52,7 +52,10 @@ _BUILTINS = frozenset(dir(builtins))
 _BACKWARD = ("backward", "manual_backward")
 _TAKES_BACKWARD = (
     "accelerate.Accelerator",
-    *(f"{home}.Fabric" for home in ("lightning", "lightning.fabric", "lightning_fabric", "lightning.pytorch")),
+    *(
+        f"{home}.Fabric"
+        for home in ("lightning", "lightning.fabric", "lightning_fabric", "lightning.pytorch")
+    ),
 )
 _NAMES_OF_THESE = ("accelerator", "fabric", "engine")
 

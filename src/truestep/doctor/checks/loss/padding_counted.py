@@ -74,7 +74,9 @@ def _counts(module: SourceModule, padding: ast.expr) -> bool:
     """Tell padding by another value than the one that is ignored."""
     assert isinstance(padding, ast.Call)
     value = argument(padding, 2, "padding_value")
-    ignored = literal(module, value) == IGNORED or (value is not None and "ignore" in ast.unparse(value).lower())
+    ignored = literal(module, value) == IGNORED or (
+        value is not None and "ignore" in ast.unparse(value).lower()
+    )
     return not ignored
 
 
