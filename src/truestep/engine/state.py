@@ -222,11 +222,12 @@ def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
         if name in state["modules"] and buffer.shape != state["modules"][name].shape:
             # torch's load_state_dict refuses another shape, and a buffer in the place of this one would lose its other names.
             buffer.resize_(state["modules"][name].shape)
+    are_alike = _are_of_one_dtype(learner.module.state_dict(), state["modules"])
     learner.module.load_state_dict(state["modules"])
     for name, master in learner.weights.masters.items():
         master.copy_(state["masters"][name])
     for optimizer, saved in zip(learner.optimizers, state["optimizers"], strict=True):
-        _load_optimizer(optimizer, saved)
+        _load_optimizer(optimizer, saved, keep_dtypes=are_alike)
     learner.schedules.load_state_dict(state["schedules"])
     if learner.policy.scaler is not None:
         learner.policy.scaler.load_state_dict(state["scaler"])
@@ -235,12 +236,38 @@ def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     learner.transient.load_state_dict(state.get("buffers", {}))
 
 
-def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+def _are_of_one_dtype(own: dict[str, Any], saved: dict[str, Any]) -> bool:
+    """Whether the weights were saved in the precision that they have now."""
+    return all(
+        own[name].dtype == tensor.dtype
+        for name, tensor in saved.items()
+        if isinstance(tensor, Tensor) and isinstance(own.get(name), Tensor)
+    )
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any], *, keep_dtypes: bool) -> None:
     """Load an optimizer's state; which kernel runs it stays this machine's choice."""
     kernels = [{key: group.get(key) for key in KERNEL_OPTIONS} for group in optimizer.param_groups]
     optimizer.load_state_dict(saved)
     for group, kernel in zip(optimizer.param_groups, kernels, strict=True):
         group.update({key: value for key, value in kernel.items() if key in group})
+    if keep_dtypes:
+        _keep_dtypes(optimizer, saved)
+
+
+def _keep_dtypes(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Give each tensor of a state the dtype that it was saved in: torch casts them to their parameter's (8-bit moments, too)."""
+    own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    for parameter, number in zip(own, numbers, strict=True):
+        state = optimizer.state.get(parameter, {})
+        for key, value in saved["state"].get(number, {}).items():
+            if (
+                isinstance(value, Tensor)
+                and isinstance(state.get(key), Tensor)
+                and state[key].dtype != value.dtype
+            ):
+                state[key] = value.to(state[key].device, copy=True)
 
 
 def _without_functions(value: Any) -> Any:

@@ -77,7 +77,9 @@ def _refuse_tensors(data: Any) -> None:
     parts = data if isinstance(data, tuple) else data.values() if isinstance(data, dict) else [data]
     is_pair = len(parts) > 1 and all(isinstance(each, Tensor) for each in parts)
     # what one tensor was split into are batches, alike in all but their number of examples
-    if isinstance(data, Tensor | dict) or (is_pair and len({(each.dtype, each.shape[1:]) for each in parts}) > 1):
+    if isinstance(data, Tensor | dict) or (
+        is_pair and len({(each.dtype, each.shape[1:]) for each in parts}) > 1
+    ):
         written = ", ".join(map(_size, parts))
         raise OptionError(
             f"net.evaluate was given the data themselves ({written}) where batches are asked for, and would call the function with "
