@@ -66,7 +66,8 @@ class BesideUpdates:
         if self._context.is_busy:
             raise stepped_in_loss(optimizer, owner.name)
         if any(optimizer is each for each in owner.optimizers):
-            raise OptionError(words.OWN_STEP.format(name=owner.name))
+            by_hand = self._is_by_hand(owner) or not owner.counters.attempts
+            raise OptionError((words.OWN_STEP_BY_HAND if by_hand else words.OWN_STEP).format(name=owner.name))
         if self._is_kept(optimizer) or not (owner.counters.attempts or self._omissions.is_in_body):
             return
         self._omissions.is_stepped_by_hand = True
@@ -125,6 +126,13 @@ class BesideUpdates:
                         self._once("backward", learner, words.WENT_BACK.format(name=learner.name))
 
         return look
+
+    def cannot_go_back(self, error: RuntimeError) -> None:
+        """Say of a backward behind an update that the loss of one is a number."""
+        if not self._context.is_busy and any(
+            each.counters.attempts for each in self._context.learners.values()
+        ):
+            raise OptionError(words.BACKWARD_BEHIND) from error
 
     # ------------------------------------------------------------------ whose it is
 

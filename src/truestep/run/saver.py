@@ -98,7 +98,7 @@ class RunSaver:
         """Bring the run to its newest checkpoint; return what it begins from, None where there is nothing."""
         found = self._read("the checkpoint that it goes on from", self._to_go_on_from)
         self._mark_boundary()
-        if found is None and self._run.resume == "must":
+        if found is None and self._run.resume_as == "must":
             raise RunDirectoryError(
                 f"{self._run.directory} holds a run that was stopped before its first checkpoint, and resume='must' was asked for. "
                 "Use resume='auto' to start it from the beginning."
