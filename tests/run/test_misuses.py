@@ -148,6 +148,10 @@ for epoch in run.epochs(2):
         "for epoch in run.epochs(1):\n    for i, batch in run.batches(train): net.update(loss, batch)",
         r"for i, batch in enumerate\(run\.batches\(source\)\)",
     ),
+    "labels in order": (
+        "train = run.data((inputs, labels.sort().values), batch_size=4)\n" + loop("net.update(loss, batch)"),
+        r"come class by class.*shuffle=True",
+    ),
     "a loader in its own loop": (
         """
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, labels), batch_size=4)
@@ -336,3 +340,37 @@ def test_it_is_said_what_to_write(tmp_path, capsys, misuse):
 def test_a_right_program_is_told_nothing(tmp_path, capsys):
     right = loop("net.update(loss, batch)", "run.log(accuracy=net.evaluate(correct, test))")
     assert what_is_said(right, tmp_path, capsys) == ""
+
+
+RIGHT = {
+    "half of a loss": loop("net.update(lambda b: loss(b) * 0.3, batch, micro_batch=2)"),
+    "another divisor": loop("net.update(lambda b: loss(b) / 3, batch, micro_batch=2)"),
+    "a mean of two losses": loop("net.update(lambda b: (loss(b) + net(b[0]).square().mean(1)) / 2, batch, micro_batch=2)"),
+    "half a square": loop("net.update(lambda b: net(b[0]).sum(1) ** 2 / 2, batch, micro_batch=2)"),
+    "means that add up": """
+with net.accumulating() as update:
+    for batch in run.batches(train): update.backward(loss(batch).mean() / 4)
+""",
+    "sums, and what they are divided by": """
+with net.accumulating(weight=16.0) as update:
+    for batch in run.batches(train): update.backward(F.cross_entropy(net(batch[0]), batch[1], reduction="sum"))
+""",
+    "a sum over its number": loop("net.update(lambda b: loss(b).sum() / len(b[0]), batch)"),
+    "a sum of two losses": loop("net.update(lambda b: torch.stack([loss(b).mean(), net(b[0]).mean()]).sum(), batch)"),
+    "labels in order, shuffled": (
+        "train = run.data((inputs, labels.sort().values), batch_size=4, shuffle=True)\n" + loop("net.update(loss, batch)")
+    ),
+    "labels in order, measured": (
+        "test = run.data((inputs, labels.sort().values), batch_size=8)\n"
+        + loop("net.update(loss, batch)", "net.evaluate(correct, test)")
+    ),
+    "numbers of the samples": (
+        "train = run.data((inputs, torch.arange(16)), batch_size=4)\n"
+        + loop("net.update(lambda b: net(b[0]).square().sum(1), batch)")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("right", RIGHT)
+def test_what_only_looks_like_a_misuse_is_told_nothing(tmp_path, capsys, right):
+    assert what_is_said(RIGHT[right], tmp_path, capsys) == ""

@@ -88,7 +88,9 @@ class RunOmissions:
 
     def updated(self, learner: LearnerParts) -> None:
         """See an update: one of a model that is in evaluation mode as a whole was most likely left there by `net.eval()`."""
-        self.trains = True
+        if not self.trains:
+            self.trains = True
+            self._look_at_order()
         if self.is_over:
             self._once(
                 "net.update was called behind run.close(): what it changes is in no checkpoint, no line and no report. Call "
@@ -97,6 +99,14 @@ class RunOmissions:
         if not learner.module.training and learner.name not in self._seen_evaluating:
             self._seen_evaluating.add(learner.name)
             self._tell_of_evaluation_mode(learner)
+
+    def _look_at_order(self) -> None:
+        leader = self._cursor.leader
+        if leader is not None and leader.source.is_sorted_by_class():
+            self._once(
+                "the samples that are trained on come class by class, with their labels in order, and nothing shuffles them: a "
+                "batch holds one class or two, and each step unlearns what the last ones taught. Write run.data(..., shuffle=True)"
+            )
 
     def _tell_of_evaluation_mode(self, learner: LearnerParts) -> None:
         from truestep.doctor.runtime.looking import watched_sensitive_layers  # most runs never come here
