@@ -3,6 +3,7 @@
 
 import ast
 import importlib
+import inspect
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch import nn
 
 import truestep.doctor
 from truestep.doctor.library.functions import FUNCTIONS, functions
+from truestep.doctor.library.layers import DROPPING_LAYERS
 from truestep.doctor.library.losses import LOSSES, losses
 from truestep.doctor.library.operations import OPERATIONS, operations
 
@@ -52,6 +54,22 @@ def tensor_for(operation, grad=True):
     values = torch.linspace(0.2, 2.3, 12).reshape(3, 4) if operation.name != "item" else torch.tensor(0.5)
     values = values.T.contiguous() if operation.name in ("view_as", "reshape_as") else values
     return values.requires_grad_(grad and not detached)
+
+
+@pytest.mark.parametrize("layer", DROPPING_LAYERS.values(), ids=lambda each: each.layer)
+def test_a_layer_s_dropout_stands_where_the_table_says(layer):
+    made = getattr(nn, layer.layer)
+    if layer.several is None:
+        parameters = inspect.signature(made).parameters
+        assert list(parameters)[layer.at] == layer.option
+        assert parameters[layer.option].default == layer.default
+    else:  # its signature says *args
+        between = ("tanh", True, False) if layer.layer == "RNN" else (True, False)
+        given = (4, 8, 2, *between, 0.25)
+        place, name = layer.several
+        assert (given[layer.at], getattr(made(*given), layer.option)) == (0.25, 0.25)
+        assert (given[place], getattr(made(*given), name)) == (2, 2)
+        assert getattr(made(4, 8), layer.option) == layer.default
 
 
 @pytest.mark.parametrize("operation", ALONE, ids=lambda each: each.name)

@@ -362,4 +362,5 @@ class Trainer:
 Trainer(None).fit([])
 """
     (finding,) = read_text(text).findings
-    assert (finding.code, finding.fix) == ("EVAL003", "self.model.train() at the start of every epoch.")
+    fix = "self.model.train() after each evaluation, before the next batch is trained on."
+    assert (finding.code, finding.fix) == ("EVAL003", fix)

@@ -637,4 +637,4 @@ for epoch in range(2):
     student.eval()
 """
     (finding,) = [each for each in run_example(code).findings if each.code == "EVAL003"]
-    assert finding.fix == "student.train() at the start of every epoch."
+    assert finding.fix == "student.train() after each evaluation, before the next batch is trained on."

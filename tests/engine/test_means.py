@@ -12,6 +12,7 @@ from truestep.core.errors import NonFiniteError
 from truestep.engine.clipping import total_gradient_norm
 from truestep.engine.means import (
     AT_ONCE,
+    MOST_NUMBERS,
     MOST_VALUES,
     metric_means_as_numbers,
     noted_metric_mean,
@@ -19,7 +20,7 @@ from truestep.engine.means import (
 )
 from truestep.engine.result import NotedGradientNorm, read_gradient_norms
 
-LENGTHS = (1, 2, 7, 32, 33, 500, MOST_VALUES, MOST_VALUES + 1)
+LENGTHS = (1, 2, 7, 32, 33, MOST_NUMBERS, MOST_NUMBERS + 1, 500, MOST_VALUES, MOST_VALUES + 1)
 
 
 @settings(max_examples=30, deadline=None)
@@ -61,22 +62,24 @@ def test_what_the_caller_does_with_its_losses_afterwards_changes_none_that_was_n
 
 @pytest.mark.parametrize("clip", [None, ts.ClipNorm(1.0), ts.ClipNorm(1.0, float("inf"))])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_is_seen_where_its_gradient_is(make_learner, clip, bad):
+@pytest.mark.parametrize("count", [2, MOST_NUMBERS + 1])
+def test_a_loss_that_is_not_finite_is_seen_where_its_gradient_is(make_learner, clip, bad, count):
     net = make_learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1), clip=clip)
     before = net.weight.detach().clone()
 
     def loss(batch):
-        return net(batch).squeeze(1) + torch.tensor([0.0, bad])
+        return net(batch).squeeze(1) + torch.tensor([0.0] * (count - 1) + [bad])
 
     with pytest.raises(NonFiniteError, match=f"The loss of .* is {bad}"):
-        net.update(loss, torch.randn(2, 3))
+        net.update(loss, torch.randn(count, 3))
     assert torch.equal(before, net.weight)
 
 
 @pytest.mark.parametrize("clip", [None, ts.ClipNorm(1.0)])
-def test_a_loss_whose_square_overflows_is_finite(make_learner, clip):
+@pytest.mark.parametrize("count", [2, MOST_NUMBERS + 1])
+def test_a_loss_whose_square_overflows_is_finite(make_learner, clip, count):
     net = make_learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1), clip=clip)
-    update = net.update(lambda batch: net(batch).squeeze(1) + 1e30, torch.randn(2, 3))
+    update = net.update(lambda batch: net(batch).squeeze(1) + 1e30, torch.randn(count, 3))
     assert float(update.loss) == pytest.approx(1e30)
 
 
@@ -102,5 +105,6 @@ def test_a_norm_that_is_computed_later_has_the_bits_of_one_computed_at_once(many
     expected = [float(total_gradient_norm(each)) for each in gradients]
     for each in gradients:
         torch._foreach_zero_(each)
+    read_gradient_norms(together[:1])  # some are read sooner: their copies are let go of
     read_gradient_norms(together)
     assert expected == [*map(float, alone)] == [each.number for each in together]

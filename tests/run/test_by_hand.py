@@ -277,3 +277,14 @@ def test_torch_is_as_it_was_when_no_run_is_open(tmp_path):
     )
     assert before == (*owners, torch.amp.GradScaler.scale, dict(_global_optimizer_pre_hooks))
     assert not len(taps._followers)
+
+
+def test_a_run_that_is_dropped_leaves_nothing_behind(tmp_path):
+    gc.collect()
+    before = nn.Module.zero_grad
+    has = made(tmp_path / "run")
+    has.net.update(has.losses, ROWS)
+    assert nn.Module.zero_grad is not before
+    del has
+    gc.collect()
+    assert nn.Module.zero_grad is before

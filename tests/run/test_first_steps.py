@@ -119,6 +119,49 @@ def test_a_watch_of_the_user_s_own_comes_first(tmp_path):
     run.close()
 
 
+@pytest.mark.parametrize("way", ["update", "accumulating", "two learners", "skipped"])
+def test_correct_training_of_ours_that_is_watched_as_a_whole_has_no_finding(tmp_path, way):
+    def layers():
+        return nn.Sequential(
+            nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.ReLU(), nn.Linear(16, 3)
+        )
+
+    with ts.watch() as watch:
+        run = ts.Run(
+            tmp_path, seed=3, progress=False, precision="fp16-mixed" if way == "skipped" else "float32"
+        )
+        scale = ts.LossScale(initial=2.0**24, growth_interval=40) if way == "skipped" else None
+        nets = [
+            run.learner(
+                layers(),
+                lambda p: torch.optim.AdamW(p, lr=1e-3),
+                name=f"net{i}",
+                loss_scale=scale,
+                ema=ts.EMA(0.9),
+            )
+            for i in range(2 if way == "two learners" else 1)
+        ]
+        train, test = (run.data(batches(8), batch_size=16, shuffle=each) for each in (True, False))
+        for _epoch in run.epochs(5):
+            for batch in run.batches(train):
+                for net in nets:
+                    if way == "accumulating":
+                        with net.accumulating() as update:
+                            for half in (
+                                tuple(part[:8] for part in batch),
+                                tuple(part[8:] for part in batch),
+                            ):
+                                update.backward(cross_entropy(net, half).mean())
+                    else:
+                        net.update(lambda b, net=net: cross_entropy(net, b), batch)
+            run.log(loss=nets[0].evaluate(lambda b: cross_entropy(nets[0], b), test, averaged=True))
+    assert [(each.code, each.message) for each in watch.findings] == []
+
+
+def cross_entropy(net, batch):
+    return F.cross_entropy(net(batch[0]), batch[1], reduction="none")
+
+
 def test_a_skipped_update_is_no_parameter_that_never_moves(tmp_path):
     generous = ts.LossScale(initial=2.0**24)
     run = ts.Run(tmp_path / "run", precision="fp16-mixed", progress=False)

@@ -41,7 +41,7 @@ def read_checkpoints(
             yield Checkpoint(path=directory / name, manifest=manifest, files=files)
 
 
-def refuse_mid_step(checkpoint: Checkpoint) -> str | None:
+def refuse_mid_step_checkpoint(checkpoint: Checkpoint) -> str | None:
     """Refuse what was saved in the middle of a step: it is no state to go on from."""
     return None if checkpoint.summary.complete else MID_STEP
 

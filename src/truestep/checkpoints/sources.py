@@ -13,7 +13,7 @@ from truestep.checkpoints.selection import (
     MID_STEP,
     ChosenCheckpoint,
     choose_checkpoint,
-    refuse_mid_step,
+    refuse_mid_step_checkpoint,
     warn_of_unused_checkpoints,
 )
 from truestep.core.errors import CheckpointError
@@ -62,7 +62,7 @@ def _choose_while_others_prune(
     """Choose; look again where all that was there has been replaced meanwhile."""
     while True:
         names = committed_checkpoints(files, folder)
-        choice = choose_checkpoint(files, folder, refuse_mid_step, use)
+        choice = choose_checkpoint(files, folder, refuse_mid_step_checkpoint, use)
         if choice.checkpoint or committed_checkpoints(files, folder) == names:
             return choice
 

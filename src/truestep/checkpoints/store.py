@@ -37,7 +37,7 @@ from truestep.checkpoints.selection import (
     ChosenCheckpoint,
     choose_checkpoint,
     read_checkpoints,
-    refuse_mid_step,
+    refuse_mid_step_checkpoint,
     warn_of_unused_checkpoints,
 )
 from truestep.checkpoints.tree import encode_state
@@ -282,7 +282,7 @@ class CheckpointStore:
         def refuse(checkpoint: Checkpoint) -> str | None:
             if healthy and not checkpoint.summary.healthy:
                 return UNHEALTHY
-            return None if incomplete else refuse_mid_step(checkpoint)
+            return None if incomplete else refuse_mid_step_checkpoint(checkpoint)
 
         choice = self._choose(refuse, use)
         self._take_note(choice)
@@ -303,7 +303,7 @@ class CheckpointStore:
         tired = {name: made for name, made in attempts.items() if made >= MAX_ATTEMPTS}
 
         def refuse(checkpoint: Checkpoint) -> str | None:
-            return UNFIT if checkpoint.name in never else refuse_mid_step(checkpoint)
+            return UNFIT if checkpoint.name in never else refuse_mid_step_checkpoint(checkpoint)
 
         choice = self._choose_among_others(tired, refuse, use) if tired else None
         if choice is None:

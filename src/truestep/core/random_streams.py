@@ -89,8 +89,8 @@ class KeyedRandom:
 
     def restore(self, states: list[torch.Tensor]) -> None:
         """Put back what `save` returned."""
-        for generator, state in zip(self._generators, states, strict=True):
-            generator.set_state(state)
+        for place, generator in enumerate(self._generators):
+            generator.set_state(states[place])
 
 
 def host_random_streams() -> tuple[Any, Any]:

@@ -5,6 +5,8 @@ torch calls a hook where one is registered, so that no update walks through its 
 `nn.Module` (writing to `module._parameters`) is found at the beginning of the next pass, see `untrained.py`.
 """
 
+from weakref import WeakValueDictionary
+
 from torch import nn
 from torch.nn.modules.module import (
     register_module_buffer_registration_hook,
@@ -18,7 +20,8 @@ class LearnerModuleChanges:
 
     def __init__(self) -> None:
         self.number = 0
-        self._watched: set[int] = set()  # ids: one that comes again in another module costs a look too many
+        # by their ids, since a module's class may compare its objects, and weak: a new module may get the id of one that is gone
+        self._watched: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
         self._listens = False
 
     def watch(self, module: nn.Module) -> None:
@@ -29,19 +32,23 @@ class LearnerModuleChanges:
             register_module_parameter_registration_hook(self._parameter)
             register_module_module_registration_hook(self._part)
             register_module_buffer_registration_hook(self._buffer)
-        self._watched.update(map(id, module.modules()))
+        for part in module.modules():
+            self._watched[id(part)] = part
+
+    def _is_watched(self, module: nn.Module) -> bool:
+        return self._watched.get(id(module)) is module
 
     def _parameter(self, module: nn.Module, name: str, value: nn.Parameter) -> None:
-        if id(module) in self._watched and module._parameters.get(name) is not value:
+        if self._is_watched(module) and module._parameters.get(name) is not value:
             self.number += 1
 
     def _part(self, module: nn.Module, name: str, value: nn.Module) -> None:
-        if id(module) in self._watched and module._modules.get(name) is not value:
+        if self._is_watched(module) and module._modules.get(name) is not value:
             self.number += 1
 
     def _buffer(self, module: nn.Module, name: str, value: object) -> None:
         # One assigned anew in each forward is looked up where it stands; only the place of a new one is not known.
-        if id(module) in self._watched and name not in module._buffers:
+        if self._is_watched(module) and name not in module._buffers:
             self.number += 1
 
 

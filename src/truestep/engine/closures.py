@@ -11,7 +11,7 @@ from torch import Tensor
 from truestep.engine.own_steps import step_optimizer
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import UpdateEvidence, UpdateVerdict
-from truestep.engine.result import Update
+from truestep.engine.result import Update, update_result
 from truestep.engine.step import (
     LearnerStep,
     decide_steps,
@@ -45,7 +45,7 @@ def step_with_closure(learner: LearnerParts, hooks: UpdateHooks, compute: Callab
         if policy.judge(evidence) is UpdateVerdict.RAISE:
             raise nonfinite_error_of(learner, float("nan"), None)
     learner.counters.attempts += 1
-    update = Update(learner.weights, sums, step.norm, learner.not_skipped)
+    update = update_result(learner.weights, sums, step.norm, learner.not_skipped)
     if policy.judge(evidence) is UpdateVerdict.APPLY:
         with torch.no_grad():
             note_applied(learner)

@@ -2,6 +2,7 @@
 """A learner: the handle of what is trained, and with what."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import torch
@@ -192,7 +193,7 @@ class Learner:
                 return evaluate(self._parts, values, data, metric)
         return evaluate(self._parts, values, data, metric)
 
-    def averaged(self) -> AveragedBlock:
+    def averaged(self) -> AbstractContextManager[nn.Module]:
         """Put the moving average in the place of the weights within a `with` block, and the weights back behind it."""
         if self._parts.average is None:
             raise OptionError(

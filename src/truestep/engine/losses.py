@@ -20,6 +20,8 @@ from truestep.engine.outputs import check_loss_outputs
 # what a run writes under its own names
 RESERVED = ("loss", "learning_rate", "gradient_norm", "updates_skipped")
 
+_NONE: dict[str, Tensor] = {}  # never changed
+
 
 class Weighted(NamedTuple):
     """Loss values of any shape, their weights (None: all one), named values of the same shape, or scalars, and outputs."""
@@ -27,7 +29,7 @@ class Weighted(NamedTuple):
     values: Tensor
     weights: Tensor | None
     metrics: dict[str, Tensor]
-    outputs: dict[str, Tensor] = {}  # noqa: RUF012  (of a named tuple: never changed)
+    outputs: dict[str, Tensor] = _NONE
 
 
 def weighted(
@@ -67,7 +69,7 @@ def weighted(
         )
     for name, metric in metrics.items():
         _check_metric(name, metric, values)
-    return Weighted(values, weights, metrics, check_loss_outputs(outputs or {}))
+    return Weighted(values, weights, metrics, check_loss_outputs(outputs) if outputs else _NONE)
 
 
 def _check_metric(name: str, metric: Any, values: Tensor) -> None:
@@ -110,9 +112,6 @@ def nonzero_loss_weight(weight: Tensor) -> Tensor:
     return torch.where(weight == 0, torch.ones_like(weight), weight)
 
 
-_NONE: dict[str, Tensor] = {}  # never changed
-
-
 class LossOutput(NamedTuple):
     """What one call of the loss function gave: what the backward starts from, and what is logged.
 
@@ -123,7 +122,7 @@ class LossOutput(NamedTuple):
     weights: Tensor | None  # None: every value counts one
     metrics: dict[str, Tensor]
     is_scalar: bool
-    outputs: dict[str, Tensor] = {}  # noqa: RUF012  (of a named tuple: never changed)
+    outputs: dict[str, Tensor] = _NONE
     num_examples: int | None = None
 
     @property

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from truestep.core.buffers import MovingBufferSnapshot, spectral_norm_buffers
 from truestep.core.errors import OptionError
+from truestep.engine.as_made import layer_options
 from truestep.engine.averages import LearnerAverage
 from truestep.engine.clipping import clip_from_option
 from truestep.engine.combinations import LearnerCombination, check_learner_combination
@@ -46,7 +47,7 @@ def make_parts(
     """Make the parts of a learner and register them by name; a module that can't be trained so is left as it was."""
     module = _one_module(modules, context)
     precision = precision_named(options.precision)
-    clip = clip_from_option(options.clip)
+    clip, layers = clip_from_option(options.clip), layer_options(module)
     with precision_back_after_error(module):
         _place(module, precision, options.name, context)
         named = list(named_parameters_for_optimizer(module, precision))
@@ -71,9 +72,9 @@ def make_parts(
         transient=TransientLearnerBuffers(module),
         spectral_places=[place for place in spectral_norm_buffers(module) if buffers.holds(place)],
         delayed=_delayed_reports(options.name, optimizers, policy, context),
+        layers=layers,
     )
-    _register(parts)
-    return parts
+    return _registered(parts)
 
 
 def _place(module: nn.Module, precision: Precision, name: str, context: LearnerContext) -> None:
@@ -122,7 +123,7 @@ def _delayed_reports(
     return None if slow else DelayedUpdateReports()
 
 
-def _register(parts: LearnerParts) -> None:
+def _registered(parts: LearnerParts) -> LearnerParts:
     learners = parts.context.learners
     if parts.name in learners:
         raise OptionError(
@@ -130,6 +131,7 @@ def _register(parts: LearnerParts) -> None:
             "a checkpoint can be told apart."
         )
     learners[parts.name] = parts
+    return parts
 
 
 def _one_module(modules: Modules, context: LearnerContext) -> nn.Module:

@@ -2,46 +2,66 @@
 """Means of losses and metrics that nobody has asked for yet.
 
 A mean of 32 numbers takes 15 µs in the middle of an update, where its kernel has been driven from the caches, and 1 µs as one
-of many rows (docs/log.md). So an update copies what it would average, and whoever reads takes the means of many copies in one
-pass. They have the bits that each has alone (tests/engine/test_means.py).
+of many rows (docs/log.md). So an update notes what it would average, and whoever reads takes the means of many in one pass.
+They have the bits that each has alone (tests/engine/test_means.py).
 """
 
+from array import array
 from collections.abc import Sequence
+from typing import Any, Union
 
 import torch
 from torch import Tensor
 
+Noted = Union[Tensor, "array[float]"]
+"""What stands for a mean: the mean itself (without dimensions), a copy of what it is of, or the numbers."""
+
+MOST_NUMBERS = 64
+"""Of a vector that is noted as numbers, which costs less than a copy and needs no kernel to be looked at."""
 MOST_VALUES = 1 << 12
 """Of a vector that is copied; beside what gave a longer one, its mean costs nothing."""
 AT_ONCE = 1 << 15
 """Values from which torch may divide a pass among threads, and with it each sum (its GRAIN_SIZE)."""
 
 
-def noted_metric_mean(values: Tensor) -> Tensor:
-    """Return the mean of values that need no gradient; of a short vector on a CPU a copy, which stands for its mean."""
-    is_short = values.ndim == 1 and values.numel() <= MOST_VALUES
-    if is_short and values.is_cpu and values.dtype is torch.float32 and values.is_contiguous():
-        return values.clone()
-    return values.mean()
+def noted_metric_mean(values: Tensor) -> Noted:
+    """Return what stands for the mean of values, without a gradient; nobody else can write to it."""
+    if values.ndim == 1 and values.is_cpu and values.dtype is torch.float32 and values.is_contiguous():
+        count = values.numel()  # `len` of a tensor is a function in Python
+        if count <= MOST_NUMBERS:
+            return array("f", values.tolist())
+        if count <= MOST_VALUES:
+            return values.detach().clone()
+    return values.detach().mean()
 
 
-def noted_metric_value(one: Tensor) -> Tensor:
+def noted_metric_value(one: Noted) -> Tensor:
     """Return the mean that was noted."""
+    if isinstance(one, array):
+        return torch.frombuffer(one, dtype=torch.float32).mean()
     return one.mean() if one.ndim else one
 
 
-def metric_means_as_numbers(many: Sequence[Tensor]) -> list[float]:
+def metric_means_as_numbers(many: Sequence[Noted]) -> list[float]:
     """Return the means that were noted, as numbers; waits for the device where they are on one."""
     if len(many) == 1:
         return [float(noted_metric_value(many[0]))]
     numbers = [0.0] * len(many)
-    places: dict[int, list[int]] = {}
+    places: dict[tuple[bool, int], list[int]] = {}
     for place, one in enumerate(many):
-        places.setdefault(len(one) if one.ndim else 0, []).append(place)
-    for length, found in places.items():
+        are_numbers = isinstance(one, array)
+        length = len(one) if isinstance(one, array) or one.ndim else 0
+        places.setdefault((are_numbers, length), []).append(place)
+    for (are_numbers, length), found in places.items():
         size = max(1, AT_ONCE // length - 1) if length else len(found)
         for some in (found[first : first + size] for first in range(0, len(found), size)):
-            together = torch.stack([many[place] for place in some])
+            rows: list[Any] = [many[place] for place in some]
+            together = _rows_of(rows) if are_numbers else torch.stack(rows)
             for place, number in zip(some, (together.mean(1) if length else together).tolist(), strict=True):
                 numbers[place] = number
     return numbers
+
+
+def _rows_of(rows: list["array[float]"]) -> Tensor:
+    """Return rows of as many numbers as one tensor."""
+    return torch.frombuffer(bytearray().join(rows), dtype=torch.float32).view(len(rows), -1)

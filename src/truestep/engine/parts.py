@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.core.buffers import MovingBufferSnapshot, Place
+from truestep.engine.as_made import frozen_parameters
 from truestep.engine.averages import LearnerAverage
 from truestep.engine.compiling import LossCompiler
 from truestep.engine.counters import UpdateCounters
@@ -46,6 +47,8 @@ class LearnerParts:
     """Where power-iteration vectors are that no earlier learner holds."""
     delayed: DelayedUpdateReports | None
     """None where flags are at hand."""
+    layers: str
+    """The options of its layers, see `layer_options`, before they were divided among processes."""
     counters: UpdateCounters = field(default_factory=UpdateCounters)
     shows_average: bool = False
     """Whether the average stands in the place of the weights."""
@@ -58,6 +61,7 @@ class LearnerParts:
         self.name: str = self.options.name
         gathered = self.weights.parameters if self.weights.are_usual else ()
         self.steppers = [FusedOptimizerStep(optimizer, gathered) for optimizer in self.optimizers]
+        self.frozen_at_start = frozen_parameters(self)
         self.given_options = given_optimizer_options(self.optimizers)
         self.needs_closure = optimizer_needs_closure(self.optimizers)
         self.compiler = LossCompiler() if self.options.compile else None

@@ -7,15 +7,16 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from truestep.core.errors import LossError
+from truestep.core.errors import LossError, OptionError
 from truestep.core.held import HelpfulAttributes
+from truestep.core.other_words import FORMS
 from truestep.engine.clipping import gradient_norms, total_gradient_norm
 from truestep.engine.elsewhere import UPDATE
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
 
 MOST_NOTED_VALUES = 1 << 15
-"""Of gradients that are copied for their norm; those of 64 lines that wait take 8 MB at most."""
+"""Of a gradient that is copied for its norm."""
 
 
 class NotedGradientNorm:
@@ -29,20 +30,27 @@ class NotedGradientNorm:
 
     def __float__(self) -> float:
         if self.number is None:
-            self.number = float(total_gradient_norm(self.copies))
+            self.become(float(total_gradient_norm(self.copies)))
+        assert self.number is not None
         return self.number
+
+    def become(self, number: float) -> None:
+        """The norm is known, and what it was to be computed from is let go of."""
+        self.number, self.copies = number, []
 
 
 def read_gradient_norms(noted: Iterable[NotedGradientNorm]) -> None:
     """Compute many norms in few calls; each has the bits that it has alone (tests/engine/test_means.py)."""
     alike: dict[tuple[int, torch.dtype], list[NotedGradientNorm]] = {}
     for each in noted:
+        if each.number is not None:
+            continue
         alike.setdefault((len(each.copies), each.copies[0].dtype), []).append(each)
     for (count, _), found in alike.items():
         norms = gradient_norms([copy for each in found for copy in each.copies])
         rows = torch.stack(norms).view(len(found), count)
         for each, number in zip(found, torch.linalg.vector_norm(rows, dim=1).tolist(), strict=True):
-            each.number = number
+            each.become(number)
 
 
 class Update(HelpfulAttributes):
@@ -56,15 +64,15 @@ class Update(HelpfulAttributes):
     __slots__ = ("_norm", "_number", "_weights", "skipped", "sums")
     _called, _elsewhere = "What net.update returned", UPDATE
 
-    def __init__(
-        self, weights: LearnerWeights, sums: LossTotals, norm: Tensor | None, skipped: Tensor
-    ) -> None:
-        self.skipped = skipped
-        self.sums = sums
-        self._weights = weights
-        self._norm = norm
-        # The gradients are this update's as long as nobody has dropped them.
-        self._number = weights.num_cleared
+    skipped: Tensor
+    sums: LossTotals
+    _weights: LearnerWeights
+    _norm: Tensor | None
+    _number: int
+
+    def __init__(self) -> None:
+        """Raise an OptionError: a learner makes it (`update_result`)."""
+        raise OptionError(FORMS["ts.Update"])
 
     @property
     def loss(self) -> Tensor:
@@ -119,16 +127,28 @@ class Update(HelpfulAttributes):
 
         Its kernels take three times as long in the middle of updates, where others have driven them from the caches.
         """
-        if self._norm is None and self.has_gradient:
-            tensors = self._weights.gather().tensors
-            at_hand = tensors and all(each.is_cpu for each in tensors)
-            if at_hand and sum(each.numel() for each in tensors) <= MOST_NOTED_VALUES:
+        weights = self._weights
+        if self._norm is None and self.has_gradient and weights.num_at_hand <= MOST_NOTED_VALUES:
+            tensors = weights.gather().tensors
+            if tensors:
                 return NotedGradientNorm(tensors)
         return self.gradient_norm
 
     def __repr__(self) -> str:
         metrics = "".join(f", {name}={float(value):.6g}" for name, value in self.metrics.items())
         return f"Update(loss={float(self.loss):.6g}{metrics}, skipped={bool(self.skipped)})"
+
+
+def update_result(weights: LearnerWeights, sums: LossTotals, norm: Tensor | None, skipped: Tensor) -> Update:
+    """Return what an update gave; `norm` of its gradient, where that was measured."""
+    update: Update = object.__new__(Update)
+    update.skipped = skipped
+    update.sums = sums
+    update._weights = weights
+    update._norm = norm
+    # The gradients are this update's as long as nobody has dropped them.
+    update._number = weights.num_cleared
+    return update
 
 
 def _is_no_number(*_: object) -> NoReturn:

@@ -2,8 +2,7 @@
 """What a loss must not do to the update that calls it: backward(), zero_grad(), a step, or going through a used graph."""
 
 from collections.abc import Sequence
-from itertools import repeat
-from operator import attrgetter, is_, is_not
+from operator import attrgetter, is_
 from typing import Any
 
 from torch import Tensor, nn
@@ -27,6 +26,7 @@ class LossSideEffects:
             weight for learner in learners for weight in learner.weights.parameters
         ]
         self._hook = self._refuse_step
+        self._none = [None] * len(self._weights)
         self._before: tuple[list[Tensor | None], list[int]] | None = None
 
     def begin(self, *, cleared: bool) -> None:
@@ -42,7 +42,7 @@ class LossSideEffects:
     def check(self) -> None:
         """Raise a LossError if the gradients are not as they were at `begin`."""
         if self._before is None:
-            if any(map(is_not, map(_gradient, self._weights), repeat(None))):
+            if [*map(_gradient, self._weights)] != self._none:
                 raise LossError(_CHANGED_GRADIENTS)
             return
         (gradients, versions), self._before = self._before, None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import CheckpointError
+from truestep.engine.as_made import changed_code_settings, code_settings
 from truestep.engine.counters import UpdateCounters
 from truestep.engine.divided_state import divided_learner_state
 from truestep.engine.optimizers import KERNEL_OPTIONS
@@ -31,7 +32,7 @@ def learner_state(learner: LearnerParts) -> dict[str, Any]:
     receive_update_report(learner)
     # The report first: it may move a schedule and count an update.
     state: dict[str, Any] = {
-        "settings": learner_settings(learner),
+        "settings": learner_settings(learner) | code_settings(learner),
         "modules": dict(learner.module.state_dict()),
         "optimizers": [optimizer.state_dict() for optimizer in learner.optimizers],
         "schedules": _without_functions(learner.schedules.state_dict()),
@@ -187,7 +188,7 @@ def changed_learner_settings(learner: LearnerParts, state: dict[str, Any]) -> li
         if name in saved and name != "options" and now[name] != saved[name]
     ]
     found += learner.schedules.differences(state["schedules"])
-    return found
+    return found + changed_code_settings(learner, saved)
 
 
 def _options_as_text(learner: LearnerParts) -> list[list[dict[str, str]]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a learner's gradients to its new parameters: normalise, measure, clip, decide, step."""
+"""From a learner's gradients to its new parameters: normalise, measure, clip, decide_steps, step."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, NonFiniteError
-from truestep.engine.clipping import Gradients, gradient_norm_with_others
+from truestep.engine.clipping import Gradients, gradient_norms, total_gradient_norm
 from truestep.engine.delayed_reports import UpdateReport
 from truestep.engine.losses import negative_loss_weights
 from truestep.engine.parts import LearnerParts
@@ -25,7 +25,7 @@ from truestep.engine.policy import (
     evidence_of,
     nonfinite_error,
 )
-from truestep.engine.result import Update
+from truestep.engine.result import Update, update_result
 from truestep.engine.strategies import UpdateHooks
 from truestep.engine.sums import LossTotals
 
@@ -96,16 +96,18 @@ def _measure(
     hooks: UpdateHooks, policy: GradientPolicy, gradients: list[Tensor], sums: LossTotals
 ) -> Measured:
     """Measure gradients; the pass that looks whether they are finite looks at the losses too, where these are at hand."""
-    losses = sums.copies or []
+    losses = sums.copies
     if policy.measures_norm:
         norm_type = policy.clip.norm_type if policy.clip else 2.0
-        norm, of_losses = gradient_norm_with_others(gradients, losses, norm_type)
-        sums.is_finite = bool(losses) and all(map(math.isfinite, of_losses))
-        return hooks.joined(norm, norm_type)
+        sums.is_finite = sums.is_finite and not (
+            losses and not all(map(math.isfinite, gradient_norms(losses)))
+        )
+        return hooks.joined(total_gradient_norm(gradients, norm_type), norm_type)
     if policy.finite_check is None:
+        sums.is_finite = sums.is_finite and not losses
         return None
-    measured = policy.finite_check([*gradients, *losses])
-    sums.is_finite = bool(losses) and not measured
+    measured = policy.finite_check([*gradients, *losses] if losses else gradients)
+    sums.is_finite = sums.is_finite and not (losses and measured)
     return measured
 
 
@@ -133,7 +135,7 @@ def apply_step(step: LearnerStep, sums: LossTotals) -> Update:
     """Make one learner's step, or skip it, and tell the observer."""
     learner, evidence = step.learner, step.evidence
     learner.counters.attempts += 1
-    update = Update(learner.weights, sums, step.norm, learner.not_skipped)
+    update = update_result(learner.weights, sums, step.norm, learner.not_skipped)
     grad_mode = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)  # torch.no_grad() costs a microsecond more
     try:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the parts of a batch add up to: the loss, its weight, named values, and the factor still to be applied."""
 
+import math
 import operator
+from array import array
 from collections.abc import Callable, KeysView
 from typing import Any
 
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from truestep.core.errors import LossError
 from truestep.engine.losses import LossOutput, negative_loss_weights, nonzero_loss_weight
-from truestep.engine.means import metric_means_as_numbers, noted_metric_mean, noted_metric_value
+from truestep.engine.means import Noted, metric_means_as_numbers, noted_metric_mean, noted_metric_value
 from truestep.engine.outputs import BatchOutputs
 
 
@@ -41,19 +43,19 @@ class LossTotals:
         """Whether the total weight is only known on the device and could be zero."""
         self._fixed_total = fixed_total
         self._adds_up = False  # scalars: their sum is the loss
-        self._means: list[Tensor] = []  # of the parts, as they were noted (`means.py`)
+        self._means: list[Any] = []  # of the parts, as they were noted (`means.py`)
         self._weights: list[Tensor | int] = []
-        self.copies: list[Tensor] | None = []
-        """The losses of the parts, where copies of all of them stand for their means; nobody else can write to them."""
-        self.is_finite = False
-        """Whether the loss was found to be finite."""
+        self.copies: list[Tensor] = []
+        """The losses of the parts of which copies stand for their means."""
+        self.is_finite = True
+        """Whether the losses of all parts were found to be finite, except for `copies`, which are at hand to be looked at."""
         self.total: Tensor | int = 0
         """The total weight: a host number where every value counts one."""
         self.least: Tensor | None = None
         """The smallest weight, where it is known on the device only."""
         self.has_more = False
         """Whether the loss gave metrics or outputs besides its values."""
-        self._metrics: list[dict[str, Tensor]] = []
+        self._metrics: list[dict[str, Any]] = []  # noted, too
         self._outputs_dim = outputs_dim  # that the batch's examples lie along
         self._outputs: BatchOutputs | None = None  # most losses hand out nothing
         self._loss: Tensor | None = None
@@ -93,18 +95,19 @@ class LossTotals:
             divisor = self._fixed_total
         self._loss, self.total, self._weight = loss / divisor, total, None
         self.may_be_empty = isinstance(total, Tensor)
-        self._means, self._weights, self.copies = [self._loss], [total], None
+        self._means, self._weights, self.copies, self.is_finite = [self._loss], [total], [], False
         self._metrics = [{name: share / divisor for name, share in metrics.items()}] if metrics else []
         self.least = least
         self.has_more = self.has_more or bool(metrics)
 
     def add(self, part: LossOutput, num_examples: int | None = None) -> None:
         """Add what one call of the loss function gave for so many examples (None: not counted)."""
-        values, weights = part.values.detach(), part.weights
+        values, weights = part.values, part.weights
+        mean: Noted
         weight: Tensor | int
         if part.is_scalar:
             self._adds_up = True
-            mean, weight = values, num_examples or 1
+            mean, weight = values.detach(), num_examples or 1
         elif weights is None:
             mean, weight = noted_metric_mean(values), values.numel()
         else:
@@ -113,10 +116,13 @@ class LossTotals:
             self.may_be_empty = True
         self._means.append(mean)
         self._weights.append(weight)
-        if not mean.ndim:
-            self.copies = None
-        elif self.copies is not None:
+        if isinstance(mean, array):
+            # no sum of float32 numbers overflows as python's, and one that is not finite stays so
+            self.is_finite = self.is_finite and math.isfinite(sum(mean))
+        elif mean.ndim:
             self.copies.append(mean)
+        else:
+            self.is_finite = False  # as far as is known without waiting for it
         self.num_parts += 1
         self.total = self.total + weight
         self._loss = None
@@ -134,9 +140,7 @@ class LossTotals:
                 "must give the same names each time."
             )
         if part.metrics or self._metrics:
-            self._metrics.append(
-                {name: _mean(metric.detach(), part) for name, metric in part.metrics.items()}
-            )
+            self._metrics.append({name: _mean(metric, part) for name, metric in part.metrics.items()})
 
     def _add_outputs(self, part: LossOutput) -> None:
         if self._outputs is None:
@@ -195,7 +199,7 @@ class LossTotals:
         """Whether the loss handed out tensors, which are as large as they are."""
         return self._outputs is not None
 
-    def noted(self) -> list[tuple[str, Tensor]]:
+    def noted(self) -> list[tuple[str, Noted]]:
         """Return loss and metrics by name, as they were noted (`means.py`) where nothing is to be done with them but a mean."""
         if self.num_parts != 1 or self._adds_up or self.may_be_empty or self._fixed_total is not None:
             return [("loss", self.loss), *self.metrics.items()]
@@ -211,7 +215,7 @@ class LossTotals:
             name: self._average([metrics[name] for metrics in self._metrics]) for name in self._metrics[0]
         }
 
-    def _average(self, means: list[Tensor]) -> Tensor:
+    def _average(self, means: list[Any]) -> Tensor:
         if self._adds_up:
             return torch.stack(means).sum() / self.expected
         if self._fixed_total is not None:
@@ -222,13 +226,15 @@ class LossTotals:
             return noted_metric_value(means[0])
         return self._total_of(means) / self.total
 
-    def _total_of(self, means: list[Tensor]) -> Tensor:
-        if self.may_be_empty or means[0].device.type != "cpu":
+    def _total_of(self, means: list[Noted]) -> Tensor:
+        first = means[0]
+        if self.may_be_empty or not (isinstance(first, array) or first.is_cpu):
             shares: Any = sum(map(operator.mul, map(noted_metric_value, means), self._weights))
             return shares  # type: ignore[no-any-return]
         # They are at hand: one tensor is made, not two a part.
         numbers = map(operator.mul, metric_means_as_numbers(means), self._weights)
-        return torch.tensor(sum(numbers), dtype=torch.promote_types(means[0].dtype, torch.float32))
+        dtype = torch.float32 if isinstance(first, array) else torch.promote_types(first.dtype, torch.float32)
+        return torch.tensor(sum(numbers), dtype=dtype)
 
     @property
     def factor(self) -> Tensor | float | None:
@@ -245,9 +251,9 @@ class LossTotals:
 _NOTHING: dict[str, Tensor] = {}  # never changed
 
 
-def _mean(metric: Tensor, part: LossOutput) -> Tensor:
+def _mean(metric: Tensor, part: LossOutput) -> Noted:
     if metric.ndim == 0:
-        return metric.clone()  # it may be a buffer that the next forward writes to
+        return metric.detach().clone()  # it may be a buffer that the next forward writes to
     if part.weights is None:
-        return noted_metric_mean(metric.float())
-    return (metric * part.weights).sum() / nonzero_loss_weight(part.weights.sum())
+        return noted_metric_mean(metric if metric.dtype is torch.float32 else metric.float())
+    return (metric.detach() * part.weights).sum() / nonzero_loss_weight(part.weights.sum())

@@ -10,7 +10,7 @@ from truestep.core.errors import NonFiniteError
 from truestep.engine.isolation import LearnerIsolation
 from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
-from truestep.engine.result import Update
+from truestep.engine.result import Update, update_result
 from truestep.engine.sums import LossTotals
 
 
@@ -67,4 +67,4 @@ class UpdateTransaction:
 def update_of_not_started(learner: LearnerParts) -> Update:
     """Return the update of a learner whose `starts_at` lies ahead: nothing was computed."""
     nothing = torch.zeros((), device=learner.context.device)
-    return Update(learner.weights, LossTotals(), nothing, learner.was_skipped)
+    return update_result(learner.weights, LossTotals(), nothing, learner.was_skipped)

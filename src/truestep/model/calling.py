@@ -42,7 +42,7 @@ def map_forward_arguments(arguments: Arguments, change: Callable[[Tensor], Tenso
     return pytree.tree_map_only(Tensor, change, arguments)  # type: ignore[no-any-return]
 
 
-def forward_shapes(value: Any) -> Any:
+def summary_shapes(value: Any) -> Any:
     """Return the shapes in a structure: a tuple of sizes for one tensor, a list for several."""
     shapes = [tuple(each.shape) for each in forward_tensors(value)]
     return shapes[0] if len(shapes) == 1 else shapes

@@ -17,7 +17,7 @@ from torch import Tensor
 import truestep as ts
 from truestep.recipes import digits
 from truestep.recipes.parts.heads import DigitHeads
-from truestep.recipes.parts.peak import peak_mib
+from truestep.recipes.parts.peak import recipe_peak_mib
 
 DRAWING = 20.0  # weight of its mean squared error beside the cross-entropy
 Batch = tuple[Tensor, Tensor, Tensor]  # turned images, images, labels
@@ -99,8 +99,8 @@ def train(run: Any, config: Config) -> None:
     made = DigitHeads(config.width, config.layers)
     first = (turned[: config.batch_size], test_images[: config.batch_size], test_labels[: config.batch_size])
     together, in_turns = (
-        peak_mib(made, lambda net: [naming_and_drawing_loss(net, first)]),
-        peak_mib(made, lambda net: losses_in_turn(net, first)),
+        recipe_peak_mib(made, lambda net: [naming_and_drawing_loss(net, first)]),
+        recipe_peak_mib(made, lambda net: losses_in_turn(net, first)),
     )
     net = run.learner(
         made,

@@ -9,18 +9,21 @@ import numpy as np
 import torch
 
 from truestep.engine.choices import Choice
+from truestep.run.arguments import changed_arguments, script_arguments
 from truestep.run.own_code import CodeOfRun, compare_own_code
 
-EXACT = "bit-identical: it ends with the same bits as if it had never stopped"
+EXACT = "bit-identical"
 ROUNDED = "the same samples and random numbers with other rounding"
 OTHER = "what the code now makes of it, not what it would have been"
 WEAKER = "no more than its data can promise"
-NOT_COMPARED = "other packages than torch and NumPy, files that the code reads itself, environment variables"
+IF_NOTHING_OUTSIDE = "if the loop keeps nothing in variables or attributes"
+NOT_COMPARED = "other packages, files, environment"
+_NO_FACTS = {"python", "code", "arguments", "went_on"}  # compared otherwise, or not at all
 _OWN_CODE = CodeOfRun()
 
 
 def run_fingerprint(device: torch.device) -> dict[str, Any]:
-    """Return versions, device, threads, numerical flags and hashes of the user's own source as JSON."""
+    """Return versions, device, threads, numerical flags the script's arguments and hashes of the user's own source as JSON."""
     facts: dict[str, Any] = {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
@@ -36,6 +39,7 @@ def run_fingerprint(device: torch.device) -> dict[str, Any]:
         "cudnn_tf32": _cudnn_tf32(),
         "float32_matmul_precision": _matmul_precision(),
         "code": _OWN_CODE.hashes(),
+        "arguments": script_arguments(),
     }
     if device.type == "cuda":
         facts["gpu"] = torch.cuda.get_device_name(device)
@@ -64,24 +68,26 @@ def resume_promise(
 ) -> str:
     """Return what a run resumed here promises, and why, in one sentence; `code` says what it now decides otherwise.
 
-    The user's own source is compared too, and what nobody compared is named.
+    The user's own source and the script's arguments are compared too, and what nobody compared is named the first time.
     """
     source = compare_own_code(saved.get("code", {}))
-    if edits := [*code, *source.changed]:
+    arguments = changed_arguments(saved.get("arguments"), now["arguments"])
+    if edits := [*code, *source.changed, *arguments]:
         return f"{OTHER} ({'; '.join(edits)})"
     weaker = [f"{choice.name}: {choice.value}" for choice in choices if choice.weakens]
     if weaker:
         return f"{WEAKER} ({'; '.join(weaker)})"
     changed = [
         f"{key} was {saved.get(key)}, is {now.get(key)}"
-        for key in sorted((saved.keys() | now.keys()) - {"code"})
+        for key in sorted((saved.keys() | now.keys()) - _NO_FACTS)
         if saved.get(key) != now.get(key)
     ]
-    changed = [text for text in changed if not text.startswith("python ")]
     if changed:
-        return f"{ROUNDED} ({'; '.join(changed)})"
+        return f"{ROUNDED} ({'; '.join(changed)}), {IF_NOTHING_OUTSIDE}"
     if now["device"] != "cpu" and not now["deterministic_algorithms"]:
-        return f"{ROUNDED} (the GPU may pick other algorithms; ts.Run(deterministic=True) prevents it)"
-    files = f"{source.num_files} file{'s' * (source.num_files != 1)} of your code"
-    unknown = ", ".join([*source.unknown, NOT_COMPARED])
-    return f"{EXACT} (same versions, device, threads and flags, and {files}; not compared: {unknown})"
+        reason = "the GPU may pick other algorithms; ts.Run(deterministic=True) prevents it"
+        return f"{ROUNDED} ({reason}), {IF_NOTHING_OUTSIDE}"
+    unknown = ", ".join(source.unknown if saved.get("went_on") else [*source.unknown, NOT_COMPARED])
+    kept = "" if saved.get("went_on") else "run.state does"
+    more = "; ".join(filter(None, [kept, unknown and f"not compared: {unknown}"]))
+    return f"{EXACT}, {IF_NOTHING_OUTSIDE}" + (f" ({more})" if more else "")

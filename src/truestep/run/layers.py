@@ -62,7 +62,7 @@ class RunLayers:
         if looks is None:
             return
         following = learner.counters.attempts + 1
-        if not looks.is_looking and following % looks.interval.every:
+        if following % looks.interval.every and not looks.is_looking:
             return
         with looks.interval.clock:
             looks.end(self._cursor.step)

@@ -2,18 +2,19 @@
 """What a run writes down: averages of its updates every few steps, and whatever is logged by name."""
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from truestep.core.errors import RunDirectoryError
 from truestep.engine.parts import LearnerParts
-from truestep.engine.result import Update
+from truestep.engine.result import NotedGradientNorm, Update, read_gradient_norms
 from truestep.report.history import (
     NOTHING,
     MetricsMark,
@@ -28,10 +29,14 @@ from truestep.run.readback import Line, ProgressReadback, Values
 from truestep.run.trackers.hub import Trackers
 from truestep.run.window import LogWindow, read_log_windows
 
+if TYPE_CHECKING:
+    import psutil
+
 logger = logging.getLogger(__name__)
 
 MEMORY_EVERY_SECONDS = 0.25
 READ_SECONDS, READ_LINES = 0.25, 64  # lines are read together: after so long, or so many
+MOST_COPIED = 1 << 17  # values of gradients, until norms are computed: half a MB, which stays in the caches
 
 
 class RunLogbook:
@@ -59,6 +64,8 @@ class RunLogbook:
         self._windows: dict[str, LogWindow] = {}
         self._readback = ProgressReadback()
         self._unread: list[LogWindow] = []  # of lines that wait
+        self._norms: list[NotedGradientNorm] = []  # of gradients that are copied
+        self._num_copied = 0.0  # values of these
         self._memory_read, self._memory_bytes = 0.0, 0.0
         self._began = self._since = self._read = time.monotonic()
 
@@ -101,18 +108,35 @@ class RunLogbook:
         windows, self._windows = self._windows, {}
         many = len(self._learners) > 1
         parts = [
-            (f"{name}/" if many else "", windows[name], _measured(learner, windows[name]))
+            (f"{name}/" if many else "", windows[name], self._measured(learner, windows[name]))
             for name, learner in self._learners.items()
             if name in windows
         ]
-        context = next(iter(self._learners.values())).context  # that of all
-        at_hand = context.device.type == "cpu"
+        at_hand = next(iter(self._learners.values())).context.is_host  # that of all
         if at_hand:
             self._unread += windows.values()
         now = time.monotonic()
         values = partial(_values_of, parts, self._machine(now), max(now - self._since, 1e-9))
         self._since = now
         self._write({"step": step, "epoch": epoch}, values, now, at_hand=at_hand)
+
+    def _measured(self, learner: LearnerParts, window: LogWindow) -> Values:
+        """Return what is true now, and not of the whole window."""
+        norm = window.note_norm()
+        if isinstance(norm, NotedGradientNorm):
+            self._norms.append(norm)
+            self._num_copied += learner.weights.num_at_hand
+            if self._num_copied > MOST_COPIED:
+                self._compute_norms()
+        values: Values = {} if norm is None else {"gradient_norm": norm}
+        values["learning_rate"] = learner.learning_rate
+        values["updates_skipped"] = float(learner.counters.skipped)
+        return values
+
+    def _compute_norms(self) -> None:
+        """Compute the norms of gradients that are copied, all together."""
+        norms, self._norms, self._num_copied = self._norms, [], 0
+        read_gradient_norms(norms)
 
     def _machine(self, now: float) -> dict[str, float]:
         if now - self._memory_read > MEMORY_EVERY_SECONDS:
@@ -146,6 +170,7 @@ class RunLogbook:
     def _take(self, read: Callable[[], list[Line]]) -> None:
         if self._unread:
             unread, self._unread = self._unread, []
+            self._compute_norms()
             read_log_windows(unread)
         for where, values in read():
             where["elapsed_seconds"] = round(where["elapsed_seconds"], 3)
@@ -221,15 +246,6 @@ class RunLogbook:
         return read_metrics(self._path) if self._path.exists() else iter(())
 
 
-def _measured(learner: LearnerParts, window: LogWindow) -> Values:
-    """Return what is true now, and not of the whole window."""
-    norm = window.note_norm()
-    values: Values = {} if norm is None else {"gradient_norm": norm}
-    values["learning_rate"] = learner.learning_rate
-    values["updates_skipped"] = float(learner.counters.skipped)
-    return values
-
-
 def _values_of(
     parts: Sequence[tuple[str, LogWindow, Values]], machine: dict[str, float], seconds: float
 ) -> Values:
@@ -245,6 +261,12 @@ def _memory_bytes() -> float:
     """Return the most memory the GPU has held, or what this process holds now."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return float(torch.cuda.max_memory_allocated())
+    return float(_process(os.getpid()).memory_info().rss)
+
+
+@cache
+def _process(number: int) -> "psutil.Process":
+    """Return what knows of a process; to find it takes as long as to ask it."""
     import psutil  # 10 ms, which a training that logs nothing need not pay
 
-    return float(psutil.Process().memory_info().rss)
+    return psutil.Process(number)

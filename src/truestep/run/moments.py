@@ -25,7 +25,7 @@ class SaveMoments:
         say: Callable[[str], None],
     ) -> None:
         self._context, self._cursor, self._trains, self._say = context, cursor, trains, say
-        self._told_of_sums = self._told_of_ahead = self._told_of_waiting = False
+        self._told_of_ahead = self._told_of_waiting = False
         self._ahead = LoopTakenAhead()
         self._empty: tuple[StreamCursor, int] | None = (
             None  # a pass that gave nothing since the resume, and what it had given
@@ -41,12 +41,6 @@ class SaveMoments:
         self._empty = (stream, stream.given) if goes_on else None  # there may be nothing left of it
         if leads:
             self._ahead.pass_begun()
-        if goes_on and not self._told_of_sums:
-            self._told_of_sums = True
-            self._say(
-                f"the pass through {stream.label!r} goes on at its batch {stream.given + 1}: what the loop sums up in variables of "
-                "its own begins anew there (keep it in run.state, or measure with net.evaluate)"
-            )
 
     def updated(self) -> None:
         """A learner was updated."""

@@ -22,7 +22,6 @@ class ComparedRunCode(NamedTuple):
     """Files that are other ones now, or gone."""
     unknown: list[str]
     """What could not be compared."""
-    num_files: int
 
 
 class CodeOfRun:
@@ -60,15 +59,20 @@ def compare_own_code(saved: dict[str, str]) -> ComparedRunCode:
         except OSError:
             changed.append(f"{name} is gone")
     unknown = [] if hasattr(sys.modules["__main__"], "__file__") else [UNSEEN]
-    return ComparedRunCode(changed, unknown, len(saved))
+    return ComparedRunCode(changed, unknown)
 
 
 def name_of_run_script() -> str:
     """Return the script's name without its ending; "run" where no file is run."""
-    path = _source(sys.modules["__main__"])
+    path = source_of_main()
     if path is None:
         return "run"
     return path.parent.name if path.stem == "__main__" else path.stem
+
+
+def source_of_main() -> Path | None:
+    """Return the script that runs; None in a notebook, and where the program is an installed one (pytest)."""
+    return _source(sys.modules["__main__"])
 
 
 def _source(module: ModuleType) -> Path | None:
@@ -85,7 +89,7 @@ def _libraries() -> tuple[str, ...]:
 
 
 def _root() -> Path:
-    path = _source(sys.modules["__main__"])
+    path = source_of_main()
     return path.parent if path is not None else Path.cwd()
 
 

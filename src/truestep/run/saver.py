@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError, TruestepError
+from truestep.engine.as_made import frozen_parameters
 from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, MetricsMark
 from truestep.run import snapshot
@@ -96,6 +97,8 @@ class RunSaver:
 
     def resume(self) -> RunBeginning | None:
         """Bring the run to its newest checkpoint; return what it begins from, None where there is nothing."""
+        for learner in self._run.context.learners.values():
+            learner.frozen_at_start = frozen_parameters(learner)  # more may be since the learner was made
         found = self._read("the checkpoint that it goes on from", self._to_go_on_from)
         self._mark_boundary()
         if found is None and self._run.resume_as == "must":
@@ -317,6 +320,7 @@ class RunSaver:
         logged = {name: value for name, value in run.logbook.newest.items() if name not in self._logged}
         metrics = logged | self._metrics
         state, healthy = snapshot.take_run_state(run, in_pieces=self._pieces is not None)
+        state["environment"]["went_on"] = self._went_on_from is not None  # its promise was made before
         run.tracked.note_sizes(snapshot.tracked_in(run, state), run.context)
         place, behind = self._place(), run.cursor.is_behind_a_pass
         saved = run.agreement.from_rank_0(

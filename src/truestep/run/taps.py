@@ -46,23 +46,32 @@ class TapFollower(Protocol):
         """A backward that is not the engine's begins; what is returned is called after it."""
 
 
-_followers: "weakref.WeakSet[TapFollower]" = weakref.WeakSet()
+_followers: "dict[int, weakref.ref[TapFollower]]" = {}
 _wrappers = WatchWrappers()
 
 
 def follow(follower: TapFollower) -> None:
     """Tell `follower` from now on."""
     if not _followers:
-        _wrappers.undo()  # of those that were forgotten
         _install()
-    _followers.add(follower)
+    number = id(follower)
+    _followers[number] = weakref.ref(
+        follower, lambda _: _leave(number)
+    )  # a run that was dropped is told no more
 
 
 def unfollow(follower: TapFollower) -> None:
     """Tell it no more."""
-    _followers.discard(follower)
-    if not _followers:
+    _leave(id(follower))
+
+
+def _leave(number: int) -> None:
+    if _followers.pop(number, None) is not None and not _followers:
         _wrappers.undo()
+
+
+def _told() -> list[TapFollower]:
+    return [each for reference in tuple(_followers.values()) if (each := reference()) is not None]
 
 
 def _install() -> None:
@@ -85,7 +94,7 @@ def _tap(tell: Callable[..., None]) -> Callable[[Call], Call]:
     def make(original: Call) -> Call:
         def called(*arguments: Any, **keywords: Any) -> Any:
             if not torch.compiler.is_compiling():
-                for each in tuple(_followers):
+                for each in _told():
                     tell(each, *arguments, **keywords)
             return original(*arguments, **keywords)
 
@@ -106,7 +115,7 @@ def _clips_value(each: TapFollower, parameters: Any, *_: Any, **__: Any) -> None
 
 def _before_step(optimizer: Optimizer, *_: Any) -> None:
     if optimizer not in UNDER_WAY and not torch.compiler.is_compiling():
-        for each in tuple(_followers):
+        for each in _told():
             each.steps(optimizer)
 
 
@@ -115,7 +124,7 @@ def _schedule(original: Call) -> Call:
         # a schedule may step others of its own, and its constructor takes a step
         if UNDER_WAY or not getattr(self, "_step_count", 1):
             return original(self, *arguments, **keywords)
-        for each in tuple(_followers):
+        for each in _told():
             each.moves(self)
         UNDER_WAY.add(self)
         try:
@@ -130,12 +139,12 @@ def _backward(original: Call) -> Call:
     def backward(*arguments: Any, **keywords: Any) -> Any:
         if torch.compiler.is_compiling():
             return original(*arguments, **keywords)
-        after = [each.goes_back() for each in tuple(_followers)]
+        after = [each.goes_back() for each in _told()]
         try:
             result = original(*arguments, **keywords)
         except RuntimeError as error:
             if "does not require grad" in str(error):
-                for each in tuple(_followers):
+                for each in _told():
                     each.cannot_go_back(error)
             raise
         for look in after:

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.engine.means import metric_means_as_numbers, noted_metric_value
-from truestep.engine.result import NotedGradientNorm, Update, read_gradient_norms
+from truestep.engine.means import Noted, metric_means_as_numbers, noted_metric_value
+from truestep.engine.result import NotedGradientNorm, Update
 from truestep.engine.sums import LossTotals
 from truestep.run.options import check_run_name
 
 MOST_NOTED = 64
-"""Updates that are noted before what they gave is taken in; of some, each holds a copy of its losses until then."""
+"""Updates that are noted before what they gave is taken in; each holds what was noted of its losses until then."""
 
 
 class LogWindow:
@@ -26,11 +26,10 @@ class LogWindow:
     def __init__(self) -> None:
         self._noted: list[LossTotals] = []
         self._examples = 0
-        self._values: dict[str, list[Tensor | float]] = {}  # means, or copies of which none was taken yet
+        self._values: dict[str, list[Noted | float]] = {}  # means, or what was noted in their place
         self._weights: dict[str, list[Tensor | float]] = {}
         self._last: Update | None = None
         self._gradient_norm: Tensor | None = None
-        self._noted_norm: Tensor | NotedGradientNorm | None = None  # as a line has it
 
     def add(self, update: Update) -> None:
         """Note an update; nothing is read from the device."""
@@ -56,7 +55,7 @@ class LogWindow:
                 self._values[name].append(value)
                 self._weights[name].append(sums.total)
         if len(noted) == MOST_NOTED and not _are_on_device(self._values):
-            # means in the place of the copies that they were to be taken of
+            # means in the place of what was noted for them
             _read(self._values.values())
 
     @property
@@ -78,8 +77,7 @@ class LogWindow:
         if self._last is None or not self._last.has_gradient:
             return self.gradient_norm
         last, self._last = self._last, None
-        self._noted_norm = norm = last.note_norm()
-        return norm
+        return last.note_norm()
 
     def averages(self) -> dict[str, Tensor | float]:
         """Return the mean of each value weighted by the updates' weights; NaN is not smoothed away.
@@ -93,7 +91,8 @@ class LogWindow:
         for name, values in self._values.items():
             weights = _stacked(self._weights[name])
             # An update over nothing (all weights zero) has no mean, and no share in this one.
-            shares = torch.where(weights == 0, 0.0, _stacked(values).to(weights.device) * weights)
+            means = _stacked([*map(_mean_of, values)]).to(weights.device)
+            shares = torch.where(weights == 0, 0.0, means * weights)
             averages[name] = shares.sum() / weights.sum()
         return averages
 
@@ -122,10 +121,7 @@ class LogWindow:
 
 def read_log_windows(windows: Sequence[LogWindow]) -> None:
     """Have numbers in the place of what is on the host, of many windows in one pass."""
-    held: list[list[Tensor | float]] = []
-    read_gradient_norms(
-        each._noted_norm for each in windows if isinstance(each._noted_norm, NotedGradientNorm)
-    )
+    held: list[list[Noted | float]] = []
     for each in windows:
         each._take_in()
         if not _are_on_device(each._values):
@@ -133,20 +129,20 @@ def read_log_windows(windows: Sequence[LogWindow]) -> None:
     _read(held)
 
 
-def _read(held: Iterable[list[Tensor | float]]) -> None:
-    lists = [values for values in held if any(isinstance(value, Tensor) for value in values)]
+def _read(held: Iterable[list[Noted | float]]) -> None:
+    lists = [values for values in held if not all(isinstance(value, float) for value in values)]
     numbers = iter(
-        metric_means_as_numbers([each for values in lists for each in values if isinstance(each, Tensor)])
+        metric_means_as_numbers([each for values in lists for each in values if not isinstance(each, float)])
     )
     for values in lists:
-        values[:] = [next(numbers) if isinstance(each, Tensor) else each for each in values]
+        values[:] = [each if isinstance(each, float) else next(numbers) for each in values]
 
 
-def _mean_of(value: Tensor | float) -> Tensor | float:
-    return noted_metric_value(value) if isinstance(value, Tensor) else value
+def _mean_of(value: Noted | float) -> Tensor | float:
+    return value if isinstance(value, float) else noted_metric_value(value)
 
 
-def _are_on_device(values: Mapping[str, Sequence[Tensor | float]]) -> bool:
+def _are_on_device(values: Mapping[str, Sequence[Noted | float]]) -> bool:
     return any(isinstance(value, Tensor) and value.is_cuda for each in values.values() for value in each)
 
 

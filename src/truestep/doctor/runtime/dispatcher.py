@@ -145,7 +145,9 @@ class Dispatcher:
 
     def engine_updated(self) -> None:
         """Our engine has made an update in a script that is watched as a whole."""
-        if self.live and self.sees():
+        # its step was told before, and may have ended the looking that had its forwards noted
+        noted = self.live or self.recorder.history.forwards_since_backward
+        if noted and self.sees():
             self.tell("engine_updated")
 
     def look(self, live: bool) -> None:

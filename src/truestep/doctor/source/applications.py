@@ -17,16 +17,6 @@ def applications(module: SourceModule, function: Function) -> list[ast.Call]:
     return [call for each in classes for call in applied.get(each, [])]
 
 
-def arguments_applied(module: SourceModule, name: ast.expr) -> list[ast.expr]:
-    """Return what a parameter of a forward is given where its module is applied."""
-    found: list[ast.expr | None] = []
-    if isinstance(name, ast.Name):
-        functions = [each.parameter_of for each in module.bindings(name)]
-        for function in (each for each in functions if each is not None):
-            found += [module.argument_for(function, call, name.id) for call in applications(module, function)]
-    return [each for each in found if each is not None]
-
-
 def _applied(files: list[SourceModule]) -> dict[Class, list[ast.Call]]:
     """Return the calls of objects of the program's classes, by the class."""
     found: dict[Class, list[ast.Call]] = {}

@@ -5,10 +5,11 @@ import ast
 import re
 from collections.abc import Iterator
 
+from truestep.doctor.library.layers import DROPPING_LAYERS
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.values import behind, value_origins
+from truestep.doctor.source.values import argument, behind, forwards_all, literal, value_origins
 
 _SWITCHES = ("torch.", "torch.autograd.", "torch.autograd.grad_mode.")
 _EVALUATES = re.compile(
@@ -132,6 +133,21 @@ def _drops_in_training(call: ast.Call, name: str) -> bool:
     return "functional" in name and "dropout" in name and modes == ["self.training"]
 
 
+def _drops_by_option(module: SourceModule, call: ast.Call, name: str) -> bool:
+    """Tell a layer of several parts that has dropout within; a rate that can't be seen is taken to be one."""
+    layer = DROPPING_LAYERS.get(name)
+    if layer is None:
+        return False
+    rate = argument(call, layer.at, layer.option)
+    if rate is None:
+        return layer.default > 0 and not forwards_all(call)
+    if layer.several is not None:
+        number = argument(call, *layer.several)
+        if number is None or literal(module, number) == 1:
+            return False
+    return bool(literal(module, rate) != 0)
+
+
 def _is_local(module: SourceModule, base: ast.expr) -> bool:
     return module.class_named(base) is not None
 
@@ -143,7 +159,9 @@ def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
         if not isinstance(call, ast.Call):
             continue
         name = module.qualify(call.func) or ""
-        if name.startswith("torch.nn.") and (_SENSITIVE.search(name) or _drops_in_training(call, name)):
+        if name.startswith("torch.nn.") and (
+            _SENSITIVE.search(name) or _drops_in_training(call, name) or _drops_by_option(module, call, name)
+        ):
             found.add(name.rsplit(".", 1)[-1])
         made = module.class_named(call.func) or module.resolver.function_named(call.func)
         if made is not None and not isinstance(made, ast.Lambda) and made.name not in seen:

@@ -90,6 +90,9 @@ DIVIDES_LOSS = {
     "pytorch_lightning.Trainer": "accumulate_grad_batches",
 }
 
+# The methods that give the numbers of the epochs, as range() would, by the class whose they are.
+EPOCHS_OF = {"epochs": "truestep.Run"}
+
 # The methods whose result a library takes backward itself, as long as this attribute does not say otherwise.
 _LOSSES = {"lightning module": ("training_step", "automatic_optimization"), "trainer": ("compute_loss", "")}
 

@@ -50,6 +50,14 @@ _MOVES = ("sub_", "add_", "addcmul_", "addcdiv_", "copy_")
 _NAMED = frozenset((ast.Name, ast.Attribute))
 _BUILTINS = frozenset(dir(builtins))
 _BACKWARD = ("backward", "manual_backward")
+_TAKES_BACKWARD = (
+    "accelerate.Accelerator",
+    *(
+        f"{home}.Fabric"
+        for home in ("lightning", "lightning.fabric", "lightning_fabric", "lightning.pytorch")
+    ),
+)
+_NAMES_OF_THESE = ("accelerator", "fabric", "engine")
 
 
 class Protocol:
@@ -134,8 +142,7 @@ class Protocol:
     def _method(self, call: ast.Call, function: ast.Attribute) -> Iterator[Found]:
         method, receiver = function.attr, function.value
         if method in _BACKWARD:
-            handed = self.module.kind(receiver) in ("module", None) and call.args and method != "backward"
-            yield "backward", call, call.args[0] if handed or self._delegates(call, receiver) else receiver
+            yield "backward", call, self.loss_taken(call)
         elif self._is_update(function):
             yield "learn", call, receiver
         elif method in _BY_METHOD:
@@ -154,13 +161,17 @@ class Protocol:
         event = methods.get(function.attr, "")
         return None if event == "" else (event,) if event is not None else ()
 
+    def loss_taken(self, call: ast.Call) -> ast.expr | None:
+        """Return what goes backward: `loss` of `loss.backward()`, and of `accelerator.backward(loss)`."""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in _BACKWARD:
+            return None
+        handed = call.func.attr == "manual_backward" or self._delegates(call, call.func.value)
+        return call.args[0] if call.args and handed else call.func.value
+
     def _delegates(self, call: ast.Call, receiver: ast.expr) -> bool:
-        """Tell `accelerator.backward(loss)` from `loss.backward(gradient)`."""
-        return bool(call.args) and (dotted(receiver) or "").rsplit(".", 1)[-1] in (
-            "accelerator",
-            "fabric",
-            "engine",
-        )
+        """Tell `accelerator.backward(loss)` from `loss.backward(gradient)`: by what made it, else by its name."""
+        made = self.module.resolver.maker_of(call)
+        return made in _TAKES_BACKWARD or (dotted(receiver) or "").rsplit(".", 1)[-1] in _NAMES_OF_THESE
 
     def _known(self, call: ast.Call, method: str, receiver: ast.expr) -> Iterator[Found]:
         kind = self.module.kind(receiver)

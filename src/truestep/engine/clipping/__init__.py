@@ -3,14 +3,7 @@
 
 from truestep.core.errors import OptionError
 from truestep.engine.clipping.adaptive import ClipAdaptive
-from truestep.engine.clipping.base import (
-    Clip,
-    Gradients,
-    dense_gradient,
-    gradient_norm_with_others,
-    gradient_norms,
-    total_gradient_norm,
-)
+from truestep.engine.clipping.base import Clip, Gradients, dense_gradient, gradient_norms, total_gradient_norm
 from truestep.engine.clipping.function import ClipFunction
 from truestep.engine.clipping.norm import ClipNorm
 from truestep.engine.clipping.value import ClipValue
@@ -60,7 +53,6 @@ __all__ = [
     "Gradients",
     "clip_from_option",
     "dense_gradient",
-    "gradient_norm_with_others",
     "gradient_norms",
     "total_gradient_norm",
 ]

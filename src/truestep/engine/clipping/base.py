@@ -45,22 +45,15 @@ def total_gradient_norm(gradients: list[Tensor], norm_type: float = 2.0) -> Tens
 
     The same operations as `torch.nn.utils.get_total_norm`, so that the bits agree with a hand-written loop's.
     """
-    return gradient_norm_with_others(gradients, (), norm_type)[0]
+    if norm_type == math.inf:
+        # torch has no largest element of an empty tensor
+        gradients = [gradient for gradient in gradients if gradient.numel()] or [gradients[0].new_zeros(1)]
+    norms = torch.stack(gradient_norms(gradients, norm_type))
+    norm: Tensor = torch.linalg.vector_norm(norms, norm_type)
+    return norm
 
 
 def gradient_norms(tensors: list[Tensor], norm_type: float = 2.0) -> tuple[Tensor, ...]:
     """Return the norm of each tensor, of tensors in half precision in float32."""
     half = tensors[0].dtype in _HALF
     return tuple(torch._foreach_norm(tensors, norm_type, dtype=torch.float32 if half else None))
-
-
-def gradient_norm_with_others(
-    gradients: list[Tensor], others: Sequence[Tensor], norm_type: float
-) -> tuple[Tensor, Sequence[Tensor]]:
-    """Return the norm of all gradients seen as one vector, and the norm of each other tensor, in one pass."""
-    if norm_type == math.inf:
-        # torch has no largest element of an empty tensor
-        gradients = [gradient for gradient in gradients if gradient.numel()] or [gradients[0].new_zeros(1)]
-    norms = gradient_norms([*gradients, *others], norm_type)
-    first, rest = norms[: len(gradients)], norms[len(gradients) :]
-    return torch.linalg.vector_norm(torch.stack(first), norm_type), rest

@@ -14,7 +14,7 @@ from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
 SAVED = "_saved_"
 
 
-class AutogradCollector:
+class AutogradGraphCollector:
     """Collects autograd's functions while the forward runs: those that are new when a module returns are the module's."""
 
     def __init__(self, model: nn.Module) -> None:

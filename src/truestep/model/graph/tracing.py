@@ -13,12 +13,12 @@ from torch.overrides import TorchFunctionMode
 from truestep.model.calling import (
     Arguments,
     ModulePath,
-    forward_shapes,
     forward_tensors,
     hookable_modules,
     run_forward,
+    summary_shapes,
 )
-from truestep.model.graph.backward import AutogradCollector, autograd_storage_id
+from truestep.model.graph.backward import AutogradGraphCollector, autograd_storage_id
 from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
 
 
@@ -28,7 +28,7 @@ class TracedModel:
 
     modules: TracedGraph
     autograd: TracedGraph
-    backward: AutogradCollector
+    backward: AutogradGraphCollector
 
 
 def trace_model(model: nn.Module, arguments: Arguments) -> TracedModel:
@@ -51,7 +51,7 @@ class _ForwardTracer(TorchFunctionMode):
         super().__init__()
         root = ModuleCall("", model)
         self.graph = TracedGraph(root)
-        self.backward = AutogradCollector(model)
+        self.backward = AutogradGraphCollector(model)
         self._model = model
         self._path = ModulePath(model)
         self._groups = [root]
@@ -77,7 +77,7 @@ class _ForwardTracer(TorchFunctionMode):
         storages = {autograd_storage_id(tensor): tensor for tensor in reversed(inputs)}
         made = [tensor for tensor in outputs if autograd_storage_id(tensor) not in storages]
         if made or changed:
-            node = GraphNode(name, "operation", forward_shapes(outputs or changed))
+            node = GraphNode(name, "operation", summary_shapes(outputs or changed))
             self._consume(node, inputs)
             self._produce(node, [*outputs, *changed])
             return
@@ -125,7 +125,7 @@ class _ForwardTracer(TorchFunctionMode):
         self.backward.note(outputs)
         self._path.leave()
         group = self._groups[-1]
-        group.shapes = forward_shapes(output)
+        group.shapes = summary_shapes(output)
         if not group.children and module is not self._model:
             self._opaque(group, forward_tensors((args, kwargs)), outputs)
         group.is_closed = type(module).__module__.startswith("torch.nn") and all(
@@ -140,7 +140,7 @@ class _ForwardTracer(TorchFunctionMode):
         given = {id(tensor) for tensor in inputs}
         made = [tensor for tensor in outputs if id(tensor) not in given]
         if made:
-            node = GraphNode(type(group.module).__name__, "operation", forward_shapes(outputs))
+            node = GraphNode(type(group.module).__name__, "operation", summary_shapes(outputs))
             self._consume(node, inputs)
             self._produce(node, made)
 
@@ -153,7 +153,7 @@ class _ForwardTracer(TorchFunctionMode):
             node = GraphNode("output", "output", tuple(tensor.shape))
             self._consume(node, [tensor])
             self.graph.root.children.append(node)
-        self.graph.root.shapes = self.backward.graph.root.shapes = forward_shapes(output)
+        self.graph.root.shapes = self.backward.graph.root.shapes = summary_shapes(output)
 
 
 def _input_name(arguments: Arguments, tensor: Tensor, number: int) -> str:

@@ -19,11 +19,11 @@ from truestep.core.errors import ModelError
 from truestep.model.calling import (
     Arguments,
     ModulePath,
-    forward_shapes,
     forward_tensors,
     hookable_modules,
     map_forward_arguments,
     run_forward,
+    summary_shapes,
     undisturbed_model,
 )
 from truestep.model.summaries.copies import copy_model_with, meta_for_summary, meta_for_summary_but_lengths
@@ -121,7 +121,7 @@ def _recording(
         calls.num_calls += 1
         calls.multiply_adds += (counter.get_total_flops() - before.pop()) // 2
         if calls.num_calls == 1:
-            calls.inputs, calls.outputs = forward_shapes((args, kwargs)), forward_shapes(output)
+            calls.inputs, calls.outputs = summary_shapes((args, kwargs)), summary_shapes(output)
             dtypes = [each.dtype for each in forward_tensors(output)]
             calls.output_dtype = str(dtypes[0]).removeprefix("torch.") if dtypes else ""
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from truestep.model.summaries.living import ModelLivingMemory
 
 
-def peak_mib(net: nn.Module, losses: Callable[[Any], Iterable[Tensor]]) -> float:
+def recipe_peak_mib(net: nn.Module, losses: Callable[[Any], Iterable[Tensor]]) -> float:
     """Return the most that lives at one time while losses are computed and go backward, each before the next is computed.
 
     On a copy of the network, whose weights and gradients are left out.

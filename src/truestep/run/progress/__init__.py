@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one sees while a run goes on: a bar on a terminal, a notebook cell's output, or lines now and then."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -33,15 +34,15 @@ class Progress:
         self._reading = ProgressReading(total_epochs=total_epochs)
         self._where = (0, 0, 0)
         self._began = time.monotonic()
-        self._due = float("-inf") if stream is not None else float("inf")
+        self._due = -math.inf if stream is not None else math.inf  # never, where nothing is shown
         # when, and at which step and batch, it began to count
         self._entered: tuple[float, int, int] | None = None
-        self._epoch_shown = float("-inf")
+        self._epoch_shown = -math.inf
 
     def tick(self, step: int, epoch: int, batch: int) -> bool:
         """Note that batch number `batch` (from 1) of `epoch` (from 0) is done; return whether to show now."""
         self._where = (step, epoch, batch)
-        return time.monotonic() >= self._due
+        return self._due < math.inf and time.monotonic() >= self._due
 
     def show(self, values: Mapping[str, float]) -> None:
         """Show where the run is, with these values and those shown before."""
@@ -76,7 +77,7 @@ class Progress:
 
     def close(self) -> None:
         """Leave the last state on the screen and give the terminal back; more calls do nothing."""
-        self._due = float("inf")
+        self._due = math.inf
         self._safely(lambda _: self._screen.close())
         self._screen = SilentProgress()
 
@@ -88,7 +89,7 @@ class Progress:
             with suppress(OSError, ValueError):
                 self._screen.close()
             # never tried again: each attempt may wait for a terminal that is not there
-            self._screen, self._due = SilentProgress(), float("inf")
+            self._screen, self._due = SilentProgress(), math.inf
 
     def _take(self, values: Mapping[str, float], now: float) -> None:
         reading = self._reading

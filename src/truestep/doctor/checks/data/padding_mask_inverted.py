@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import BUG, At, SourceCheck
-from truestep.doctor.source.applications import arguments_applied
+from truestep.doctor.source.collating import batch_origins
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
-from truestep.doctor.source.values import value_origins
+from truestep.doctor.source.values import is_call_of, seen_through, unwrapped
 
 _NAMES = (
     "key_padding_mask",
@@ -48,13 +48,12 @@ class PaddingMaskInverted(SourceCheck):
     words = ("key_padding_mask",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a mask made by `!=` that goes into a layer of torch as it is."""
+        """Report a mask made by `!=` that goes into a layer of torch as it is, be it in a batch or an argument."""
         for call in module.all(ast.Call):
             given = [word.value for word in call.keywords if word.arg in _NAMES]
             for mask in given:
-                applied = arguments_applied(module, mask)
-                values = [each for given in applied or [mask] for each in value_origins(module, given)]
-                if values and all(each is not None and _marks_tokens(each) for each in values):
+                origins = batch_origins(module, mask)
+                if origins.is_whole and all(_marks_tokens(module, each) for each in origins.made):
                     if _is_layer(module, call.func):
                         yield At(
                             call,
@@ -71,10 +70,15 @@ class PaddingMaskInverted(SourceCheck):
         return [replaced(module, given[0], f"~{text_of(module, given[0])}")]
 
 
-def _marks_tokens(value: ast.expr) -> bool:
-    """Tell `tokens != pad` and `tokens.ne(pad)`."""
+def _marks_tokens(module: SourceModule, value: ast.expr) -> bool:
+    """Tell `tokens != pad`, `tokens.ne(pad)`, and `torch.arange(longest) < lengths`."""
     if isinstance(value, ast.Compare):
-        return len(value.ops) == 1 and isinstance(value.ops[0], ast.NotEq)
+        first = seen_through(module, unwrapped(value.left))
+        counts = is_call_of(module, first, "torch.arange")
+        is_before = isinstance(value.ops[0], ast.Lt) and counts
+        return len(value.ops) == 1 and (isinstance(value.ops[0], ast.NotEq) or is_before)
+    if is_call_of(module, value, "torch.ne"):
+        return True
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "ne"
 
 

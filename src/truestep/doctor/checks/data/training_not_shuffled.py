@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.batches import LOADER
+from truestep.doctor.library.operations import operations
+from truestep.doctor.source.batches import LOADER, RUN, num_batches, source_of, tensors_of
 from truestep.doctor.source.contexts import TOP, CallFrame, LocatedExpression
 from truestep.doctor.source.loaders import made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, with_keyword
-from truestep.doctor.source.values import argument, forwards_all, literal
+from truestep.doctor.source.values import argument, forwards_all, literal, value_origins
 
 TRAINING = re.compile(r"(^|_)train", re.IGNORECASE)
 MEASURING = re.compile(r"(^|_)(eval|evaluation|test|val|stats?)(_|$)", re.IGNORECASE)
@@ -36,7 +37,7 @@ class TrainingNotShuffled(SourceCheck):
 
     code = "DATA001"
     rewrites = "choice"
-    words = ("DataLoader",)
+    words = ("DataLoader", ".data(")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loader that is trained on, or is named so, and has neither shuffle nor a sampler."""
@@ -49,10 +50,14 @@ class TrainingNotShuffled(SourceCheck):
             if node is not None and node not in told:
                 told.add(node)
                 yield At(node, "The training loader yields the data in its own order.", RISK)
+        for call in dict.fromkeys(_learned_from(module)):
+            yield At(call, "The training batches come in the data's own order.", RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Shuffle."""
         given = argument(node, 2, "shuffle")
+        if module.resolver.maker_of(node) == RUN and not isinstance(given, ast.Name):
+            return [with_keyword(module, node, "shuffle", "True")]
         if (
             module.qualify(node.func) != LOADER
             or len(node.args) > 2
@@ -60,6 +65,38 @@ class TrainingNotShuffled(SourceCheck):
         ):
             raise SourceRewriteError
         return [with_keyword(module, node, "shuffle", "True")]
+
+
+def _learned_from(module: SourceModule) -> Iterator[ast.Call]:
+    """Yield the `run.data(...)` whose batches a learner of Truestep's is updated with, in the order of the data."""
+    for trace in module.traces:
+        for update in trace.of("learn"):
+            loop = update.loops()[-1] if update.loops() else None
+            source = source_of(module, loop) if isinstance(loop, ast.For) else None
+            if source is not None and module.qualify(source.func) != LOADER and _keeps_rows(module, source):
+                yield source
+
+
+def _keeps_rows(module: SourceModule, source: ast.Call) -> bool:
+    """Tell inputs and targets, or a data set, that are not shuffled, weighed or drawn; one tensor may be a sequence."""
+    words = {word.arg for word in source.keywords}
+    shuffle = argument(source, None, "shuffle")
+    if words & {"weights", "by_length", None} or not (shuffle is None or literal(module, shuffle) is False):
+        return False
+    tensors = tensors_of(module, source)
+    if isinstance(tensors, list):
+        return len(tensors) > 1 and num_batches(module, source) != 1 and not _any_drawn(module, tensors)
+    return tensors is not None and module.kind(tensors) == "dataset"
+
+
+def _any_drawn(module: SourceModule, tensors: list[ast.expr]) -> bool:
+    """Tell whether the rows are random already: some tensor is drawn, or taken from one that is."""
+    made = [each for tensor in tensors for each in value_origins(module, tensor)]
+    drawn = operations(numbers="drawn")
+    return any(
+        isinstance(each, ast.Call) and (module.qualify(each.func) or "").rpartition(".")[2] in drawn
+        for each in made
+    )
 
 
 def _ordered_by(module: SourceModule, loader: LocatedExpression) -> ast.expr | None:

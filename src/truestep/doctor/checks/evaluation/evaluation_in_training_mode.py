@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import BUG, QUESTION, At, SourceCheck, Unsure
+from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.evaluations import evaluations_of, sensitive_layers
+from truestep.doctor.source.measurements import measurements_of
 from truestep.doctor.source.modes import mode_before
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -48,12 +49,13 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
     """
 
     code = "EVAL002"
-    words = ("no_grad", "inference_mode", "eval", "test", "val")
+    words = ("no_grad", "inference_mode", "eval", "test", "val", "argmax")
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report the first application of a model in an evaluation that no eval() of it precedes."""
         for trace in module.traces:
-            for forward in evaluations_of(module, trace):
+            known = list(evaluations_of(module, trace))
+            for forward in [*known, *(each for each in measurements_of(module, trace) if each not in known)]:
                 if mode_before(module, trace, forward) in ("eval", "unknown") or forward.receiver is None:
                     continue
                 layers = sensitive_layers(module, forward.receiver)
@@ -63,7 +65,10 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                     )
                 elif layers:
                     names = ", ".join(sorted(layers))
-                    yield At(forward.node, f"The model is evaluated in training mode; it has {names}.", BUG)
+                    severity = BUG if forward in known else RISK
+                    yield At(
+                        forward.node, f"The model is evaluated in training mode; it has {names}.", severity
+                    )
                     break
 
     def on_evaluation(self, history: WatchHistory, applied: list[ModelApplication]) -> Observations:

@@ -53,7 +53,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
             with torch.no_grad():
                 score = evaluate(net(x), y)
 
-    Fix: net.train() at the start of every epoch.
+    Fix: net.train() after each evaluation, before the next batch is trained on.
     """
 
     code = "EVAL003"

@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.libraries import EPOCHS_OF
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import value_origins
 
@@ -50,11 +51,18 @@ class TotalNeverReset(SourceCheck):
         return bool(added) and len(inside) == len(added) and self._counts(module, outer.iter)
 
     def _counts(self, module: SourceModule, source: ast.expr) -> bool:
-        """Tell `range(n)`, also within `tqdm(...)` and under a name."""
+        """Tell `range(n)` and `run.epochs(n)`, also within `tqdm(...)` and under a name."""
         for each in value_origins(module, source):
             inner = each
-            while isinstance(inner, ast.Call) and module.qualify(inner.func) != "range" and inner.args:
+            while isinstance(inner, ast.Call) and not _counts_epochs(module, inner) and inner.args:
                 inner = inner.args[0]
-            if not (isinstance(inner, ast.Call) and module.qualify(inner.func) == "range"):
+            if not (isinstance(inner, ast.Call) and _counts_epochs(module, inner)):
                 return False
         return True
+
+
+def _counts_epochs(module: SourceModule, call: ast.Call) -> bool:
+    if module.qualify(call.func) == "range":
+        return True
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return method in EPOCHS_OF and module.resolver.maker_of(call) == EPOCHS_OF[method]

@@ -2,13 +2,17 @@
 """A loss divided by the number of micro-batches although the library does so."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.source.libraries import DIVIDES_LOSS, gives_loss
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.values import argument, literal
+
+_ACCUMULATED = re.compile(r"accum|micro_?batch", re.IGNORECASE)
 
 
 class AccumulatedLossDividedTwice(SourceCheck):
@@ -38,10 +42,11 @@ class AccumulatedLossDividedTwice(SourceCheck):
     """
 
     code = "GRAD056"
-    words = tuple(DIVIDES_LOSS.values())
+    words = (*DIVIDES_LOSS.values(), ".learner(")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the backward, or the result of training_step, of a quotient by what the library was told."""
+        yield from _of_learners(module)
         told = module.of_program(_numbers_told)
         if not told:
             return
@@ -55,6 +60,36 @@ class AccumulatedLossDividedTwice(SourceCheck):
             for given in module.returns(function) if gives_loss(module, function) else ():
                 if given.value is not None and _is_divided(module, given.value, numbers):
                     yield At(given, "Lightning divides the loss by this number itself.", BUG)
+
+
+def _of_learners(module: SourceModule) -> Iterator[At]:
+    """Yield what a loss of a learner of Truestep's returns, if divided by a number of parts: the engine averages."""
+    protocol = Protocol(module)
+    calls = [*module.method_calls("update"), *module.calls("truestep.update")]
+    losses = {protocol.closure(call) for call in calls if protocol.loss_given(call) is not None}
+    for function in (each for each in losses if each is not None):
+        for given in module.resolver.results(function) if module.home(function) is module else ():
+            if _is_divided(module, given, _parts_of_learners(module)) or _is_by_name(module, given):
+                yield At(given, "net.update() averages over the whole batch, however it is split.", BUG)
+
+
+def _parts_of_learners(module: SourceModule) -> set[object]:
+    """Return into how many parts the batches are split, as far as both numbers are in sight."""
+    whole = {literal(module, argument(each, None, "batch_size")) for each in module.method_calls("data")}
+    parts = {literal(module, argument(each, None, "micro_batch")) for each in module.method_calls("learner")}
+    pairs = [(a, b) for a in whole for b in parts if isinstance(a, int) and isinstance(b, int) and 0 < b < a]
+    return {a // b for a, b in pairs}
+
+
+def _is_by_name(module: SourceModule, node: ast.expr) -> bool:
+    """Tell a quotient by what is called a number of parts that are accumulated."""
+    values = [node, *module.definitions(node)] if isinstance(node, ast.Name) else [node]
+    return any(
+        isinstance(each, ast.BinOp)
+        and isinstance(each.op, ast.Div)
+        and _ACCUMULATED.search(ast.unparse(each.right))
+        for each in values
+    )
 
 
 def _numbers_told(files: list[SourceModule]) -> dict[str, set[object]]:

@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.losses import losses_of, reduction_of
+from truestep.doctor.source.collating import batch_origins
+from truestep.doctor.source.losses import constructor_of, losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, names_in
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, is_call_of, literal
 
 _TARGETS = re.compile(r"(^|_)(labels?|targets?|tags?|ys?|trg|tgt)(_|$)", re.IGNORECASE)
+_PAD = "torch.nn.utils.rnn.pad_sequence"
+_TEXT = "Padded targets count in the loss: nothing says to ignore them."
 IGNORED = -100  # what cross entropy leaves out unless told otherwise
 
 
@@ -38,24 +41,63 @@ class PaddingCounted(SourceCheck):
     words = ("pad_sequence",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report padding of targets by another value than -100 in a file where no loss leaves one out."""
-        losses = list(losses_of(module, "cross_entropy", "nll_loss"))
-        leaves_out = any(word.arg == "ignore_index" for word in module.all(ast.keyword))
-        masked = any(reduction_of(module, each) == "none" for each in losses)
-        if not losses or leaves_out or masked or {"mask", "pack_padded_sequence"} & module.identifiers:
-            return
-        for call in module.calls("torch.nn.utils.rnn.pad_sequence"):
-            value = argument(call, 2, "padding_value")
-            if (value is None or constant(value) != IGNORED) and self._reaches_loss(module, call, losses):
-                yield At(call, "Padded targets count in the loss: nothing says to ignore them.", RISK)
+        """Report padding of targets by another value than -100 where the loss leaves none out.
 
-    def _reaches_loss(self, module: SourceModule, call: ast.Call, losses: list[ast.Call]) -> bool:
-        """By the name that it is given: what is padded in a collate function is unpacked elsewhere."""
-        statement = module.statement(call)
-        names = [dotted(each) or "" for each in getattr(statement, "targets", [])]
-        if not any(_TARGETS.search(name) for name in names):
-            return False
-        given = [argument(each, 1, "target") for each in losses]
-        return any(
-            each is not None and any(_TARGETS.search(word) for word in names_in(each)) for each in given
-        )
+        A mask of something else, such as attention's, says nothing about the loss.
+        """
+        told: set[ast.AST] = set()
+        for loss in losses_of(module, "cross_entropy", "nll_loss"):
+            target = argument(loss, 1, "target")
+            if target is None or _leaves_out(module, loss):
+                continue
+            origins = batch_origins(module, target)
+            made = origins.made if origins.is_whole else _by_name(module, target)
+            for call in made:
+                if is_call_of(module, call, _PAD) and _counts(module, call) and call not in told:
+                    told.add(call)
+                    yield At(self._place(module, call, loss), _TEXT, RISK)
+
+    def _place(self, module: SourceModule, padding: ast.expr, loss: ast.Call) -> ast.AST:
+        """Return the padding of targets; the loss where the inputs are padded so too, as of a language model."""
+        here = module.home(padding) is module
+        return padding if here and any(_TARGETS.search(each) for each in _names_of(module, padding)) else loss
+
+
+def _leaves_out(module: SourceModule, loss: ast.Call) -> bool:
+    """Tell a loss that is told what to ignore, weighs the classes, or is masked behind its call."""
+    made = constructor_of(module, loss) or loss
+    words = {word.arg for word in made.keywords}
+    return bool(words & {"ignore_index", "weight", None}) or reduction_of(module, loss) == "none"
+
+
+def _counts(module: SourceModule, padding: ast.expr) -> bool:
+    """Tell padding by another value than the one that is ignored."""
+    assert isinstance(padding, ast.Call)
+    value = argument(padding, 2, "padding_value")
+    ignored = literal(module, value) == IGNORED or (
+        value is not None and "ignore" in ast.unparse(value).lower()
+    )
+    return not ignored
+
+
+def _names_of(module: SourceModule, padding: ast.expr) -> list[str]:
+    return [dotted(each) or "" for each in getattr(module.statement(padding), "targets", [])]
+
+
+def _by_name(module: SourceModule, target: ast.expr) -> list[ast.expr]:
+    """Return what is padded under the name of targets, for a loss's target that has come a way out of sight."""
+    identifiers = module.own_identifiers
+    words = {word.arg for word in module.all(ast.keyword)}
+    if not any(_TARGETS.search(word) for word in names_in(target)) or "ignore_index" in words:
+        return []
+    if "pack_padded_sequence" in identifiers or _picked(module):
+        return []
+    calls: list[ast.expr] = [*module.calls(_PAD)]
+    return [each for each in calls if any(_TARGETS.search(name) for name in _names_of(module, each))]
+
+
+def _picked(module: SourceModule) -> bool:
+    """Tell whether a mask picks or fills targets anywhere in the file."""
+    indices = [each.slice for each in module.all(ast.Subscript) if not isinstance(each.slice, ast.Constant)]
+    filled = {"masked_fill", "masked_fill_", "masked_select", "where"} & module.own_identifiers
+    return bool(filled) or any("mask" in ast.unparse(each) for each in indices)

@@ -9,7 +9,9 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.rewriting import Edits, inserted_behind
+from truestep.doctor.source.values import seen_through
 
 _DEEP = 3  # sums of sums
 
@@ -94,10 +96,7 @@ class LossSummedWithGraph(SourceCheck):
         name = dotted(target) if target is not None else None
         if name is None:
             return isinstance(target, ast.Subscript)
-        backward = any(
-            isinstance(c.func, ast.Attribute) and dotted(c.func.value) == name
-            for c in module.method_calls("backward")
-        )
+        backward = any(_name_taken(module, call) == name for call in module.method_calls("backward"))
         inside = [
             each
             for each in walk(loop)
@@ -110,6 +109,11 @@ def _is_cut(module: SourceModule, stored: ast.expr) -> bool:
     """Tell whether the name was given the loss without its graph before, be it only where it went backward."""
     values = module.definitions(stored)
     return any(each is not None and loses_graph(each) for each in values)
+
+
+def _name_taken(module: SourceModule, call: ast.Call) -> str | None:
+    loss = Protocol(module).loss_taken(call)
+    return dotted(loss) if loss is not None else None
 
 
 def _kept(module: SourceModule) -> Iterator[tuple[ast.AST, ast.For | ast.While]]:
@@ -143,21 +147,31 @@ def _names_gone_backward(module: SourceModule, node: ast.AST) -> set[str]:
         scope = node if isinstance(node, Function) else module.scope(node)
         found: set[str] = set()
         for call in module.inside(node, ast.Call):
-            is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
-            if is_backward and module.home(call).scope(call) is scope:
-                found |= _terms(module, call.func.value)  # type: ignore[attr-defined]
+            loss = Protocol(module).loss_taken(call)
+            if loss is not None and module.home(call).scope(call) is scope:
+                found |= _terms(module, loss)
         module.remembered[key] = found
     names: set[str] = module.remembered[key]
     return names
 
 
 def _terms(module: SourceModule, loss: ast.expr, depth: int = 0) -> set[str]:
+    loss = _unscaled(module, loss)
     found = {name for name in (dotted(loss),) if name is not None}
     values = [loss] if isinstance(loss, ast.BinOp) else module.definitions(loss) if found else []
     for value in values if depth < _DEEP else ():
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
             found |= _terms(module, value.left, depth + 1) | _terms(module, value.right, depth + 1)
     return found
+
+
+def _unscaled(module: SourceModule, loss: ast.expr) -> ast.expr:
+    """Return the loss of `scaler.scale(loss)`, itself or by a name: it is computed from the same graph."""
+    made = seen_through(module, loss)
+    if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.args:
+        if made.func.attr == "scale" and module.kind(made.func.value) == "scaler":
+            return made.args[0]
+    return loss
 
 
 def _is_trained_loss(module: SourceModule, value: ast.expr, loop: ast.For | ast.While) -> bool:
