@@ -35,6 +35,7 @@ class MemorySource(BatchSource):
             "order": describe_data_options(options),
         }
         self._columns, self._order, self._device = columns, order, device
+        self._is_ordered = not options.shuffle and options.weights is None and options.by_length is None
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
         place = _choose_place(columns, options.on_device, device)
         why = "the data is tensors: a batch is one indexing, and workers would only copy it again"
@@ -59,9 +60,13 @@ class MemorySource(BatchSource):
 
     def is_sorted_by_class(self) -> bool:
         """Whether the last of several tensors holds whole numbers, few different ones and in order, and nothing shuffles them."""
-        leaves, order = self._columns.leaves, self._fingerprint["order"]
-        ordered = not any(order.get(name) for name in ("shuffle", "weights", "by_length"))
-        if not ordered or not self._columns.is_flat_tuple or len(leaves) < 2 or (self.num_batches or 0) < 2:
+        leaves = self._columns.leaves
+        if (
+            not self._is_ordered
+            or not self._columns.is_flat_tuple
+            or len(leaves) < 2
+            or (self.num_batches or 0) < 2
+        ):
             return False
         number, rows = self.num_samples or 0, self._columns.rows
         looked_at = np.arange(0, number, max(1, number // LOOKED_AT))
