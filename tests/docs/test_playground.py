@@ -116,7 +116,7 @@ def test_the_page_reads_and_fixes_in_the_browser(told):
 
 def test_reading_and_fixing_need_the_standard_library_alone(tmp_path):
     code = (
-        "import sys\nfrom truestep.doctor.fixing import rewritten\nfrom truestep.doctor.read import read_text\n"
+        "import sys\nfrom truestep.doctor.fixing import rewritten_by_findings\nfrom truestep.doctor.read import read_text\n"
         "assert read_text('import torch\\n').num_files == 1\n"
         "own = {'truestep', *sys.stdlib_module_names}\n"
         "print(sorted({each.partition('.')[0] for each in sys.modules} - own - set(sys.argv[1:])))"

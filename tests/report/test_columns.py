@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from truestep.report import columns as columns_module
@@ -133,6 +133,8 @@ LINES = st.builds(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(LINES, min_size=1, max_size=4), st.lists(st.integers(0, 3), max_size=12))
+@example([b'{"step": 0, "epoch": 0, "elapsed_seconds": NaN, "values": {"loss": 0, "loss": 0}}\n'], [0])
+@example([b'{"step": null, "epoch": 0, "elapsed_seconds": 0, "values": {"loss": 0, "loss": 0}}\n'], [0])
 def test_whatever_the_lines_are_both_ways_agree(kinds, order):
     text = b"".join(kinds[number % len(kinds)] for number in order)
     with pytest.MonkeyPatch.context() as patch:

@@ -409,7 +409,8 @@ def test_a_signal_is_obeyed_although_nobody_can_be_told(tmp_path):
     os.close(gone)
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT))
-    stopped = warm.Process(path, tmp_path / "run", "SIGTERM", stderr=told, cwd=tmp_path)
+    told_how = os.environ | {"HOW": "SIGTERM"}
+    stopped = warm.Process(path, tmp_path / "run", stderr=told, cwd=tmp_path, env=told_how)
     os.close(told)
     assert stopped.wait() == 143
 

@@ -75,9 +75,11 @@ def check_evaluation(values: Any, data: Any, metric: Any) -> None:
 
 def _refuse_tensors(data: Any) -> None:
     parts = data if isinstance(data, tuple) else data.values() if isinstance(data, dict) else [data]
-    # what rows.split(64) gives are batches: all of one type, and of one shape but for their number
-    kinds = {(each.dtype, each.shape[1:]) if isinstance(each, Tensor) else None for each in parts}
-    if isinstance(data, Tensor | dict) or (len(kinds) > 1 and None not in kinds):
+    is_pair = len(parts) > 1 and all(isinstance(each, Tensor) for each in parts)
+    # what one tensor was split into are batches, alike in all but their number of examples
+    if isinstance(data, Tensor | dict) or (
+        is_pair and len({(each.dtype, each.shape[1:]) for each in parts}) > 1
+    ):
         written = ", ".join(map(_size, parts))
         raise OptionError(
             f"net.evaluate was given the data themselves ({written}) where batches are asked for, and would call the function with "

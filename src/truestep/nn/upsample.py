@@ -54,7 +54,9 @@ class Upsample(nn.Module):
             check_number("ts.nn.Upsample", "channels", channels, example=64, least=1)
         check_choice("ts.nn.Upsample", "num_dims", num_dims, (None, 1, 2, 3))
         if isinstance(scale, tuple) and num_dims not in (None, len(scale)):
-            raise OptionError(f"scale={scale} has {len(scale)} dimensions, num_dims={num_dims}: drop that.")
+            raise OptionError(
+                f"scale={scale} has {len(scale)} dimensions and num_dims={num_dims}: leave it out."
+            )
         self.mode, self.channels = mode, channels
         self.num_dims = len(scales) if isinstance(scale, tuple) else num_dims
         self.scales = scales if isinstance(scale, tuple) else scales * (num_dims or 1)

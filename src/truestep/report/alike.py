@@ -19,6 +19,10 @@ _MARKS = [bytes([number]) for number in range(128, 256)]  # bytes that ASCII doe
 _TO_COMMAS = bytes(range(128)) + b"," * 128
 
 
+def _no_number(word: str) -> Any:
+    raise ValueError(word)
+
+
 class AlikeRows(NamedTuple):
     """The columns of the lines that have a pattern, and which of all lines those are; which ones are left, and these."""
 
@@ -39,9 +43,11 @@ class LinePattern:
     def of(cls, line: bytes) -> "LinePattern | None":
         """Return the pattern of a line; None where it holds anything but numbers, or not what a run writes."""
         try:
-            found: dict[str, Any] = json.loads(line)
+            found: dict[str, Any] = json.loads(line, parse_constant=_no_number)
             values = found["values"]
-            usual = list(found) == KEYS and all(type(value) in (int, float) for value in values.values())
+            # with every one of them a number, a name that stands twice shows in their count
+            numbers = [*(found[key] for key in KEYS[:3]), *values.values()]
+            usual = list(found) == KEYS and all(type(each) in (int, float) for each in numbers)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         between = [b""]

@@ -41,6 +41,7 @@ class BesideUpdates:
         self._owners: dict[int, LearnerParts] = {}
         self._num_learners = 0
         self._of_optimizers: WeakKeyDictionary[Optimizer, LearnerParts] = WeakKeyDictionary()
+        self._is_scaled_by_hand = False
         self._by_hand: dict[str, int] = {}
         """By learner, after how many updates a backward beside them last made gradients."""
 
@@ -109,8 +110,11 @@ class BesideUpdates:
 
     def scales(self, scaler: GradScaler) -> None:
         """Refuse a loss that is multiplied by a factor which nobody takes away."""
-        if self._context.is_busy and scaler.is_enabled():
+        if not scaler.is_enabled():
+            return
+        if self._context.is_busy:
             raise LossError(words.SCALED.format(scale=scaler.get_scale()))
+        self._is_scaled_by_hand = True
 
     def goes_back(self) -> Callable[[], None]:
         """Look whose gradients a backward makes."""
@@ -128,10 +132,9 @@ class BesideUpdates:
         return look
 
     def cannot_go_back(self, error: RuntimeError) -> None:
-        """Say of a backward behind an update that the loss of one is a number."""
-        if not self._context.is_busy and any(
-            each.counters.attempts for each in self._context.learners.values()
-        ):
+        """Say of a scaled backward behind an update that the loss of one is a number; one alone is explained by its line."""
+        made = any(each.counters.attempts for each in self._context.learners.values())
+        if made and self._is_scaled_by_hand and not self._context.is_busy:
             raise OptionError(words.BACKWARD_BEHIND) from error
 
     # ------------------------------------------------------------------ whose it is

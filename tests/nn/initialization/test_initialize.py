@@ -392,8 +392,8 @@ def test_rules_that_are_unknown_or_match_nothing_are_refused_with_what_there_is(
         (lambda net: ts.nn.initialize(net, "lecun", scale=2.0), r"scale=2\.0: write a factor for each"),
         (lambda net: ts.nn.initialize(net, "lecun", scale={"0": "1"}), "was given a str"),
         (lambda net: ts.nn.initialize(net, "lecun", scale={"0": math.nan}), r"scale\['0'\]=nan"),
-        (lambda net: ts.nn.initialize(net, "kaiming", activation=nn.ReLU), "an instance or a function"),
-        (lambda net: ts.nn.initialize(net, "kaiming", activation="relu"), "an instance or a function"),
+        (lambda net: ts.nn.initialize(net, "kaiming", activation=nn.ReLU), "instances or functions"),
+        (lambda net: ts.nn.initialize(net, "kaiming", activation="relu"), "instances or functions"),
         (
             lambda net: ts.nn.initialize(net, lambda weight: weight + 1),
             "returned a new tensor, which nobody uses",

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python running.py NAME UPDATES`: run a program in ./run; kill this process after so many of its updates, within a body."""
+"""`python running.py NAME`: run a program in ./run; kill this process after UPDATES of its updates, within a body.
+
+How many is said by the environment: a word of the command line that differs would take the promise back.
+"""
 
 import importlib
 import itertools
@@ -37,4 +40,4 @@ def main(name, killed_after):
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(os.environ["UPDATES"]))

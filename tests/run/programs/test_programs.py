@@ -3,6 +3,7 @@
 
 import importlib
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -35,12 +36,16 @@ def test_a_program_ends_with_the_bits_of_its_hand_written_loop(program, tmp_path
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True))
 
 
+def run(script, name, killed_after, folder):
+    return warm.run(script, name, cwd=folder, env=os.environ | {"UPDATES": str(killed_after)})
+
+
 def test_a_program_that_is_killed_again_and_again_ends_with_the_same_bits(program, tmp_path):
     name, script = program.__name__, HERE / "running.py"
     for killed_after in KILLED_AFTER[name]:
-        ended = warm.run(script, name, killed_after, cwd=tmp_path)
+        ended = run(script, name, killed_after, tmp_path)
         assert ended.returncode == -signal.SIGKILL, ended.stderr
-    ended = warm.run(script, name, 0, cwd=tmp_path)
+    ended = run(script, name, 0, tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "going on from" in ended.stderr
     assert "the rest is bit-identical, if the loop keeps nothing in variables or attributes" in ended.stderr
@@ -51,8 +56,8 @@ def test_a_program_that_is_killed_again_and_again_ends_with_the_same_bits(progra
 def test_another_source_of_the_program_is_named_and_no_bits_are_promised(tmp_path):
     for path in ("running.py", "words.py"):
         (tmp_path / path).write_bytes((HERE / path).read_bytes())
-    assert warm.run("running.py", "words", 6, cwd=tmp_path).returncode == -signal.SIGKILL
+    assert run("running.py", "words", 6, tmp_path).returncode == -signal.SIGKILL
     words = tmp_path / "words.py"
     words.write_text(words.read_text("utf-8").replace("lr=0.5", "lr=2 / 4"), "utf-8")
-    ended = warm.run("running.py", "words", 0, cwd=tmp_path)
+    ended = run("running.py", "words", 0, tmp_path)
     assert "what the code now makes of it, not what it would have been (words.py has changed)" in ended.stderr

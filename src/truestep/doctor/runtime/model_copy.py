@@ -48,6 +48,8 @@ class ProbeModelCopy:
         self._stack.enter_context(torch.random.fork_rng(devices))
         self._stack.enter_context(_silence())
         self._stack.enter_context(without_watching_modes())
+        # a watch's own computing passes no mode; the copy's does: the default device's, and what follows operations
+        self._stack.enter_context(torch._C._EnableTorchFunction())
         self._stack.enter_context(torch.no_grad())
         try:
             self.copy = copy.deepcopy(self.forward.module)
