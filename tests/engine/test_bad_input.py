@@ -250,7 +250,7 @@ def test_a_state_of_something_else_is_refused_with_every_difference(make_learner
     before = snapshot(small)
     with pytest.raises(
         ts.CheckpointError,
-        match=r"averages, which this learner lacks\n *missing     weight \[1, 2\].*\n *missing     bias",
+        match=r"ema= is gone\n *missing     weight \[1, 2\].*\n *missing     bias",
     ):
         small.load_training_state(large.training_state())
     other = make_learner(nn.Linear(3, 1), name="net")

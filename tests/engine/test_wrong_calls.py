@@ -128,7 +128,7 @@ OPTIONS = {
     ),
     "accumulate_grad_batches": (
         {"accumulate_grad_batches": 4},
-        r"run\.learner\(net, optimizer, micro_batch=\.\.\.\)",
+        r"batch_size=4 \* 32\) and run\.learner\(net, optimizer, micro_batch=32\)",
     ),
     "max_steps": ({"max_steps": 4}, r"for step in run\.steps\(10_000\)"),
     "max_epochs": ({"max_epochs": 4}, r"for epoch in run\.epochs\(20\)"),

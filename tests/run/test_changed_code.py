@@ -40,13 +40,13 @@ def in_two_groups(parameters):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"optimizer": lambda p: torch.optim.SGD(p, lr=0.1)}, "AdamW without .*momentum.*, here SGD"),
+        ({"optimizer": lambda p: torch.optim.SGD(p, lr=0.1)}, "the optimizer AdamW, here SGD"),
         (
             {"optimizer": in_two_groups},
             r"AdamW with groups of \[2\] parameters, here AdamW with groups of \[1, 1\]",
         ),
         ({"optimizer": lambda p: [adamw([q]) for q in p]}, "another number of optimizers, 1, here 2"),
-        ({"schedule": linear}, "another number of schedules, 0, here 1"),
+        ({"schedule": linear}, "no schedules, here 1: schedule= is new"),
         ({"module": lambda a, b: nn.Linear(a, b, bias=False)}, r"unexpected  bias \["),
     ],
 )

@@ -56,6 +56,66 @@ MISUSES = {
         loop("net.update(lambda b: (run.log(x=1.0), loss(b))[1], batch)"),
         r"run\.log\(x=\.\.\.\) was called inside of an update.*ts\.weighted\(losses, accuracy=correct\)",
     ),
+    "a loss divided by the parts": (
+        loop("net.update(lambda b: loss(b) / 2, batch, micro_batch=2)"),
+        r"divided by 2, and it is computed in 2 parts.*2 times too small\. Leave the division out",
+    ),
+    "a loss times one over the parts": (
+        loop("net.update(lambda b: ts.weighted(loss(b) * 0.25), batch, micro_batch=1)"),
+        r"divided by 4, and it is computed in 4 parts",
+    ),
+    "losses of a block divided by the parts": (
+        """
+with net.accumulating() as update:
+    for batch in run.batches(train): update.backward(loss(batch) / 4)
+""",
+        r"divided by 4, and it is computed in 4 parts",
+    ),
+    "a block of one part": (
+        "for batch in run.batches(train):\n    with net.accumulating() as update: update.backward(loss(batch).mean() / 4)",
+        r"divided by 4, and the block makes its update of this one loss.*have the block around all parts",
+    ),
+    "a sum over the batch": (
+        loop("net.update(lambda b: F.cross_entropy(net(b[0]), b[1], reduction='sum'), batch)"),
+        r'a sum over its batch .*last batch counts less.*reduction="none"',
+    ),
+    "a sum by hand": (loop("net.update(lambda b: loss(b).sum(), batch)"), r"a sum over its batch"),
+    "a divergence for each class": (
+        loop("net.update(lambda b: F.kl_div(net(b[0]).log_softmax(1), torch.full((4, 2), 0.5), reduction='none'), batch)"),
+        r"add up within an example: values\.flatten\(1\)\.sum\(1\)",
+    ),
+    "a cross entropy by hand": (
+        loop("net.update(lambda b: -(torch.full((4, 2), 0.5) * net(b[0]).log_softmax(1)), batch)"),
+        r"add up within an example: values\.flatten\(1\)\.sum\(1\)",
+    ),
+    "autocast around the update": (
+        loop("torch.autocast('cpu', dtype=torch.bfloat16)(lambda: net.update(loss, batch))()"),
+        r'within torch\.autocast \(bfloat16\).*precision="bf16-mixed"',
+    ),
+    "accumulation of an update": (
+        loop("net.update(loss, batch, accumulate=4)"),
+        r"batch_size=4 \* 32\) and run\.learner\(net, optimizer, micro_batch=32\)",
+    ),
+    "accumulation of a learner": (
+        "run.learner(model, adamw, gradient_accumulation_steps=4)",
+        r"batch_size=4 \* 32\) and run\.learner\(net, optimizer, micro_batch=32\)",
+    ),
+    "a scaler around the update": (
+        "scaler = torch.amp.GradScaler('cpu')\n" + loop("scaler.scale(net.update(loss, batch).loss).backward()"),
+        r"has made backward and step by then, and update\.loss is a number .*a GradScaler around it out",
+    ),
+    "gradients added up by hand": (
+        loop("loss(batch).mean().backward(); net.optimizers[0].step()"),
+        r"with gradients of a backward\(\) of your own.*micro_batch=32",
+    ),
+    "all frozen": (
+        "net.requires_grad_(False)\n" + loop("net.update(loss, batch)"),
+        r"all 4 parameters of 'net' are frozen now .*requires_grad_\(True\)",
+    ),
+    "a batch that is moved": (
+        loop("net.update(lambda b: loss(b.to('cpu')), batch)"),
+        r"leave \.to\(\.\.\.\) out: what run\.batches and net\.evaluate give is on run\.device already",
+    ),
     "a loss that returns nothing": (loop("net.update(lambda b: print(), batch)"), r"returned NoneType.*reduction="),
     "a loss that updates": (loop("net.update(lambda b: net.update(loss, b).loss, batch)"), "an update is under way"),
     "a mean where parts are summed": (
@@ -84,6 +144,10 @@ for epoch in run.epochs(2):
         "for epoch in run.epochs(1):\n    for i, batch in run.batches(train): net.update(loss, batch)",
         r"for i, batch in enumerate\(run\.batches\(source\)\)",
     ),
+    "labels in order": (
+        "train = run.data((inputs, labels.sort().values), batch_size=4)\n" + loop("net.update(loss, batch)"),
+        r"come class by class.*shuffle=True",
+    ),
     "a loader in its own loop": (
         """
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, labels), batch_size=4)
@@ -99,6 +163,14 @@ for epoch in run.epochs(2):
     "epochs that are done": (
         "for epoch in run.epochs(2): pass\nfor epoch in run.epochs(2): pass",
         r"all 2 epochs are done already; .* write run\.epochs\(4\) for 2 more",
+    ),
+    "fewer epochs than are done": (
+        "for epoch in run.epochs(8): pass\nfor epoch in run.epochs(1): pass",
+        r"8 epochs are done already; .* write run\.epochs\(9\) for 1 more",
+    ),
+    "a batch to look at": (
+        "next(iter(run.batches(train)))\n" + loop("net.update(loss, batch)"),
+        r"1 batch came from run\.batches before run\.epochs began.*counts as steps.*if run\.step == 1: print\(batch\)",
     ),
     "a range for epochs": ("run.epochs(range(3))", "a whole number of at least 0"),
     "steps within epochs": ("for e in run.epochs(1):\n    for s in run.steps(3): pass", "is the outermost loop"),
@@ -167,7 +239,44 @@ for epoch in run.epochs(2):
         "next(iter(run.batches(train)))\nts.load_weights(nn.Linear(3, 2), run.directory)",
         "A run writes its first when an epoch has ended",
     ),
+    "resume as a method": ("run.resume()", r"a run goes on by itself: ts\.Run\(directory\)"),
+    "the best loaded": ("run.load('best')", r"ts\.load_weights\(module, run\.directory, checkpoint='highest accuracy'\)"),
+    "torch's average": ("torch.optim.swa_utils.AveragedModel(net)", r"ema=ts\.EMA\(0\.999\)"),
+    "a schedule stepped": ("net.schedule.step()", r"the update moves it: nothing else steps it"),
+    "a schedule made already": (
+        "run.learner(nn.Linear(1, 1), adamw, schedule=torch.optim.lr_scheduler.CosineAnnealingLR(net.optimizers[0], 10))",
+        r"write schedule=ts\.per_epoch\(lambda o: torch\.optim\.lr_scheduler\.CosineAnnealingLR\(o, \.\.\.\)\)",
+    ),
+    "a schedule by its class": (
+        "run.learner(nn.Linear(1, 1), adamw, schedule=torch.optim.lr_scheduler.StepLR)",
+        r"schedule=ts\.per_epoch\(lambda o: torch\.optim\.lr_scheduler\.StepLR\(o, \.\.\.\)\)",
+    ),
+    "two updates for a schedule of one": (
+        """
+run = ts.Run(folder / "two", device="cpu", progress=False, doctor=False, log_every=1)
+net = run.learner(nn.Linear(3, 2), adamw, schedule=lambda o: ts.warmup_linear(o, warmup_steps=1, total_steps=8))
+train = run.data((inputs, labels), batch_size=4)
+for epoch in run.epochs(2):
+    for batch in run.batches(train): net.update(loss, batch), net.update(loss, batch)
+""",
+        r"the whole run has about 16, 2 with each batch",
+    ),
     # ------------------------------------------------------------------ checkpoints
+    **{
+        f"resumed with {what}": (
+            loop("net.update(loss, batch)")
+            + "run = ts.Run(folder / 'run', progress=False)\n"
+            + f"net = run.learner(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), {made}, name='net')\n"
+            + "train = run.data((inputs, labels), batch_size=4)\ntest = run.data((inputs, labels), batch_size=8)\n"
+            + "for epoch in run.epochs(3): pass",
+            rf"In the checkpoint:\n  {message}\nA run goes on",
+        )
+        for what, made, message in (
+            ("a schedule", "adamw, schedule=lambda o: ts.warmup_constant(o, warmup_steps=2)", "no schedules, .*: schedule= is new"),
+            ("an average", "adamw, ema=ts.EMA()", "no average of the weights: ema= is new"),
+            ("another optimizer", "lambda p: torch.optim.SGD(p, lr=0.1)", "the optimizer AdamW, here SGD"),
+        )
+    },
     "a wider model": (
         loop("net.update(loss, batch)")
         + "run = ts.Run(folder / 'run', progress=False, resume='edited')\n"
@@ -227,3 +336,37 @@ def test_it_is_said_what_to_write(tmp_path, capsys, misuse):
 def test_a_right_program_is_told_nothing(tmp_path, capsys):
     right = loop("net.update(loss, batch)", "run.log(accuracy=net.evaluate(correct, test))")
     assert what_is_said(right, tmp_path, capsys) == ""
+
+
+RIGHT = {
+    "half of a loss": loop("net.update(lambda b: loss(b) * 0.3, batch, micro_batch=2)"),
+    "another divisor": loop("net.update(lambda b: loss(b) / 3, batch, micro_batch=2)"),
+    "a mean of two losses": loop("net.update(lambda b: (loss(b) + net(b[0]).square().mean(1)) / 2, batch, micro_batch=2)"),
+    "half a square": loop("net.update(lambda b: net(b[0]).sum(1) ** 2 / 2, batch, micro_batch=2)"),
+    "means that add up": """
+with net.accumulating() as update:
+    for batch in run.batches(train): update.backward(loss(batch).mean() / 4)
+""",
+    "sums, and what they are divided by": """
+with net.accumulating(weight=16.0) as update:
+    for batch in run.batches(train): update.backward(F.cross_entropy(net(batch[0]), batch[1], reduction="sum"))
+""",
+    "a sum over its number": loop("net.update(lambda b: loss(b).sum() / len(b[0]), batch)"),
+    "a sum of two losses": loop("net.update(lambda b: torch.stack([loss(b).mean(), net(b[0]).mean()]).sum(), batch)"),
+    "labels in order, shuffled": (
+        "train = run.data((inputs, labels.sort().values), batch_size=4, shuffle=True)\n" + loop("net.update(loss, batch)")
+    ),
+    "labels in order, measured": (
+        "test = run.data((inputs, labels.sort().values), batch_size=8)\n"
+        + loop("net.update(loss, batch)", "net.evaluate(correct, test)")
+    ),
+    "numbers of the samples": (
+        "train = run.data((inputs, torch.arange(16)), batch_size=4)\n"
+        + loop("net.update(lambda b: net(b[0]).square().sum(1), batch)")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("right", RIGHT)
+def test_what_only_looks_like_a_misuse_is_told_nothing(tmp_path, capsys, right):
+    assert what_is_said(RIGHT[right], tmp_path, capsys) == ""

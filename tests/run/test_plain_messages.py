@@ -50,7 +50,7 @@ MISTAKES = {
     "a number": (lambda run: learner(run, schedule=0.1), r"schedule=0\.1 of 'linear' is no function"),
     "a schedule's class": (
         lambda run: learner(run, schedule=torch.optim.lr_scheduler.StepLR),
-        r"schedule=StepLR of 'linear'.*'step_size'.*lambda o: StepLR\(o, \.\.\.\)",
+        r"schedule=StepLR of 'linear'.*'step_size'.*ts\.per_epoch\(lambda o: torch\.optim\.lr_scheduler\.StepLR\(o, \.\.\.\)\)",
     ),
     "a function without its numbers": (
         lambda run: learner(run, schedule=ts.warmup_cosine),
@@ -58,7 +58,7 @@ MISTAKES = {
     ),
     "a schedule itself": (
         lambda run: learner(run, schedule=torch.optim.lr_scheduler.LambdaLR(SGD([DATA]), lambda _: 1.0)),
-        r"schedule=LambdaLR\(\.\.\.\) of 'linear'.*lambda o: LambdaLR\(o, \.\.\.\)",
+        r"schedule=LambdaLR\(\.\.\.\) of 'linear'.*ts\.per_epoch\(lambda o: torch\.optim\.lr_scheduler\.LambdaLR\(o, \.\.\.\)\)",
     ),
     "an optimizer's name": (
         lambda run: learner(run, optimizer="adam"),

@@ -45,7 +45,7 @@ _WORDS = {
     "max_norm": "max max_grad_norm clip_norm gradient_clip_val value clip",
     "max_value": "max clip_value gradient_clip_val value clip",
     "metric": "monitor",
-    "micro_batch": "microbatch micro_batch_size accumulate accumulation_steps accumulate_grad_batches gradient_accumulation_steps",
+    "micro_batch": "microbatch micro_batch_size",
     "model": "module net network",
     "module": "model net network",
     "modules": "model module net network",
@@ -83,6 +83,15 @@ _WORDS = {
     "window_size": "win_length win_size",
 }
 
+# Words that count batches for one update, where `micro_batch` counts examples.
+ACCUMULATE = ("accumulate", "accumulation", "accumulation_steps", "accumulate_steps", "accumulate_grad_batches",
+              "gradient_accumulation_steps", "grad_accum_steps", "grad_accum", "accum_iter", "accum_steps")  # fmt: skip
+ACCUMULATED = (
+    "the whole batch of an update where the data are, and what of it fits into memory where the learner is made: 4 batches of 32 "
+    "are run.data(data, batch_size=4 * 32) and run.learner(net, optimizer, micro_batch=32). Losses are averaged over the whole "
+    "batch: nothing is divided by 4"
+)
+
 # A public function, and what to write for words that stand for no option of it.
 OPTIONS = {
     "ts.gradient_penalty": dict.fromkeys(
@@ -95,6 +104,7 @@ OPTIONS = {
         "filename": "nothing: checkpoints lie in the run's directory, called by their step",
         "save_weights_only": "ts.export_weights(run.directory, 'weights.safetensors') when the run is closed",
     },
+    "ts.update": dict.fromkeys(ACCUMULATE, ACCUMULATED),
     "ts.one_cycle": {"max_lr": "nothing: the peak is the optimizer's own lr", "pct_start": "warmup=0.3"},
     "ts.clip_gradients": dict.fromkeys(("max_norm", "max", "norm"), "clip=ts.ClipNorm(1.0)"),
     "ts.summary": dict.fromkeys(

@@ -13,6 +13,7 @@ from truestep.core.errors import LossError, OptionError, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.engine.backward import backward_of_losses
 from truestep.engine.elsewhere import ACCUMULATING
+from truestep.engine.loss_scales import divisor_of, tell_of_block, tell_of_scale
 from truestep.engine.losses import LossOutput, Weighted, read_loss
 from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
@@ -21,6 +22,7 @@ from truestep.engine.side_effects import used_graph_error
 from truestep.engine.step import LearnerStep, apply_step, decide_steps
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import UpdateTransaction, update_of_not_started
+from truestep.engine.untrained import note_frozen
 
 
 @methods_raise_option_errors("update")
@@ -42,6 +44,7 @@ class Accumulating(HelpfulAttributes):
         self._scalars: bool | None = None
         self.result: Update | None = None
         self._is_open = False
+        self._divisor = 0  # of the first loss, where it was looked at
 
     def backward(self, loss: Any) -> Tensor:
         """Add one loss: a scalar as it is, one value per example, or `ts.weighted(...)`; return its mean, detached."""
@@ -52,11 +55,15 @@ class Accumulating(HelpfulAttributes):
             )
         if not self._plan.learners:
             return _mean(loss)
-        part = read_loss(loss, num_examples=None, whole=True)
+        try:
+            part = read_loss(loss, num_examples=None, whole=True)
+        except LossError as error:
+            note_frozen(error, self._plan.learners)
+            raise
         self._plan.side_effects.check()
         self._check_kind(part)
-        if self._plan.unowned is not None:
-            self._plan.unowned.look(None, part.values)
+        if self._plan.unowned is not None and self._plan.unowned.look(None, part.values):
+            self._look_at_scale(part)
         seed = torch.ones_like(part.values) if part.weights is None else part.weights
         seed = self._plan.scaled(seed / self._sums.expected)
         self._sums.add(part)
@@ -71,6 +78,11 @@ class Accumulating(HelpfulAttributes):
         context.draws.begin(None)
         self._plan.side_effects.begin(cleared=False)
         return part.mean
+
+    def _look_at_scale(self, part: LossOutput) -> None:
+        self._divisor = divisor_of(part.values)
+        if self._weight is None:  # else a sum is what is asked for
+            tell_of_scale(self._plan.names, part, num_parts=1)
 
     def _go_back(self, values: Tensor, seed: Tensor) -> None:
         try:
@@ -140,6 +152,9 @@ class Accumulating(HelpfulAttributes):
             self.result = (
                 update_of_not_started(self._learner) if step is None else apply_step(step, self._sums)
             )
+            if self._divisor:
+                scalars = bool(self._scalars)
+                tell_of_block(self._plan.names, self._divisor, self._sums.num_parts, scalars=scalars)
 
     def _decide(self) -> LearnerStep | None:
         """Return what is done with the sums of all parts; None where the learner has not started."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that other libraries' models, and what they return, have, with what to write here."""
 
+from truestep.core.other_words import ACCUMULATE, ACCUMULATED
+
 _LOOP = "for batch in run.batches(source): net.update(loss, batch)"
 _UPDATES = f"An update is one call, backward, clipping, step and schedule included: {_LOOP}."
 _COMPUTED = "A loss that is computed already goes into a block: with net.accumulating() as update: update.backward(loss)."
@@ -32,8 +34,13 @@ LEARNER = {
     ),
     **dict.fromkeys(("unfreeze",), 'Write ts.unfreeze(net, "encoder.*").'),
     **dict.fromkeys(
-        ("schedule", "clip", "micro_batch", "loss_scale", "scaler"),
-        "It is said where the learner is made, run.learner(..., schedule=..., clip=...), and repr(net) tells of it.",
+        ("clip", "micro_batch", "loss_scale", "scaler"),
+        "It is said where the learner is made, run.learner(..., clip=ts.ClipNorm(1.0)), and repr(net) tells of it.",
+    ),
+    **dict.fromkeys(
+        ("schedule", "schedules", "schedulers"),
+        "A schedule is given where the learner is made, run.learner(..., schedule=...), and the update moves it: nothing else "
+        "steps it. net.learning_rate is the rate of now.",
     ),
     **dict.fromkeys(
         ("precision", "autocast"),
@@ -65,6 +72,7 @@ LEARNER = {
     ),
 }
 NEW_UPDATE = {
+    **dict.fromkeys(ACCUMULATE, ACCUMULATED),
     **dict.fromkeys(
         ("clip", "clip_norm", "max_norm", "max_grad_norm", "gradient_clip_val"),
         "it where the learner is made: run.learner(module, optimizer, clip=ts.ClipNorm(1.0))",

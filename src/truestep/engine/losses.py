@@ -213,5 +213,20 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
             )
         raise LossError(
             f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. For one value per token "
-            "or pixel say how they count: ts.weighted(values, mask). To average within an example: values.flatten(1).mean(1)."
+            f"or pixel say how they count: ts.weighted(values, mask). {_within_an_example(values)}"
         )
+
+
+def _within_an_example(values: Tensor) -> str:
+    """Say how the values of an example are made one: terms of a divergence or a cross entropy add up over the classes."""
+    node: Any = values.grad_fn
+    for _ in range(4):  # target * (target.log() - log_probabilities), in whatever way it is written
+        if node is None or not node.name().startswith(("Sub", "Mul", "Neg")):
+            break
+        node = next((each for each, _ in reversed(node.next_functions) if each is not None), None)
+    if node is not None and node.name().startswith("LogSoftmax"):
+        return (
+            "These are the terms of a divergence or a cross entropy, one for each class, which add up within an example: "
+            "values.flatten(1).sum(1)."
+        )
+    return "To average within an example: values.flatten(1).mean(1)."

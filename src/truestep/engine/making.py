@@ -150,6 +150,13 @@ def _one_module(modules: Modules, context: LearnerContext) -> nn.Module:
 
 def _unwrapped(module: nn.Module, context: LearnerContext) -> nn.Module:
     """Return what torch's data parallel wrappers hold: gradients are summed here, and would be so twice."""
+    if hasattr(module, "_orig_mod"):
+        context.choose(
+            f"compile of {type(module._orig_mod).__name__}",
+            "the module alone",
+            "it was given as torch.compile(module), so the doctor does not watch it; run.learner(module, optimizer, compile=True) "
+            "compiles the whole loss, and checkpoints keep the module's own names",
+        )
     if not isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
         return module
     inner: nn.Module = module.module

@@ -79,9 +79,9 @@ class UpdatePlan:
         """What a loss must not do, and parameters that would never change or change twice; nothing where there are none."""
         self.side_effects = LossSideEffects(self.learners)
         owned = {id(weight) for learner in everybody for weight in learner.weights.parameters}
-        names = ", ".join(repr(learner.name) for learner in self.learners)
+        self.names = ", ".join(repr(learner.name) for learner in self.learners)
         # Where weights are divided a graph ends at the gathered copies, which no learner owns.
-        self.unowned = None if self.hooks.divides_weights else UnownedParameters(names, owned)
+        self.unowned = None if self.hooks.divides_weights else UnownedParameters(self.names, owned)
         flags = (LeftOutParameters(self.learners), SharedParameters(everybody))
         self._flags = [each for each in flags if each]
         self._warned = False

@@ -17,6 +17,14 @@ from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
 
 _OPTIONAL = ("settings", "buffers")  # not in every checkpoint of a learner
+_NEW = {
+    "averages": "no average of the weights: ema= is new",
+    "scaler": "no loss scale: loss_scale=, or precision=, is new",
+}
+_GONE = {
+    "averages": "an average of the weights: ema= is gone",
+    "scaler": "a loss scale: loss_scale=, or precision=, is another one",
+}
 
 
 def learner_state(learner: LearnerParts) -> dict[str, Any]:
@@ -81,17 +89,23 @@ def _as_grown(module: torch.nn.Module, mine: dict[str, Any], saved: dict[str, An
 
 
 def _differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
-    problems = [f"no {part}" for part in mine if part not in saved and part not in _OPTIONAL]
+    problems = [_NEW.get(part, f"no {part}") for part in mine if part not in saved and part not in _OPTIONAL]
     problems += [
-        f"{part}, which this learner lacks" for part in saved if part not in mine and part not in _OPTIONAL
+        _GONE.get(part, f"{part}, which this learner lacks")
+        for part in saved
+        if part not in mine and part not in _OPTIONAL
     ]
     problems += _tensor_differences(mine["modules"], saved.get("modules", {}))
     if not problems:  # these have the weights' names: once is enough to say
         for part in {"averages", "masters"} & mine.keys():
-            problems += [f"in its {part} {text}" for text in _tensor_differences(mine[part], saved[part])]
+            problems += [
+                f"in its {part} {text}" for text in _tensor_differences(mine[part], saved.get(part, {}))
+            ]
     here, there = (len(state.get("schedules", ())) for state in (mine, saved))
     if here != there:
-        problems.append(f"another number of schedules, {there}, here {here}")
+        problems.append(
+            f"{there or 'no'} schedules, here {here or 'none'}: {_changed('schedule', here, there)}"
+        )
     if "counters" in saved:
         problems += UpdateCounters.differences(saved["counters"])
     return problems + _optimizer_differences(mine, saved)
@@ -114,8 +128,22 @@ def _optimizer_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[
         elif absent := {key for group in groups for key in group} - {
             key for group in saved_groups for key in group
         }:
-            problems.append(f"{name} without {', '.join(sorted(absent))}, here {own}")
+            problems += _other_options(
+                name, own, sorted(absent - {"initial_lr"})
+            )  # a schedule's, told of above
     return problems
+
+
+def _other_options(name: str, own: str, absent: list[str]) -> list[str]:
+    if name != own:
+        return [f"the optimizer {name}, here {own}"]
+    return [f"{name} without {', '.join(absent)}, here {own}"] if absent else []
+
+
+def _changed(option: str, here: int, there: int) -> str:
+    return (
+        f"{option}= is new" if not there else f"{option}= is gone" if not here else f"{option}= has changed"
+    )
 
 
 def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:

@@ -19,15 +19,18 @@ class UnownedParameters:
         self._seen: set[Any] = set()
         self._newest: Any = None
 
-    def look(self, loss: Callable[..., Any] | None, values: Tensor) -> None:
-        """Warn of the parameters under `values` that no learner owns, once for each loss function (None: no function)."""
+    def look(self, loss: Callable[..., Any] | None, values: Tensor) -> bool:
+        """Warn of the parameters under `values` that no learner owns, once for each loss function (None: no function).
+
+        Return whether it was looked at for the first time.
+        """
         try:
             # by its code: a lambda that is made anew for each batch is the same loss
             key: Any = loss.__code__  # type: ignore[union-attr]
         except AttributeError:
             key = loss.__class__
         if key is self._newest or key in self._seen:  # hashing code takes longer than all else here
-            return
+            return False
         self._newest = key
         self._seen.add(key)
         found = [p for p in _parameters_under(values) if id(p) not in self._owned]
@@ -38,6 +41,7 @@ class UnownedParameters:
                 "optimizer steps them, so they never change. Give what holds them to a learner, run.learner([model, criterion], "
                 "...), or, if they are to stay as they are, call requires_grad_(False) on them.",
             )
+        return True
 
 
 def _parameters_under(values: Tensor) -> list[nn.Parameter]:

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from operator import attrgetter
 
-from truestep.core.errors import OptionError
+from truestep.core.errors import LossError, OptionError
 from truestep.core.frames import warn_user
 from truestep.engine.parts import LearnerParts
 
@@ -51,6 +51,17 @@ def warn_of_frozen(learner: LearnerParts) -> None:
             "would find nothing to train. Unfreeze what is to be trained before run.learner, ts.unfreeze(module.head), or keep a "
             "module that is only called out of run.learner."
         )
+
+
+def note_frozen(error: LossError, learners: Sequence[LearnerParts]) -> None:
+    """Note beside an error about a loss which learners have no parameter left that trains."""
+    for learner in learners:
+        weights = learner.weights.parameters
+        if not any(weight.requires_grad for weight in weights):
+            error.add_note(
+                f"truestep: all {len(weights)} parameters of {learner.name!r} are frozen now (requires_grad is False), though its "
+                "optimizer holds them. Let those train again that are to: ts.unfreeze(net), or net.requires_grad_(True)."
+            )
 
 
 _trains = attrgetter("requires_grad")

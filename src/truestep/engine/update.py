@@ -28,6 +28,7 @@ from truestep.engine.batches import (
 )
 from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import loss_compile_refusal
+from truestep.engine.loss_scales import tell_of_autocast, tell_of_scale
 from truestep.engine.losses import read_loss
 from truestep.engine.memory import release_memory_for_update, update_is_out_of_memory
 from truestep.engine.parts import LearnerParts
@@ -39,6 +40,7 @@ from truestep.engine.step import apply_step, decide_steps
 from truestep.engine.strategies import BatchPlacing
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import UpdateTransaction, update_of_not_started
+from truestep.engine.untrained import note_frozen
 from truestep.engine.wrong_calls import loss_call_error, loss_is_no_function, tell_observer_of
 
 Loss = Callable[[Any], Any]
@@ -195,10 +197,16 @@ def _compute(
     index, hooks, division = sums.num_parts, plan.hooks, plan.hooks.division
     result = _call(plan, loss, batch, index)
     whole = cutting.num_calls == 1 and not division.shares_batches
-    part = read_loss(result, num_examples=num_examples, whole=whole)
+    try:
+        part = read_loss(result, num_examples=num_examples, whole=whole)
+    except LossError as error:
+        note_frozen(error, plan.learners)
+        raise
     values = part.values
-    if plan.unowned is not None:
-        plan.unowned.look(loss, values)
+    if plan.unowned is not None and plan.unowned.look(loss, values):
+        tell_of_scale(plan.names, part, cutting.num_calls)
+        if not plan.precision.autocast:
+            tell_of_autocast(plan.names, values)
     if not cutting.decomposable:
         division.check_whole()
     if whole and cutting.sizes is None:

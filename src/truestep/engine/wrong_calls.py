@@ -115,7 +115,8 @@ def learner_is_no_pickle(name: str) -> str:
     return (
         f"The learner {name!r} can't be pickled or copied, as torch.save, copy.deepcopy and a worker process would: it belongs to "
         "its run, with threads and hooks. The run saves its whole state by itself. For a file of the weights write "
-        'torch.save(net.module.state_dict(), "weights.pt"); for a copy of the model, copy.deepcopy(net.module).'
+        'torch.save(net.module.state_dict(), "weights.pt"); for a copy of the model, copy.deepcopy(net.module); '
+        "for an average of the weights, as AveragedModel keeps it, run.learner(module, optimizer, ema=ts.EMA(0.999))."
     )
 
 

@@ -90,8 +90,9 @@ def what_loses_updates_in_run(learners: Mapping[str, LearnerParts]) -> Iterator[
 
 def nothing_is_left(directory: object, cursor: RunCursor, total: int, what: str) -> str:
     """Return what is said where a loop has nothing to do any more; `what` it counts: epochs or steps."""
-    done = f"all {total} {what} are done already"
-    more = f"run.{what} counts those of the whole run: write run.{what}({2 * total}) for {total} more"
+    made = cursor.epoch if what == "epochs" else cursor.step
+    done = f"all {total} {what} are done already" if made <= total else f"{made} {what} are done already"
+    more = f"run.{what} counts those of the whole run: write run.{what}({made + total}) for {total} more"
     if cursor.finished:
         done = f"run.finish() ended this run at step {cursor.step}"
         more = 'ts.Run(..., resume="edited") takes it up where it was ended'

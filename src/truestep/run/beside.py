@@ -41,6 +41,7 @@ class BesideUpdates:
         self._owners: dict[int, LearnerParts] = {}
         self._num_learners = 0
         self._of_optimizers: WeakKeyDictionary[Optimizer, LearnerParts] = WeakKeyDictionary()
+        self._is_scaled_by_hand = False
         self._by_hand: dict[str, int] = {}
         """By learner, after how many updates a backward beside them last made gradients."""
 
@@ -66,7 +67,8 @@ class BesideUpdates:
         if self._context.is_busy:
             raise stepped_in_loss(optimizer, owner.name)
         if any(optimizer is each for each in owner.optimizers):
-            raise OptionError(words.OWN_STEP.format(name=owner.name))
+            by_hand = self._is_by_hand(owner) or not owner.counters.attempts
+            raise OptionError((words.OWN_STEP_BY_HAND if by_hand else words.OWN_STEP).format(name=owner.name))
         if self._is_kept(optimizer) or not (owner.counters.attempts or self._omissions.is_in_body):
             return
         self._omissions.is_stepped_by_hand = True
@@ -108,8 +110,11 @@ class BesideUpdates:
 
     def scales(self, scaler: GradScaler) -> None:
         """Refuse a loss that is multiplied by a factor which nobody takes away."""
-        if self._context.is_busy and scaler.is_enabled():
+        if not scaler.is_enabled():
+            return
+        if self._context.is_busy:
             raise LossError(words.SCALED.format(scale=scaler.get_scale()))
+        self._is_scaled_by_hand = True
 
     def goes_back(self) -> Callable[[], None]:
         """Look whose gradients a backward makes."""
@@ -125,6 +130,12 @@ class BesideUpdates:
                         self._once("backward", learner, words.WENT_BACK.format(name=learner.name))
 
         return look
+
+    def cannot_go_back(self, error: RuntimeError) -> None:
+        """Say of a scaled backward behind an update that the loss of one is a number; one alone is explained by its line."""
+        made = any(each.counters.attempts for each in self._context.learners.values())
+        if made and self._is_scaled_by_hand and not self._context.is_busy:
+            raise OptionError(words.BACKWARD_BEHIND) from error
 
     # ------------------------------------------------------------------ whose it is
 

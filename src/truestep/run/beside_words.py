@@ -7,6 +7,13 @@ OWN_STEP = (
     "twice with the same gradients, and schedule, average and counts know nothing of it. Leave optimizer.step() out. "
     f"{_BLOCK}"
 )
+OWN_STEP_BY_HAND = (
+    "The optimizer of {name!r} was stepped by hand, with gradients of a backward() of your own. Its steps are its updates': "
+    "schedule, average and counts would know nothing of this one. Write net.update(loss, batch) for backward, step and zero_grad; "
+    "where gradients of several batches were added up, make the batch as many times larger, run.data(data, batch_size=4 * 32), "
+    "and give run.learner(module, optimizer, micro_batch=32). "
+    f"{_BLOCK}"
+)
 SECOND_STEP = (
     "{kind}.step() was called on an optimizer that holds weights of {name!r}, whose update has made its step already with the "
     "optimizer that run.learner made: the weights would move twice with the same gradients. Leave this optimizer out, with "
@@ -44,6 +51,11 @@ _EARLY = "within its update, before they are whole: the update clips once, behin
 _CLIPS = {"norm": "ts.ClipNorm(1.0)", "value": "ts.ClipValue(0.5)"}
 CLIPPED = {by: f"{_CLIP}{_LATE}{_CLIP_SO}".format(by, instead) for by, instead in _CLIPS.items()}
 CLIPPED_WITHIN = {by: f"{_CLIP}{_EARLY}{_CLIP_SO}".format(by, instead) for by, instead in _CLIPS.items()}
+BACKWARD_BEHIND = (
+    "backward() was called on a tensor without a gradient. If it is what an update returned: net.update(loss, batch) has made "
+    "backward and step by then, and update.loss is a number to look at. Leave backward(), step() and a GradScaler around it out; "
+    'mixed precision is ts.Run(directory, precision="bf16-mixed").'
+)
 SCALED = (
     "The loss function multiplied a loss by the factor of a GradScaler ({scale:g}). An update takes no factor away that it does "
     "not know, so loss and gradients would be as many times too large. Return the loss as it is, and let the run scale: "

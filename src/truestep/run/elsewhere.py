@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options and calls as other libraries have them, with what to write here."""
 
+from truestep.core.other_words import ACCUMULATE, ACCUMULATED
+
 _CLIP = "clip=ts.ClipNorm(1.0)"
 _PARTS = "micro_batch=..., the largest number of examples computed at once: the batch is split, the update stays the same"
 _EPOCHS = "the number in the loop: for epoch in run.epochs(20)"
@@ -22,10 +24,8 @@ RUN = {
         ("gradient_clip_val", "gradient_clip_algorithm", "max_grad_norm", "clip"),
         f"it where the learner is made: run.learner(net, optimizer, {_CLIP})",
     ),
-    **dict.fromkeys(
-        ("accumulate_grad_batches", "gradient_accumulation_steps", "accumulation_steps", "micro_batch"),
-        f"it where the learner is made: run.learner(net, optimizer, micro_batch=...) is {_PARTS.partition(', ')[2]}",
-    ),
+    **dict.fromkeys(ACCUMULATE, ACCUMULATED),
+    "micro_batch": f"it where the learner is made: run.learner(net, optimizer, micro_batch=...) is {_PARTS.partition(', ')[2]}",
     **dict.fromkeys(("logger", "loggers", "log_with", "report_to", "wandb", "project_dir"), _TRACKERS),
     **dict.fromkeys(
         ("devices", "num_nodes", "nprocs", "num_processes", "world_size", "n_gpu"),
@@ -92,9 +92,7 @@ LEARNER = {
         ("clip_norm", "max_norm", "max_grad_norm", "clip_grad_norm", "grad_clip", "gradient_clip_val"), _CLIP
     ),
     "clip_value": "clip=ts.ClipValue(0.5)",
-    **dict.fromkeys(
-        ("accumulate", "accumulation_steps", "accumulate_grad_batches", "gradient_accumulation_steps"), _PARTS
-    ),
+    **dict.fromkeys(ACCUMULATE, ACCUMULATED),
     **dict.fromkeys(("microbatch", "microbatch_size", "micro_batch_size"), "micro_batch=..."),
     **dict.fromkeys(("amp", "mixed_precision", "dtype", "fp16", "bf16", "autocast"), _MIXED),
     **dict.fromkeys(
@@ -170,8 +168,9 @@ ATTRIBUTES = {
         ("evaluate", "validate", "test", "predict"), "net.evaluate(values, data) measures a learner"
     ),
     **dict.fromkeys(
-        ("load", "resume_from", "restore", "load_checkpoint", "load_state"),
-        "a run goes on by itself: ts.Run(directory) of the same directory",
+        ("load", "resume", "resume_from", "restore", "load_checkpoint", "load_state"),
+        "a run goes on by itself: ts.Run(directory) of the same directory. Weights of its best checkpoint are "
+        "ts.load_weights(module, run.directory, checkpoint='highest accuracy')",
     ),
     **dict.fromkeys(
         ("save_checkpoint", "save_state", "save_model"),
@@ -221,9 +220,7 @@ ATTRIBUTES = {
         ("gather", "all_gather", "gather_for_metrics", "reduce"),
         "write ts.gather(tensor); net.evaluate averages over all",
     ),
-    **dict.fromkeys(
-        ("accumulate",), "run.learner(..., micro_batch=...) splits a batch; the update stays the same"
-    ),
+    **dict.fromkeys(("accumulate",), f"write {ACCUMULATED}"),
     **dict.fromkeys(
         ("autocast", "scaler", "scale_loss"),
         "ts.Run(directory, precision=...) does it, around the whole loss",

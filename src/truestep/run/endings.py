@@ -130,6 +130,9 @@ class _UncaughtInThread(_Hook):
 _hooks: list[_Hook] = [_Uncaught(sys), _UncaughtInThread(threading)]
 
 
+_MOVES = ("to", "cuda")  # methods of a tensor that move it
+
+
 @contextmanager
 def noting_error(error: BaseException, words: str, kind: type[Exception] = Exception) -> Iterator[None]:
     """Note beside an exception what goes wrong while it is dealt with: it is the one to see."""
@@ -143,6 +146,16 @@ def explain_loop_error(error: BaseException) -> None:
     """Note beside an exception what it means here, where that is known."""
     from truestep.explainer.explain import annotate_error
 
+    if (
+        isinstance(error, AttributeError)
+        and error.name in _MOVES
+        and isinstance(error.obj, tuple | list | dict)
+    ):
+        kind = type(error.obj).__name__
+        error.add_note(
+            f"truestep: if this {kind} is a batch, leave .{error.name}(...) out: what run.batches and net.evaluate give is on "
+            "run.device already, each tensor in it."
+        )
     annotate_error(error)
 
 

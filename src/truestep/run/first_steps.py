@@ -35,7 +35,7 @@ class DoctorOfFirstSteps:
         if self._begun:
             return
         self._begun = True
-        compiled = any(learner.options.compile for learner in self._run.context.learners.values())
+        compiled = any(map(_is_compiled, self._run.context.learners.values()))
         if compiled or not self._run.is_main or self._run.context.strategy.divides_weights:
             return  # what is wrapped while a function is compiled would be compiled again without it
         from truestep.doctor.runtime.scope import engine_loop
@@ -77,6 +77,11 @@ class DoctorOfFirstSteps:
                 _keep(self._run.directory / FINDINGS, [each.to_dict() for each in watch.findings])
             except RunDirectoryError as error:  # a full disk, say: no reason to stop a training
                 self._run.session.say(f"what the doctor found could not be kept ({error})")
+
+
+def _is_compiled(learner: "LearnerParts") -> bool:
+    """Whether its loss is compiled, or a module of it was before the run: torch warns of hooks on those at each call."""
+    return learner.options.compile or any(hasattr(each, "_orig_mod") for each in learner.module.modules())
 
 
 def _sentence(finding: "Finding") -> str:

@@ -29,6 +29,7 @@ class RunOmissions:
         self._is_logged = False  # something, in this epoch
         self._said: set[str] = set()
         self._seen_evaluating: set[str] = set()
+        self._begun_at: int | None = None
         self.trains = False
         """Whether a learner has been updated in this process."""
         self.is_stepped_by_hand = False
@@ -36,7 +37,29 @@ class RunOmissions:
         self.is_over = False
         """Whether the run was closed, and no loop was begun since."""
 
+    def loop_begins(self) -> None:
+        """Note the step at which this process begins."""
+        if self._begun_at is None:
+            self._begun_at = self._cursor.step
+
     def epochs_begin(self, total: int) -> None:
+        """Look at what came before, and whether it is over."""
+        self._look_for_batches_before()
+        self._look_for_loop_around(total)
+
+    def _look_for_batches_before(self) -> None:
+        taken = self._cursor.step - (self._begun_at or 0)
+        if taken and not (
+            self.trains or self.is_stepped_by_hand or self._cursor.epoch or self._cursor.in_epochs
+        ):
+            self._once(
+                f"{taken} batch{'es' * (taken > 1)} came from run.batches before run.epochs began, as "
+                "next(iter(run.batches(source))) takes one, and no update was made: run.batches is the training's own pass, so "
+                "what it gives counts as steps of the run. To look at the data look at what "
+                "run.data was given; to look at a batch, do it in the loop: if run.step == 1: print(batch)"
+            )
+
+    def _look_for_loop_around(self, total: int) -> None:
         """Say so where a loop over epochs begins within another; a notebook may still hold one that an error has left."""
         if self._cursor.in_epochs and not is_interactive_session():
             self._once(
@@ -65,7 +88,9 @@ class RunOmissions:
 
     def updated(self, learner: LearnerParts) -> None:
         """See an update: one of a model that is in evaluation mode as a whole was most likely left there by `net.eval()`."""
-        self.trains = True
+        if not self.trains:
+            self.trains = True
+            self._look_at_order()
         if self.is_over:
             self._once(
                 "net.update was called behind run.close(): what it changes is in no checkpoint, no line and no report. Call "
@@ -74,6 +99,14 @@ class RunOmissions:
         if not learner.module.training and learner.name not in self._seen_evaluating:
             self._seen_evaluating.add(learner.name)
             self._tell_of_evaluation_mode(learner)
+
+    def _look_at_order(self) -> None:
+        leader = self._cursor.leader
+        if leader is not None and leader.source.is_sorted_by_class():
+            self._once(
+                "the samples that are trained on come class by class, with their labels in order, and nothing shuffles them: a "
+                "batch holds one class or two, and each step unlearns what the last ones taught. Write run.data(..., shuffle=True)"
+            )
 
     def _tell_of_evaluation_mode(self, learner: LearnerParts) -> None:
         from truestep.doctor.runtime.looking import watched_sensitive_layers  # most runs never come here

@@ -148,4 +148,6 @@ def _advice(learner: "LearnerParts", place: _Place) -> str:
     if place.batches_per_epoch and place.batches:
         updates = learner.counters.updates * place.batches_per_epoch * place.total_epochs / place.batches
         whole = f": the whole run has about {number_text(round(updates))}"
+        if (each := learner.counters.updates / place.batches) > 1:
+            whole += f", {number_text(round(each, 1))} with each batch"
     return f"It counts updates that were applied{whole}. For a schedule in epochs write schedule=ts.per_epoch(...)."

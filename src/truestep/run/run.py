@@ -150,7 +150,7 @@ class Run(SealedAttributes, Shown):
         self.agreement = join_run_ranks(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
         """How the run's processes decide together."""
         self.directory = self._choose_directory(check_run_directory(directory), resume)
-        self.saving, self.resume = saving or Saving(), resume
+        self.saving, self.resume_as = saving or Saving(), resume
         self.config = plain_run_config(config)
         """The hyper-parameters that were given."""
         self.state: dict[str, Any] = {}
@@ -181,13 +181,14 @@ class Run(SealedAttributes, Shown):
     def _open_directory(self) -> tuple[bool, list[str]]:
         """Take the directory, as rank 0; say whether it holds this run, and what was edited since."""
         self.agreement.refuse_differences(
-            "the run's configuration", lambda: self._described | {"resume": self.resume}
+            "the run's configuration", lambda: self._described | {"resume": self.resume_as}
         )
         found, hold = self.directory, self.session.hold
         if self.context.world is not None:
             take_over_run(found)  # on all ranks at once
         holds_run, edits = self.agreement.from_rank_0(
-            "the run's directory", lambda: open_run_directory(found, self._described, self.resume, hold=hold)
+            "the run's directory",
+            lambda: open_run_directory(found, self._described, self.resume_as, hold=hold),
         )
         if not self.is_main:
             hold()
@@ -261,7 +262,7 @@ class Run(SealedAttributes, Shown):
         share = world.share if world is not None else WHOLE
         source = open_source(data, given, seed=seed, device=self.context.device, share=share)
         label = label_of_run_data(cursor.labels, f"data_{cursor.num_sources + 1}")
-        if (edits := cursor.add(source, label, is_late=self.session.started)) and self.resume != "edited":
+        if (edits := cursor.add(source, label, is_late=self.session.started)) and self.resume_as != "edited":
             raise refused_run_edits(DataError, edits, self.directory)
         for choice in source.choices:
             self.context.choose(

@@ -101,7 +101,7 @@ class RunSaver:
             learner.frozen_at_start = frozen_parameters(learner)  # more may be since the learner was made
         found = self._read("the checkpoint that it goes on from", self._to_go_on_from)
         self._mark_boundary()
-        if found is None and self._run.resume == "must":
+        if found is None and self._run.resume_as == "must":
             raise RunDirectoryError(
                 f"{self._run.directory} holds a run that was stopped before its first checkpoint, and resume='must' was asked for. "
                 "Use resume='auto' to start it from the beginning."

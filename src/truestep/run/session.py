@@ -148,6 +148,7 @@ class RunSession:
         self.owner.check()
         refuse_other_group(self._run.world_size, self._run.strategy)
         self.starting()
+        self._omissions.loop_begins()
         self._crashed = self._closed = self._omissions.is_over = False
         self._handled = error_identity(sys.exception())
         self._beside.begin()

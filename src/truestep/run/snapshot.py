@@ -136,7 +136,7 @@ def restore_run(run: "Run", state: dict[str, Any], marks: Sequence[MetricsMark])
     `marks` say which lines of metrics the checkpoints need that are there. Returns which settings of learners differ.
     """
     differences: list[str] = []
-    edited = run.resume == "edited"
+    edited = run.resume_as == "edited"
     run.cursor.load_state_dict(state["cursor"])
     # A run that `run.finish()` has ended is taken up again by resume="edited".
     run.cursor.finished = run.cursor.finished and not edited
@@ -184,7 +184,7 @@ def edits_of_run(run: "Run", state: dict[str, Any]) -> list[str]:
         (CheckpointError, run.tracked.differences(tracked)),
         (OptionError, _changed_options(run, state["learners"])),
     ):
-        if edits and run.resume != "edited":
+        if edits and run.resume_as != "edited":
             raise refused_run_edits(kind, edits, run.directory)
         found += edits
     return found

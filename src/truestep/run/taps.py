@@ -39,6 +39,9 @@ class TapFollower(Protocol):
     def scales(self, scaler: GradScaler) -> None:
         """A loss is about to be multiplied by a scaler's factor."""
 
+    def cannot_go_back(self, error: RuntimeError) -> None:
+        """A backward began at what has no gradient."""
+
     def goes_back(self) -> Callable[[], None]:
         """A backward that is not the engine's begins; what is returned is called after it."""
 
@@ -137,7 +140,13 @@ def _backward(original: Call) -> Call:
         if torch.compiler.is_compiling():
             return original(*arguments, **keywords)
         after = [each.goes_back() for each in _told()]
-        result = original(*arguments, **keywords)
+        try:
+            result = original(*arguments, **keywords)
+        except RuntimeError as error:
+            if "does not require grad" in str(error):
+                for each in _told():
+                    each.cannot_go_back(error)
+            raise
         for look in after:
             look()
         return result

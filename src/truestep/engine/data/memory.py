@@ -17,6 +17,7 @@ from truestep.engine.data.source import BatchSource
 
 BYTES_AT_ONCE = 1 << 20  # small batches are gathered together up to this size, then split into views
 DEVICE_BYTES_AT_ONCE = 1 << 26
+LOOKED_AT = 4096  # labels, from all over the data
 SHARE_OF_DEVICE = 0.25  # data up to this share of the device's free memory moves there
 
 
@@ -34,6 +35,7 @@ class MemorySource(BatchSource):
             "order": describe_data_options(options),
         }
         self._columns, self._order, self._device = columns, order, device
+        self._is_ordered = not options.shuffle and options.weights is None and options.by_length is None
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
         place = _choose_place(columns, options.on_device, device)
         why = "the data is tensors: a batch is one indexing, and workers would only copy it again"
@@ -55,6 +57,26 @@ class MemorySource(BatchSource):
     def fingerprint(self) -> dict[str, Any]:
         """Return number, types, shapes and a hash of a few rows."""
         return self._fingerprint
+
+    def is_sorted_by_class(self) -> bool:
+        """Whether the last of several tensors holds whole numbers, few different ones and in order, and nothing shuffles them."""
+        leaves = self._columns.leaves
+        if (
+            not self._is_ordered
+            or not self._columns.is_flat_tuple
+            or len(leaves) < 2
+            or (self.num_batches or 0) < 2
+        ):
+            return False
+        number, rows = self.num_samples or 0, self._columns.rows
+        looked_at = np.arange(0, number, max(1, number // LOOKED_AT))
+        looked_at = looked_at if rows is None else np.asarray(rows)[looked_at]
+        last = leaves[-1]
+        labels = last[torch.from_numpy(looked_at)] if isinstance(last, torch.Tensor) else last[looked_at]
+        labels = np.asarray(labels.cpu() if isinstance(labels, torch.Tensor) else labels)
+        if labels.ndim != 1 or labels.dtype.kind not in "iu" or not (labels[1:] >= labels[:-1]).all():
+            return False
+        return 1 < len(np.unique(labels)) <= len(labels) // 4  # else they number the samples
 
     def _take(self, leaf: Column, piece: BatchBlock) -> Any:
         rows = piece.indices if self._columns.rows is None else self._columns.rows[piece.indices]

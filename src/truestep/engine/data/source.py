@@ -47,6 +47,10 @@ class BatchSource(SealedAttributes, ABC):
     def fingerprint(self) -> dict[str, Any]:
         """Return what tells this data from other data, as JSON: kind, sizes, types, a hash of some."""
 
+    def is_sorted_by_class(self) -> bool:
+        """Whether its samples are seen to come class by class; a look at few of them."""
+        return False
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs beyond epoch and batch number: nothing, except for streams."""
         return {}

@@ -5,6 +5,7 @@ import difflib
 import inspect
 from typing import Any
 
+from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from truestep.core.errors import OptionError
@@ -42,7 +43,7 @@ def check_schedule_factory(factory: Any, learner: str) -> None:
         name = getattr(factory, "__name__", type(factory).__name__)
         raise OptionError(
             f"schedule={name} of {learner!r} was called with the optimizer alone, and that is not enough: {error}. Write what "
-            f"it needs: schedule=lambda o: {_call_of(name)}."
+            f"it needs: schedule={_written(name)}."
         ) from None
     except ValueError:  # no signature to read: the call will tell
         return
@@ -54,13 +55,17 @@ def _shown(factory: Any) -> str:
 
 def _instead_of(factory: Any) -> str:
     if isinstance(factory, LRScheduler):
-        return f"lambda o: {type(factory).__name__}(o, ...)"
+        return _written(type(factory).__name__)
     words = {**_OURS, **{name: name for name in _OURS.values()}}
     close = difflib.get_close_matches(str(factory).lower(), words, n=1, cutoff=0.5)
-    return f"lambda o: {_call_of(words[close[0]] if close else 'warmup_cosine')}"
+    return _written(words[close[0]] if close else "warmup_cosine")
 
 
-def _call_of(name: str) -> str:
+def _written(name: str) -> str:
+    """Return what makes a schedule of this name; those of torch's need to be told what they count."""
     if name in _OURS.values():
-        return f"ts.{name}(o, {_ARGUMENTS.get(name, 'warmup_steps=100, total_steps=2000')})"
-    return f"{name}(o, ...)"
+        return f"lambda o: ts.{name}(o, {_ARGUMENTS.get(name, 'warmup_steps=100, total_steps=2000')})"
+    if hasattr(lr_scheduler, name):
+        torchs = f"lambda o: torch.optim.lr_scheduler.{name}(o, ...)"
+        return f"ts.per_epoch({torchs}) to step it after each epoch, ts.per_update(...) after each update"
+    return f"lambda o: {name}(o, ...)"
