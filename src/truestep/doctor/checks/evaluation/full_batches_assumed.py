@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A count of examples as batches times batch size."""
+"""Every batch taken for a full one: examples counted as batches times batch size, means of batches averaged."""
 
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
+from truestep.doctor.source.batches import LOADER, num_rows, source_of, tensors_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.numbers import whole_number
+from truestep.doctor.source.reductions import is_mean
 from truestep.doctor.source.signatures import own_name
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.values import argument, forwards_all, literal
+
+_JOINS = ("torch.tensor", "torch.stack", "numpy.array", "numpy.asarray")
+_LEARNS = ("backward", "manual_backward", "step", "update")
 
 
 class FullBatchesAssumed(SourceCheck):
-    """A total is divided by the number of batches times the batch size.
+    """A total is divided by the number of batches times the batch size, or the means of batches are averaged.
 
-    Why: the last batch is mostly smaller, so there are fewer examples than that: accuracies come out too low.
+    Why: the last batch is mostly smaller: an accuracy comes out too low, or its few examples count for many.
 
     Bad:
         batch_size = 8
@@ -35,7 +41,7 @@ class FullBatchesAssumed(SourceCheck):
                 correct += (net(x).argmax(1) == y).sum().item()
         accuracy = correct / len(test_loader.dataset)
 
-    Fix: len(loader.dataset), or count len(x) of each batch.
+    Fix: sum over all batches and divide once, by len(loader.dataset) or by the len(x) that were counted.
     """
 
     code = "EVAL036"
@@ -47,6 +53,11 @@ class FullBatchesAssumed(SourceCheck):
             if isinstance(node.op, ast.Div) and (loader := _counted(module, node.right)) is not None:
                 if not _drops(module, loader):
                     yield At(node, f"{ast.unparse(node.right)} is more than the number of examples.", RISK)
+        for node, kept in _averages(module):
+            added = [each for each in module.method_calls("append") if _is_appended_to(module, each, kept)]
+            if added and all(_is_mean_of_uneven(module, each) for each in added):
+                text = f"{kept.id!r} holds means of batches: the examples of a shorter last batch count for more."
+                yield At(node, text, ADVICE)
 
 
 def _counted(module: SourceModule, divisor: ast.expr) -> ast.expr | None:
@@ -67,6 +78,61 @@ def _is_its_batch_size(module: SourceModule, loader: ast.expr, size: ast.expr) -
     given = [argument(each, 1, "batch_size") for each in made]
     same = any(each is not None and ast.unparse(each) == ast.unparse(size) for each in given)
     return same or (own_name(size) or "").endswith("batch_size")
+
+
+def _averages(module: SourceModule) -> Iterator[tuple[ast.expr, ast.Name]]:
+    """Yield the means of lists: `np.mean(means)`, `sum(means) / len(means)`, `torch.tensor(means).mean()`."""
+    for call in module.calls("numpy.mean", "statistics.mean", "statistics.fmean", "torch.mean"):
+        kept = _listed(module, call.args[0]) if len(call.args) == 1 else None
+        if kept is not None:
+            yield call, kept
+    for call in module.method_calls("mean"):
+        kept = _listed(module, call.func.value) if isinstance(call.func, ast.Attribute) else None
+        if kept is not None and not call.args and not call.keywords:
+            yield call, kept
+    for node in module.all(ast.BinOp):
+        total, length = _only(module, node.left, "sum"), _only(module, node.right, "len")
+        if isinstance(node.op, ast.Div) and isinstance(total, ast.Name) and isinstance(length, ast.Name):
+            if total.id == length.id:
+                yield node, total
+
+
+def _only(module: SourceModule, node: ast.expr, *names: str) -> ast.expr | None:
+    """Return the one argument of a call of these."""
+    is_call = isinstance(node, ast.Call) and module.qualify(node.func) in names and len(node.args) == 1
+    return node.args[0] if is_call and isinstance(node, ast.Call) else None
+
+
+def _listed(module: SourceModule, node: ast.expr) -> ast.Name | None:
+    """Return the list of a mean: itself, or within `torch.tensor(means)`."""
+    node = _only(module, node, *_JOINS) or node
+    return node if isinstance(node, ast.Name) else None
+
+
+def _is_appended_to(module: SourceModule, call: ast.Call, kept: ast.Name) -> bool:
+    own = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return isinstance(own, ast.Name) and own.id == kept.id and module.scope(call) is module.scope(kept)
+
+
+def _is_mean_of_uneven(module: SourceModule, added: ast.Call) -> bool:
+    """Tell the mean of a batch, in a loop that learns nothing, from a loader in sight whose batches may differ."""
+    loop = module.loop(added)
+    loader = source_of(module, loop) if isinstance(loop, ast.For) else None
+    if loop is None or loader is None or module.qualify(loader.func) != LOADER or forwards_all(loader):
+        return False
+    learns = any(
+        isinstance(each.func, ast.Attribute) and each.func.attr in _LEARNS
+        for each in module.inside(loop, ast.Call)
+    )
+    drop, size = argument(loader, 8, "drop_last"), argument(loader, 1, "batch_size")
+    dropped = drop is not None and literal(module, drop) is not False
+    given = {word.arg for word in loader.keywords} & {"sampler", "batch_sampler"}
+    if learns or dropped or given or size is None or not is_mean(module, added.args[0]):
+        return False
+    tensors = tensors_of(module, loader)
+    rows = num_rows(module, tensors[0] if isinstance(tensors, list) and tensors else None)
+    number = whole_number(module, size)
+    return number != 1 and not (rows is not None and number and rows % number == 0)
 
 
 def _drops(module: SourceModule, loader: ast.expr) -> bool:
