@@ -2,11 +2,16 @@
 """Fitting a scaler on what is tested later."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.values import argument, constant
+
+_TENSORS = ("torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.Tensor", "torch.FloatTensor")
+_HELD_OUT = re.compile(r"(^|_)(va|val|valid|validation|te|test|dev|held|holdout)(_|$)", re.IGNORECASE)
 
 
 class StatisticsBeforeSplit(SourceCheck):
@@ -53,7 +58,7 @@ def _by_hand(module: SourceModule) -> Iterator[At]:
     seen: set[str] = set()
     for call in sorted(module.method_calls("mean", "std"), key=lambda each: each.lineno):
         whole = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
-        if whole is None or whole in seen or not _normalises(module, call):
+        if whole is None or whole in seen or not _is_over_rows(call) or not _normalises(module, call):
             continue
         if any(_is_split(module, name) for name in (whole, *_computed_from(module, whole))):
             seen.add(whole)
@@ -62,31 +67,77 @@ def _by_hand(module: SourceModule) -> Iterator[At]:
             )
 
 
+def _is_over_rows(call: ast.Call) -> bool:
+    """Tell a statistic that examples share from one of each example alone: `x.mean(axis=1)`."""
+    axes = [argument(call, 0, "axis"), argument(call, 0, "dim")]
+    numbers = [constant(each) for each in axes if each is not None]
+    return not any(isinstance(each, int) and each != 0 for each in numbers)
+
+
 def _computed_from(module: SourceModule, name: str) -> list[str]:
     return [
         target
         for each in module.all(ast.Assign)
-        if isinstance(each.value, ast.BinOp) and (target := dotted(each.targets[0]))
+        if _is_computed(module, each.value) and (target := dotted(each.targets[0]))
         if any(isinstance(node, ast.Name) and node.id == name for node in walk(each.value))
     ]
 
 
+def _is_computed(module: SourceModule, value: ast.expr) -> bool:
+    """Tell arithmetic, and `torch.tensor(x)`: the same numbers as a tensor."""
+    return isinstance(value, ast.BinOp) or (
+        isinstance(value, ast.Call) and module.qualify(value.func) in _TENSORS
+    )
+
+
 def _is_split(module: SourceModule, name: str) -> bool:
-    """Tell whether `x_train, x_test = x[:s], x[s:]` cuts this name in two."""
-    cuts: dict[str, set[str]] = {"train": set(), "test": set()}
+    """Tell whether `x_train, x_test = x[:s], x[s:]` cuts this name in two, or an index does whose parts take from it."""
+    cuts = _cuts(module, name)
+    if any(cut.startswith(":") and f"{cut[1:]}:" in cuts["test"] for cut in cuts["train"]):
+        return True
+    taken = {
+        each.slice.id
+        for each in module.all(ast.Subscript)
+        if isinstance(each.slice, ast.Name) and dotted(each.value) == name
+    }
+    return any(first in taken and second in taken for first, second in _index_parts(module))
+
+
+def _index_parts(module: SourceModule) -> Iterator[tuple[str, str]]:
+    """Yield the names of `tr, va = idx[:n], idx[n:]`, the second of which is held out."""
+    halves: dict[str, dict[str, str]] = {}
+    for target, cut in _pairs(module):
+        if (
+            isinstance(target, ast.Name)
+            and isinstance(cut, ast.Subscript)
+            and isinstance(cut.slice, ast.Slice)
+        ):
+            halves.setdefault(ast.unparse(cut.value), {})[ast.unparse(cut.slice)] = target.id
+    for parts in halves.values():
+        for bounds, first in parts.items():
+            second = parts.get(f"{bounds[1:]}:") if bounds.startswith(":") else None
+            if second is not None and any(_HELD_OUT.search(each) for each in (first, second)):
+                yield first, second
+
+
+def _pairs(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield each target of an assignment with its value."""
     for assignment in module.all(ast.Assign):
         target, value = assignment.targets[0], assignment.value
-        both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
-        pairs = zip(target.elts, value.elts, strict=False) if both else [(target, value)]  # type: ignore[attr-defined]
-        for part, cut in pairs:
-            if (
-                isinstance(cut, ast.Subscript)
-                and isinstance(cut.slice, ast.Slice)
-                and dotted(cut.value) == name
-            ):
-                side = "train" if "train" in ast.unparse(part).lower() else "test"
-                cuts[side].add(ast.unparse(cut.slice))
-    return any(f"{cut[1:]}:" in cuts["test"] for cut in cuts["train"] if cut.startswith(":"))
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            yield from zip(target.elts, value.elts, strict=False)
+        else:
+            yield target, value
+
+
+def _cuts(module: SourceModule, name: str) -> dict[str, set[str]]:
+    """Return the slices of a name that are kept for training, and for anything else."""
+    found: dict[str, set[str]] = {"train": set(), "test": set()}
+    for part, cut in _pairs(module):
+        if isinstance(cut, ast.Subscript) and isinstance(cut.slice, ast.Slice) and dotted(cut.value) == name:
+            side = "train" if "train" in ast.unparse(part).lower() else "test"
+            found[side].add(ast.unparse(cut.slice))
+    return found
 
 
 def _normalises(module: SourceModule, call: ast.Call) -> bool:
