@@ -143,8 +143,10 @@ def limited(directory, kind, limit, stop=None):
     return seen
 
 
-@pytest.mark.parametrize("limit", [1, 3, 7])
-@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize(
+    ("kind", "limit"),  # a pass of seven is longer than what there is, which the endless one is not
+    [(kind, limit) for kind in DATA for limit in (1, 3, 7) if (kind, limit) != ("endless", 7)],
+)
 def test_a_pass_has_just_so_many_batches_and_the_next_goes_on_where_it_ended(tmp_path, kind, limit):
     whole = limited(tmp_path / "whole", kind, limit)
     assert [epoch for epoch, *_ in whole] == [epoch for epoch in range(4) for _ in range(limit)]
