@@ -53,11 +53,11 @@ class FullBatchesAssumed(SourceCheck):
             if isinstance(node.op, ast.Div) and (loader := _counted(module, node.right)) is not None:
                 if not _drops(module, loader):
                     yield At(node, f"{ast.unparse(node.right)} is more than the number of examples.", RISK)
-        for node, kept in _averages(module):
+        for mean, kept in _averages(module):
             added = [each for each in module.method_calls("append") if _is_appended_to(module, each, kept)]
             if added and all(_is_mean_of_uneven(module, each) for each in added):
                 text = f"{kept.id!r} holds means of batches: the examples of a shorter last batch count for more."
-                yield At(node, text, ADVICE)
+                yield At(mean, text, ADVICE)
 
 
 def _counted(module: SourceModule, divisor: ast.expr) -> ast.expr | None:
