@@ -161,3 +161,15 @@ def test_other_networks(tmp_path, name):
     torch.manual_seed(0)
     run, _ = train(tmp_path / "a", 5, net=NETS[name](), watch_layers=3)
     assert len(list(read_reported_looks(run.directory / "layers.jsonl"))) == 1
+
+
+def test_one_fault_of_many_layers_is_one_sentence(tmp_path, capfd):
+    sizes = [64, *[16] * 12]
+    layers = [
+        each for pair in zip(sizes, sizes[1:], strict=False) for each in (nn.Linear(*pair), nn.Sigmoid())
+    ]
+    deep = nn.Sequential(nn.Flatten(), *layers, nn.Linear(16, 3))
+    train(tmp_path / "a", 40, net=deep, watch_layers=2, quiet=False)
+    said = [line for line in capfd.readouterr().err.splitlines() if "times that of a later layer" in line]
+    assert len(said) == 1
+    assert "Likewise " in said[0]

@@ -21,6 +21,7 @@ from truestep.run.cursor import RunCursor
 from truestep.run.trackers.hub import Trackers
 
 FULL = 256  # lines after which only every second look is written; again so many, every fourth
+SHOWN = 5  # layers that are named, of those that have one fault
 
 
 class RunLayers:
@@ -89,8 +90,8 @@ class RunLayers:
             if new or self._num_seen % (1 << max(0, self._num_seen // FULL).bit_length()) == 0:
                 self._write(name, look, new)
             self._tell(name, look)
-            for finding in new:
-                self._say(f"{finding.message}. {finding.advice}")
+            for fault in dict.fromkeys(finding.fault for finding in new):
+                self._say(_sentence([finding for finding in new if finding.fault == fault]))
 
     def _write(self, name: str, look: Look, findings: list[LayerFinding]) -> None:
         line: dict[str, Any] = {
@@ -130,3 +131,11 @@ def _encoded(line: dict[str, Any]) -> bytes:
 def _append(path: Path, text: bytes) -> None:
     with os.fdopen(open_regular_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
         file.write(text)
+
+
+def _sentence(alike: list[LayerFinding]) -> str:
+    """Return what is said of layers with one fault: a deep model has it in a hundred at once, and the report shows each."""
+    first, *others = alike
+    names = ", ".join(finding.layer for finding in others[:SHOWN])
+    more = f" Likewise {len(others)} more: {names}{', ...' if len(others) > SHOWN else ''}." if others else ""
+    return f"{first.message}.{more} {first.advice}"
