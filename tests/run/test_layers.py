@@ -164,11 +164,8 @@ def test_other_networks(tmp_path, name):
 
 
 def test_one_fault_of_many_layers_is_one_sentence(tmp_path, capfd):
-    sizes = [64, *[16] * 12]
-    layers = [
-        each for pair in zip(sizes, sizes[1:], strict=False) for each in (nn.Linear(*pair), nn.Sigmoid())
-    ]
-    deep = nn.Sequential(nn.Flatten(), *layers, nn.Linear(16, 3))
+    within = [layer for _ in range(11) for layer in (nn.Sigmoid(), nn.Linear(16, 16))]
+    deep = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), *within, nn.Sigmoid(), nn.Linear(16, 10))
     train(tmp_path / "a", 40, net=deep, watch_layers=2, quiet=False)
     said = [line for line in capfd.readouterr().err.splitlines() if "times that of a later layer" in line]
     assert len(said) == 1
