@@ -21,6 +21,8 @@ draws a number                 random.random random.uniform numpy.random.random 
 draws by sizes                 torch.rand numpy.random.rand
 makes float64                  numpy.ones numpy.zeros numpy.linspace numpy.eye numpy.random.rand numpy.random.randn
                                numpy.random.normal numpy.random.uniform numpy.random.random numpy.random.standard_normal
+takes numbers over             torch.tensor torch.as_tensor torch.asarray torch.from_numpy torch.Tensor torch.FloatTensor
+joins numbers                  torch.tensor torch.as_tensor torch.asarray torch.stack numpy.array numpy.asarray numpy.stack
 lists files                    os.listdir glob.glob glob.iglob
 splits at random               sklearn.model_selection.train_test_split train_test_split torch.utils.data.random_split
 asks all ranks                 torch.distributed.all_reduce torch.distributed.reduce torch.distributed.all_gather

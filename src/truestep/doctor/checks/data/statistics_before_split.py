@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.values import argument, constant
 
-_TENSORS = ("torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.Tensor", "torch.FloatTensor")
+_TENSORS = functions("takes numbers over")
 _HELD_OUT = re.compile(r"(^|_)(va|val|valid|validation|te|test|dev|held|holdout)(_|$)", re.IGNORECASE)
 
 

@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.batches import LOADER, num_rows, source_of, tensors_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.numbers import whole_number
@@ -12,7 +13,7 @@ from truestep.doctor.source.reductions import is_mean
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import argument, forwards_all, literal
 
-_JOINS = ("torch.tensor", "torch.stack", "numpy.array", "numpy.asarray")
+_JOINS = functions("joins numbers")
 _LEARNS = ("backward", "manual_backward", "step", "update")
 
 
