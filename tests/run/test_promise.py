@@ -277,3 +277,24 @@ def test_the_promise_is_shorter_once_it_was_made(tmp_path, capsys):
     assert "other packages" in said[1]
     assert "bit-identical, if the loop keeps nothing in variables or attributes" in said[2]
     assert "other packages" not in said[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["--hub", "hf_abcdefghijklmnop"], "hf_abc"),  # by its looks, whatever the option is called
+        (["--password=hush"], "hush"),
+        (["api_key=hush"], "hush"),
+        (["--database", "https://me:hush@host/runs?x=1"], "hush"),
+    ],
+)
+def test_no_secret_of_the_command_line_is_kept(monkeypatch, words, kept):
+    monkeypatch.setattr(arguments, "source_of_main", lambda: Path("train.py"))
+    monkeypatch.setattr(sys, "argv", ["train.py", *words])
+    assert kept not in " ".join(arguments.script_arguments())
+
+
+def test_a_word_about_tokens_is_no_secret(monkeypatch):
+    monkeypatch.setattr(arguments, "source_of_main", lambda: Path("train.py"))
+    monkeypatch.setattr(sys, "argv", ["train.py", "--max-tokens", "512", "--tokenizer=bpe"])
+    assert arguments.script_arguments() == ["--max-tokens", "512", "--tokenizer=bpe"]

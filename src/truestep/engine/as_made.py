@@ -83,12 +83,17 @@ def code_settings(learner: "LearnerParts") -> dict[str, Any]:
 def changed_code_settings(learner: "LearnerParts", saved: dict[str, Any]) -> list[str]:
     """Return what the code makes otherwise than when `saved` was taken; nothing of what an older checkpoint lacks."""
     found = changed_layer_options(saved["layers"], learner.layers) if "layers" in saved else []
-    if "frozen" in saved and learner.frozen_at_start not in (saved["frozen_at_start"], saved["frozen"]):
+    if "frozen" in saved and not _starts_as_saved(learner, saved):
         before = set(saved["frozen_at_start"])
         now = set(learner.frozen_at_start)
         listed = ("frozen", sorted(now - before)), ("no longer frozen", sorted(before - now))
         found += [f"{what} {_first(names)}" for what, names in listed if names]
     return found
+
+
+def _starts_as_saved(learner: "LearnerParts", saved: dict[str, Any]) -> bool:
+    """Whether the code begins as it did; a notebook's cell that is run again begins with a module as the loop has left it."""
+    return learner.frozen_at_start in (saved["frozen_at_start"], saved["frozen"])
 
 
 def _first(names: list[str]) -> str:
@@ -97,11 +102,8 @@ def _first(names: list[str]) -> str:
 
 
 def freeze_as_saved(learner: "LearnerParts", saved: dict[str, Any]) -> None:
-    """Let the parameters train that did at the save, unless the code begins with others: those are an edit, and used.
-
-    A notebook's cell that is run again begins with a module as the loop has left it, which is none.
-    """
-    if "frozen" not in saved or learner.frozen_at_start not in (saved["frozen_at_start"], saved["frozen"]):
+    """Let the parameters train that did at the save, unless the code begins with others: those are an edit, and used."""
+    if "frozen" not in saved or not _starts_as_saved(learner, saved):
         return
     learner.frozen_at_start = saved["frozen_at_start"]
     frozen = set(saved["frozen"])

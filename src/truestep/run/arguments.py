@@ -7,10 +7,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from truestep.core.secret_values import hide_secret_variable
 from truestep.run.own_code import source_of_main
 
 _LOCAL_RANK = re.compile(r"--local[_-]rank\b")  # what `python -m torch.distributed.launch` adds
-_SECRET = re.compile(r"[^=]*(key|token|secret|passw)[^=]*", re.IGNORECASE)
 _NUMBER = re.compile(r"-[.\d]")
 _SHOWN = 150  # letters
 
@@ -51,18 +51,22 @@ def _options(words: list[str]) -> list[list[str]]:
 def _without_secret(option: list[str]) -> list[str]:
     if _LOCAL_RANK.match(option[0]):
         return option[1:] if "=" in option[0] else option[2:]
-    if option[0].startswith("-") and _SECRET.fullmatch(option[0]):
-        return [option[0], *map(_hidden, option[1:])]
-    return [_value_hidden(word) for word in option]
+    name = option[0].partition("=")[0] if option[0].startswith("-") else ""
+    return [_word_without_secret(name, word) for word in option]
 
 
-def _value_hidden(word: str) -> str:
+def _word_without_secret(option: str, word: str) -> str:
     name, is_given, value = word.partition("=")
-    return f"{name}={_hidden(value)}" if is_given and _SECRET.fullmatch(name) else word
+    if word.startswith("-"):
+        return f"{name}={_hidden(name, value)}" if is_given else word
+    hidden = _hidden(option, word)
+    return f"{name}={_hidden(name, value)}" if is_given and hidden == word else hidden
 
 
-def _hidden(value: str) -> str:
-    return f"***{hashlib.sha256(value.encode()).hexdigest()[:8]}"
+def _hidden(name: str, value: str) -> str:
+    """Return a value, or a hash of it where it could be a secret, as among the environment's variables."""
+    is_secret = hide_secret_variable(name, value) != value
+    return f"***{hashlib.sha256(value.encode()).hexdigest()[:8]}" if is_secret else value
 
 
 def _shown(options: Counter[str]) -> str:

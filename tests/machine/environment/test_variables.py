@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truestep.machine.environment.variables import HIDDEN, hide_secret_variable, read_environment_variables
+from truestep.core.secret_values import HIDDEN, hide_secret_variable
+from truestep.machine.environment.variables import read_environment_variables
 
 
 @pytest.mark.parametrize(
