@@ -4,14 +4,12 @@
 import hashlib
 import os
 import sys
-import sysconfig
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-_PACKAGE = Path(__file__).parents[1]
-_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+from truestep.core.frames import is_library_file
+
 UNSEEN = "the code of a notebook or of `python -c`, which is in no file"
 
 
@@ -77,15 +75,9 @@ def source_of_main() -> Path | None:
 
 def _source(module: ModuleType) -> Path | None:
     file = getattr(module, "__file__", None)
-    if not isinstance(file, str) or not file.endswith(".py") or file.startswith(_libraries()):
+    if not isinstance(file, str) or not file.endswith(".py") or is_library_file(file):
         return None
-    return None if any(name in file for name in _INSTALLED) else Path(file).absolute()
-
-
-@cache
-def _libraries() -> tuple[str, ...]:
-    folders = [_PACKAGE, *(Path(sysconfig.get_path(name)).absolute() for name in ("stdlib", "platstdlib"))]
-    return tuple(f"{folder}{os.sep}" for folder in folders)
+    return Path(file).absolute()
 
 
 def _root() -> Path:
