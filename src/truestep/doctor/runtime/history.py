@@ -16,6 +16,7 @@ from truestep.doctor.runtime.looking import (
     watched_last_operation,
 )
 from truestep.doctor.runtime.origins import WatchedOrigin, WatchedOrigins
+from truestep.doctor.runtime.sums import WatchedSums
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -164,6 +165,7 @@ class WatchHistory:
         self.thread: int | None = None  # the one that first goes backward or steps
         self.forwards_since_backward: list[ModelApplication] = []
         self.origins = WatchedOrigins()
+        self.sums = WatchedSums(self.origins)
 
     @property
     def models(self) -> list[nn.Module]:

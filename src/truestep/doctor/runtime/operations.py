@@ -17,11 +17,11 @@ from torch.utils._device import DeviceContext
 
 from truestep.doctor.runtime.ordinary import watch_may_look
 
-Tell = Callable[[str, Any, list[Tensor]], None]
+Tell = Callable[[str, Any, list[Tensor], tuple[Any, ...]], None]
 
 
 class WatchedOperationMode(TorchFunctionMode):
-    """Tells of the result of each operation, and of the tensors that it was given."""
+    """Tells of the result of each operation, of the tensors that it was given, and of all that it was given in order."""
 
     def __init__(self, tell: Tell) -> None:
         super().__init__()
@@ -44,7 +44,8 @@ class WatchedOperationMode(TorchFunctionMode):
         """Compute it, then tell of it."""
         result = func(*args, **(kwargs or {}))
         if isinstance(result, Tensor | tuple | list) and self.is_on and watch_may_look():
-            self._tell(watched_operation_name(func), result, watched_operation_tensors(args, kwargs))
+            given = watched_operation_tensors(args, kwargs)
+            self._tell(watched_operation_name(func), result, given, args)
         return result
 
     def switch(self, live: bool) -> None:

@@ -29,7 +29,7 @@ from truestep.doctor.runtime.looking import (
     is_plain_watched_tensor,
     watched_sensitive_layers,
 )
-from truestep.doctor.runtime.origins import WatchedOrigin
+from truestep.doctor.runtime.origins import MAX_DEPTH, WatchedOrigin
 
 Facts = tuple[Any, ...] | None
 
@@ -43,6 +43,7 @@ class Recorder:
         self._layers: list[nn.Module] = []  # the modules at work, the innermost last
         self._counted: OptimizerRecord | None = None  # the optimizer whose steps count
         self._num_uncounted = 0  # steps of other optimizers in a row
+        self._held: set[int] = set()  # the identities of what the optimizers train
 
     def known(self, optimizer: Optimizer, place: Place | None = None) -> OptimizerRecord:
         """Return what is known of an optimizer, also of one that was made before the watch."""
@@ -60,7 +61,9 @@ class Recorder:
     def on_optimizer(self, optimizer: Optimizer) -> Facts:
         """An optimizer was constructed."""
         self.history.records.pop(id(optimizer), None)  # the identity of one that is gone may come again
-        return (self.known(optimizer, watched_user_place()),)
+        record = self.known(optimizer, watched_user_place())
+        self._look_at_weights()
+        return (record,)
 
     def on_forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Facts:
         """A module was applied by the user's code."""
@@ -90,18 +93,32 @@ class Recorder:
             self.history.unseen.add(getattr(module, "original_name", type(module).__name__))
         return (module, output) if found is None or is_plain_watched_tensor(found) else None
 
-    def on_operation(self, name: str, result: Any, given: list[Tensor]) -> Facts:
+    def on_operation(self, name: str, result: Any, given: list[Tensor], args: tuple[Any, ...] = ()) -> Facts:
         """An operation has been computed: remember where, for what it gave."""
         origins = self.history.origins
-        path, line = watched_user_line()
-        before = origins.before(given)
-        depth = 1 + max((each.depth for each in before), default=0)
-        layer = self._layers[-1] if self._layers else None
-        origin = WatchedOrigin(name, path, line, layer, before, depth, _cuts(result, given))
+        origin = self._origin(name, result, given)
         for each in (result,) if isinstance(result, Tensor) else result:
             if isinstance(each, Tensor):
                 origins.note(each, origin)
+        if isinstance(result, Tensor) and result.requires_grad and result.dim() < 2:
+            self.history.sums.note(result, args, origin)
         return origin, given, result
+
+    def _origin(self, name: str, result: Any, given: list[Tensor]) -> WatchedOrigin:
+        path, line = watched_user_line(3)
+        made_of = self.history.origins.before(given)
+        of_weights = any(each.of_weights for each in made_of) or any(
+            each.is_leaf and each.requires_grad and id(each) in self._held for each in given
+        )
+        before = tuple(each for each in made_of if each.depth < MAX_DEPTH)
+        depth = 1 + max((each.depth for each in before), default=0)
+        layer = self._layers[-1] if self._layers else None
+        cuts = _cuts(result, given)
+        return WatchedOrigin(name, path, line, layer, before, depth, cuts, of_weights)
+
+    def _look_at_weights(self) -> None:
+        """Note which tensors the optimizers hold now."""
+        self._held = {id(each) for record in self.history.records.values() for each in record.parameters()}
 
     def on_loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> Facts:
         """A loss was computed."""
@@ -225,9 +242,14 @@ class Recorder:
 
     def begin_step(self, record: OptimizerRecord) -> None:
         """The checks were told of the last step: what comes belongs to the next one."""
-        self.history.origins.forget()
+        self._forget_step()
         _forget(record)
         _mark(record)
+
+    def _forget_step(self) -> None:
+        self.history.origins.forget()
+        self.history.sums.forget()
+        self._look_at_weights()
 
     def enter(self, module: nn.Module) -> None:
         """A module is applied."""
@@ -265,7 +287,7 @@ class Recorder:
 
     def look(self, live: bool) -> None:
         """The run is looked at closely from here on, or no more: marks from before a gap mean nothing."""
-        self.history.origins.forget()
+        self._forget_step()
         self._layers.clear()
         for record in self.history.records.values():
             if live:
