@@ -122,3 +122,60 @@ def test_a_term_whose_gradients_are_all_cleared_is_named():
     expected, found = found_by_running(TWO_NETS.format(fake="fake.detach()", mark="#! GRAD065"))
     assert found == expected
     assert found_by_running(TWO_NETS.format(fake="fake", mark=""))[1] == []
+
+
+TURNED = {
+    "a minus before it": "loss = -ce  #! LOSS055",
+    "a minus among the numbers": "loss = (-F.mse_loss(out, torch.ones(8, 3), reduction='none')).mean()  #! LOSS055",
+    "written out": """
+        gap = (out - torch.ones(8, 3)).pow(2).mean()
+        loss = 0.5 * (1 - gap)  #! LOSS055""",
+    "no minus before a log-probability": """
+        picked = out.log_softmax(1).gather(1, y[:, None])
+        loss = picked.mean()  #! LOSS055""",
+    "a logarithm of probabilities": "loss = out.softmax(1)[torch.arange(8), y].log().sum()  #! LOSS055",
+    "weights grow": "loss = ce - 1e-3 * sum(p.square().sum() for p in net.parameters())  #! LOSS055",
+}
+NOT_TURNED = {
+    "two signs": "loss = -(-ce)",
+    "a policy": """
+        rewards = -torch.rand(8)
+        loss = -(out.log_softmax(1).gather(1, y[:, None]).squeeze(1) * rewards).mean()""",
+    "a policy step by step": """
+        chosen = out.log_softmax(1)[0, y[0]]
+        loss = -chosen * -float(torch.rand(()))""",
+    "an error beside": "loss = ce - 0.1 * (out[:4] - out[4:]).pow(2).mean()",
+    "decay": "loss = ce + 1e-3 * sum(p.square().sum() for p in net.parameters())",
+}
+
+
+@pytest.mark.parametrize("body", TURNED.values(), ids=TURNED)
+def test_an_error_that_is_made_large_is_named(body):
+    expected, found = found_by_running(in_loop(body))
+    assert found == expected
+
+
+@pytest.mark.parametrize("body", NOT_TURNED.values(), ids=NOT_TURNED)
+def test_what_is_meant_to_grow_is_not(body):
+    assert "LOSS055" not in {code for code, _ in found_by_running(in_loop(body))[1]}
+
+
+def test_an_optimizer_that_maximises_turns_the_sign():
+    ascent = "opt = torch.optim.SGD(net.parameters(), lr=0.1, maximize=True)"
+    expected, found = found_by_running(ascent + "  #! LOSS055\n" + in_loop("loss = ce"))
+    assert found == expected
+    assert found_by_running(ascent + in_loop("loss = -ce"))[1] == []
+
+
+def test_who_is_to_be_fooled_is_not_accused():
+    assert found_by_running(TWO_NETS.format(fake="fake", mark="").replace("F.softplus(-other(fake)).mean()", "-F.mse_loss(other(fake), torch.zeros(8, 1))").replace("F.cross_entropy(fake, y)", "0"))[1] == []
+    attack = """
+noise = nn.Parameter(torch.zeros(4))
+attack = torch.optim.Adam([noise], lr=0.1)
+for x, y in zip(xs, ys):
+    attack.zero_grad()
+    loss = -F.cross_entropy(net(x + noise), y)
+    loss.backward()
+    attack.step()
+"""
+    assert "LOSS055" not in {code for code, _ in found_by_running(attack)[1]}

@@ -107,9 +107,7 @@ class Recorder:
     def _origin(self, name: str, result: Any, given: list[Tensor]) -> WatchedOrigin:
         path, line = watched_user_line(3)
         made_of = self.history.origins.before(given)
-        of_weights = any(each.of_weights for each in made_of) or any(
-            each.is_leaf and each.requires_grad and id(each) in self._held for each in given
-        )
+        of_weights = any(each.of_weights for each in made_of) or any(id(each) in self._held for each in given)
         before = tuple(each for each in made_of if each.depth < MAX_DEPTH)
         depth = 1 + max((each.depth for each in before), default=0)
         layer = self._layers[-1] if self._layers else None

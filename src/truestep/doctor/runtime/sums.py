@@ -76,10 +76,9 @@ class WatchedSums:
         if self._knows(value):
             return self._known[id(value)][1]
         if value is result:  # changed in place: the first thing behind it is what it was before
-            behind = getattr(value.grad_fn, "next_functions", ())
+            behind = getattr(_node(value), "next_functions", ())
             return WatchedTerm(None, place, behind[0][0] if behind else None)
-        node = value.grad_fn or (value if value.requires_grad else None)
-        return WatchedTerm(value.detach().clone(), place, node, self._origins.of(value))
+        return WatchedTerm(value.detach().clone(), place, _node(value), self._origins.of(value))
 
     def _knows(self, value: Any) -> bool:
         known = self._known.get(id(value))
@@ -90,7 +89,7 @@ class WatchedSums:
         if not self._knows(loss):
             origin = self._origins.of(loss)
             place = origin.place if origin is not None else Place("<unknown>", 0)
-            return [WatchedTerm(loss.detach(), place, loss.grad_fn, origin)] if loss.numel() == 1 else []
+            return [WatchedTerm(loss.detach(), place, _node(loss), origin)] if loss.numel() == 1 else []
         found: list[WatchedTerm] = []
         waiting: list[tuple[float, _Sum | WatchedTerm]] = [(1.0, self._known[id(loss)][1])]
         while waiting and len(found) + len(waiting) <= MAX_TERMS:
@@ -134,6 +133,16 @@ def _weighed(operation: str, first: Any, second: Any) -> list[tuple[Any, Any]]:
     else:
         return []
     return next(([each] for each in both if _has_graph(each[1]) and not _has_graph(each[0])), [])
+
+
+def _node(value: Tensor) -> Any:
+    """Return what a value's graph begins with, a leaf itself; None where it has none."""
+    if not value.requires_grad:
+        return None
+    try:
+        return value if value.is_leaf else value.grad_fn
+    except RuntimeError:  # a view whose base was changed in a way that autograd refuses
+        return None
 
 
 def _has_graph(value: Any) -> bool:

@@ -76,9 +76,7 @@ class TermTrainsNothing(Watcher):
         self.seen: dict[tuple[Place, Place], TermValues] = {}
         self.given: list[GivenTerm] = []
 
-    def on_backward(
-        self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place
-    ) -> Observations:
+    def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Look at the terms of what goes backward."""
         if not history.in_window or not history.records:
             return
