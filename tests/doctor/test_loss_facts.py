@@ -168,7 +168,9 @@ def test_an_optimizer_that_maximises_turns_the_sign():
 
 
 def test_who_is_to_be_fooled_is_not_accused():
-    assert found_by_running(TWO_NETS.format(fake="fake", mark="").replace("F.softplus(-other(fake)).mean()", "-F.mse_loss(other(fake), torch.zeros(8, 1))").replace("F.cross_entropy(fake, y)", "0"))[1] == []
+    fooling = TWO_NETS.format(fake="fake", mark="").replace("F.cross_entropy(fake, y)", "0")
+    saturating = fooling.replace("F.softplus(-other(fake)).mean()", "-F.mse_loss(other(fake), torch.zeros(8, 1))")
+    assert found_by_running(saturating)[1] == []
     attack = """
 noise = nn.Parameter(torch.zeros(4))
 attack = torch.optim.Adam([noise], lr=0.1)
@@ -179,3 +181,110 @@ for x, y in zip(xs, ys):
     attack.step()
 """
     assert "LOSS055" not in {code for code, _ in found_by_running(attack)[1]}
+
+
+DIVERGENCE = """
+for x, y in zip(xs, ys):
+    opt.zero_grad()
+    out = net(x)
+    mean, logvar = out[:, :1], out[:, 1:2]
+{body}
+    loss.backward()
+    opt.step()
+"""
+LARGER = {
+    "summed, the minus missing": "loss = ((out - 1) ** 2).sum() + 0.5 * torch.sum(1 + logvar - mean ** 2 - torch.exp(logvar))",
+    "taken away": "loss = F.mse_loss(out, out.detach() + 1) - 0.1 * (-0.5 * torch.mean(1 + logvar - mean * mean - logvar.exp()))",
+    "by torch": """
+        latent = torch.distributions.Normal(mean, (0.5 * logvar).exp())
+        kl = torch.distributions.kl_divergence(latent, torch.distributions.Normal(0, 1)).sum(1).mean()
+        loss = (out - 1).pow(2).mean() - kl""",
+}
+
+
+@pytest.mark.parametrize("body", LARGER.values(), ids=LARGER)
+def test_a_divergence_with_the_wrong_sign_is_known_by_its_value(body):
+    code = DIVERGENCE.format(body=textwrap.indent(textwrap.dedent(body).strip("\n"), "    "))
+    assert [each for each, _ in found_by_running(code)[1]] == ["LOSS056"]
+    for wrong, right in ((" + 0.5 *", " - 0.5 *"), (" - 0.1 *", " + 0.1 *"), (" - kl", " + kl")):
+        code = code.replace(wrong, right)
+    assert found_by_running(code)[1] == []
+
+
+IN_TURN = """
+judge = torch.optim.Adam(other.parameters(), lr=1e-3)
+for x, y in zip(xs, ys):
+    {clear}
+    fool = F.softplus(-other(net(x))).mean()
+    fool.backward()
+    opt.step()
+    {between}
+    judged = F.softplus(other(net(x).detach())).mean() + F.softplus(-other(torch.randn(8, 3))).mean()
+    judged.backward()  {mark}
+    judge.step()
+"""
+CLEARED = (
+    "judge.zero_grad()",
+    "other.zero_grad()",
+    "[setattr(p, 'grad', None) for p in other.parameters()]",
+    "[p.grad.zero_() for p in other.parameters()]",
+)
+
+
+def test_steps_on_gradients_that_another_loss_left_are_named_however_they_would_be_cleared():
+    code = IN_TURN.format(clear="opt.zero_grad(); judge.zero_grad()", between="", mark="#! GRAD050")
+    expected, found = found_by_running(code)
+    assert found == expected
+    for between in CLEARED:
+        right = IN_TURN.format(clear="opt.zero_grad()", between=between, mark="")
+        assert "GRAD050" not in {code for code, _ in found_by_running(right)[1]}
+
+
+def test_an_optimizer_that_steps_less_often_than_another_is_not_accused():
+    code = """
+head = torch.optim.Adam(net[2].parameters(), lr=1e-3)
+body = torch.optim.Adam(net[0].parameters(), lr=1e-3)
+for step, (x, y) in enumerate([*zip(xs, ys)] * 2, 1):
+    F.cross_entropy(net(x), y).backward()
+    head.step(); head.zero_grad()
+    if step % 2 == 0:
+        body.step(); body.zero_grad()
+"""
+    assert "GRAD050" not in {code for code, _ in found_by_running(code)[1]}
+
+
+TARGET = """
+for step, (x, y) in enumerate(zip(xs, ys)):
+    opt.zero_grad()
+    with torch.no_grad():
+        told = teacher(x)  {mark}
+    F.mse_loss(net(x), told + 1).backward()
+    opt.step()
+    {update}
+"""
+AT_ONCE = (
+    "teacher.load_state_dict(net.state_dict())",
+    "[old.data.mul_(0.01).add_(new.data, alpha=0.99) for old, new in zip(teacher.parameters(), net.parameters())]",
+)
+SLOWLY = (
+    "pass",
+    "[old.data.mul_(0.9).add_(new.data, alpha=0.1) for old, new in zip(teacher.parameters(), net.parameters())]",
+    "teacher.load_state_dict(net.state_dict()) if step % 2 else None",
+)
+
+
+@pytest.mark.parametrize("update", AT_ONCE)
+def test_a_copy_that_follows_at_once_is_named(update):
+    expected, found = found_by_running(TARGET.format(update=update, mark="#! PARAM047"))
+    assert found == expected
+
+
+@pytest.mark.parametrize("update", SLOWLY)
+def test_a_target_that_lags_is_not(update):
+    assert found_by_running(TARGET.format(update=update, mark=""))[1] == []
+
+
+def test_a_target_that_is_the_net_itself_is_named_at_its_update():
+    code = TARGET.format(mark="", update="teacher.load_state_dict(net.state_dict())  #! SAVE017")
+    expected, found = found_by_running("teacher = net\n" + code)
+    assert set(expected) <= set(found)

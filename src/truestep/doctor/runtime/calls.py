@@ -198,7 +198,7 @@ def _modules(gate: Dispatcher, wrappers: WatchWrappers) -> None:
         def load_state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
             if not torch.compiler.is_compiling() and gate.sees():
-                gate.tell("loaded", self)
+                gate.tell("on_loaded", self, args[0] if args else kwargs.get("state_dict"))
             return result
 
         return load_state_dict

@@ -6,7 +6,7 @@ event, or None where they are told nothing.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ from truestep.doctor.runtime.history import (
     ModelApplication,
     OptimizerRecord,
     WatchHistory,
-    watched_gradient_address,
 )
 from truestep.doctor.runtime.looking import (
     first_watched_tensor,
@@ -181,6 +180,11 @@ class Recorder:
         applied, self.history.forwards_since_backward = self.history.forwards_since_backward, []
         return (applied,) if applied and self.history.num_steps else None
 
+    def on_loaded(self, module: nn.Module, state: Any) -> Facts:
+        """A module was given weights that were kept."""
+        self.history.loaded.add(module)
+        return (module, state, watched_user_place()) if isinstance(state, Mapping) else None
+
     def on_logged(self, name: str, value: float) -> Facts:
         """A share was printed or logged."""
         return name, value, watched_user_place()
@@ -200,11 +204,7 @@ class Recorder:
             record.was_reached = record.was_reached or record.has_gradients()
             record.cleared_at = None if record.was_reached else record.cleared_at
             if record.stale:
-                _mark(record)
-
-    def loaded(self, module: nn.Module) -> None:
-        """A module was given weights that were kept."""
-        self.history.loaded.add(module)
+                record.marks = record.marked()
 
     def differentiated(self) -> None:
         """Gradients were computed past backward(): what was applied was no evaluation."""
@@ -242,7 +242,7 @@ class Recorder:
         """The checks were told of the last step: what comes belongs to the next one."""
         self._forget_step()
         _forget(record)
-        _mark(record)
+        record.marks = record.marked()
 
     def _forget_step(self) -> None:
         self.history.origins.forget()
@@ -289,7 +289,7 @@ class Recorder:
         self._layers.clear()
         for record in self.history.records.values():
             if live:
-                _mark(record)
+                record.marks = record.marked()
             else:
                 record.marks = []
                 _forget(record)
@@ -297,14 +297,6 @@ class Recorder:
 
 def _forget(record: OptimizerRecord) -> None:
     record.num_backwards, record.was_reached, record.cleared_at = 0, False, None
-
-
-def _mark(record: OptimizerRecord) -> None:
-    """Remember which gradients there are, to see later whether anything replaced or changed them."""
-    found = ((each, each.grad) for each in record.sample())
-    record.marks = [
-        (each, watched_gradient_address(grad), grad._version) for each, grad in found if grad is not None
-    ]
 
 
 def _cuts(result: Any, given: list[Tensor]) -> bool:
