@@ -169,7 +169,9 @@ def test_an_optimizer_that_maximises_turns_the_sign():
 
 def test_who_is_to_be_fooled_is_not_accused():
     fooling = TWO_NETS.format(fake="fake", mark="").replace("F.cross_entropy(fake, y)", "0")
-    saturating = fooling.replace("F.softplus(-other(fake)).mean()", "-F.mse_loss(other(fake), torch.zeros(8, 1))")
+    saturating = fooling.replace(
+        "F.softplus(-other(fake)).mean()", "-F.mse_loss(other(fake), torch.zeros(8, 1))"
+    )
     assert found_by_running(saturating)[1] == []
     attack = """
 noise = nn.Parameter(torch.zeros(4))
@@ -288,3 +290,46 @@ def test_a_target_that_is_the_net_itself_is_named_at_its_update():
     code = TARGET.format(mark="", update="teacher.load_state_dict(net.state_dict())  #! SAVE017")
     expected, found = found_by_running("teacher = net\n" + code)
     assert set(expected) <= set(found)
+
+
+SCHEDULE = """
+data = torch.utils.data.TensorDataset(xs.flatten(0, 1), ys.flatten())
+loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+sched = torch.optim.lr_scheduler.{made}
+for epoch in range(6):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        {each_update}
+    {each_pass}
+    with torch.no_grad():
+        net.eval()
+        [net(x) for x, _ in loader]
+        net.train()
+"""
+IN_PASSES = (
+    "CosineAnnealingLR(opt, 6)",
+    "MultiStepLR(opt, [2, 5])",
+    "PolynomialLR(opt, 6)",
+    "CosineAnnealingWarmRestarts(opt, 6)",
+    "LinearLR(opt, 0.1, total_iters=6)",
+)
+IN_UPDATES = (
+    "CosineAnnealingLR(opt, 48)",
+    "OneCycleLR(opt, 0.01, total_steps=48)",
+    "MultiStepLR(opt, [24, 40])",
+    "SequentialLR(opt, [torch.optim.lr_scheduler.LinearLR(opt), torch.optim.lr_scheduler.StepLR(opt, 9)], [20])",
+)
+
+
+@pytest.mark.parametrize("made", [*IN_PASSES, *IN_UPDATES])
+def test_a_schedule_of_another_unit_is_named_by_what_the_run_gave_it(made):
+    by_update = SCHEDULE.format(made=made, each_update="sched.step()", each_pass="pass")
+    by_pass = SCHEDULE.format(made=made, each_update="pass", each_pass="sched.step()")
+    found = [
+        [line for code, line in found_by_running(each)[1] if code == "SCHED015"]
+        for each in (by_update, by_pass)
+    ]
+    meant_for_passes = made in IN_PASSES[:3]
+    assert found == [[10] if meant_for_passes else [], [11] if made in IN_UPDATES else []]

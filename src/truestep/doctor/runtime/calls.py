@@ -170,6 +170,8 @@ def _schedules(gate: Dispatcher, wrappers: WatchWrappers) -> None:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             with gate.quiet():  # its constructor takes a step of its own
                 original(self, *args, **kwargs)
+            if gate.sees():
+                gate.tell("scheduled", self)
 
         return __init__
 

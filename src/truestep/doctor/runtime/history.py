@@ -171,6 +171,7 @@ class WatchHistory:
         self.is_whole = is_whole  # whether the watch began before the script did
         self.loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # given weights by load_state_dict()
         self.records: dict[int, OptimizerRecord] = {}  # by the identity of the optimizer
+        self.schedules: list[tuple[Any, Place]] = []  # with where each was made
         # applied by the user's code; by identity, since a module may have an __eq__ of its own
         self.models_by_id: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
         self.names: dict[int, str] = {}  # the variables that hold models and optimizers, by their identity
@@ -180,7 +181,7 @@ class WatchHistory:
         self.num_backwards = 0
         self.compiled = False
         self.unseen: set[str] = set()  # what is compiled, by its name: its inside can't be followed
-        self.is_cut_short = False  # the code raised
+        self.is_cut_short = False  # the code raised, or so many steps were wanted
         self.gave_up: str | None = None  # why the watch ended before the run
         self.thread: int | None = None  # the one that first goes backward or steps
         self.forwards_since_backward: list[ModelApplication] = []

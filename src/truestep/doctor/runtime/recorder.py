@@ -210,6 +210,10 @@ class Recorder:
         """Gradients were computed past backward(): what was applied was no evaluation."""
         self.history.forwards_since_backward.clear()
 
+    def scheduled(self, scheduler: Any) -> None:
+        """A schedule was constructed."""
+        self.history.schedules.append((scheduler, watched_user_place()))
+
     def engine_updated(self) -> None:
         """Our engine has made an update in a script that is watched as a whole: its forwards were training."""
         self.history.num_backwards += 1
