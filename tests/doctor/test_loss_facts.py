@@ -333,3 +333,45 @@ def test_a_schedule_of_another_unit_is_named_by_what_the_run_gave_it(made):
     ]
     meant_for_passes = made in IN_PASSES[:3]
     assert found == [[10] if meant_for_passes else [], [11] if made in IN_UPDATES else []]
+
+
+SEQUENCES = """
+model = nn.Sequential(nn.Embedding(12, 8), nn.Linear(8, 12))
+for first in range(4):
+    words = torch.randint(2, 12, (6, 9))
+    for row in range(6):
+        words[row, 4 + (row + first) % 5:] = {filler}
+    {loss}
+    loss.backward()
+"""
+COUNTED = {
+    "the next word": "loss = F.cross_entropy(model(words)[:, :-1].flatten(0, 1), words[:, 1:].flatten())  #! LOSS057",
+    "given without its last": "loss = F.cross_entropy(model(words[:, :-1]).transpose(1, 2), words[:, 1:])  #! LOSS057",
+    "another number ignored": "loss = F.cross_entropy(model(words).flatten(0, 1), words.flatten(), ignore_index=1)  #! LOSS057",
+    "time first": "loss = F.cross_entropy(model(words.T).flatten(0, 1), words.T.flatten())  #! LOSS057",
+}
+LEFT_OUT = {
+    "ignored": "loss = F.cross_entropy(model(words).flatten(0, 1), words.flatten(), ignore_index=0)",
+    "weighed": "loss = F.cross_entropy(model(words).flatten(0, 1), words.flatten(), weight=torch.eye(12)[0] != 1.0)",
+    "masked": "loss = (F.cross_entropy(model(words).transpose(1, 2), words, reduction='none') * (words != 0)).sum()",
+    "picked": "loss = F.cross_entropy(model(words)[words != 0], words[words != 0])",
+}
+
+
+@pytest.mark.parametrize("loss", COUNTED.values(), ids=COUNTED)
+def test_padding_that_counts_is_known_by_its_numbers(loss):
+    expected, found = found_by_running(SEQUENCES.format(filler=0, loss=loss))
+    assert set(expected) <= set(found)
+
+
+@pytest.mark.parametrize("loss", LEFT_OUT.values(), ids=LEFT_OUT)
+def test_padding_that_is_left_out_is_not_accused(loss):
+    loss = loss.replace("torch.eye(12)[0] != 1.0", "(torch.eye(12)[0] != 1.0).float()")
+    assert "LOSS057" not in {code for code, _ in found_by_running(SEQUENCES.format(filler=0, loss=loss))[1]}
+
+
+def test_sequences_of_one_length_and_symbols_that_stand_elsewhere_too_are_no_padding():
+    whole = SEQUENCES.format(filler="3", loss=COUNTED["the next word"])
+    assert "LOSS057" not in {code for code, _ in found_by_running(whole)[1]}
+    alike = SEQUENCES.format(filler="0", loss=COUNTED["the next word"]).replace("(row + first) % 5", "first")
+    assert "LOSS057" not in {code for code, _ in found_by_running(alike)[1]}
