@@ -375,3 +375,45 @@ def test_sequences_of_one_length_and_symbols_that_stand_elsewhere_too_are_no_pad
     assert "LOSS057" not in {code for code, _ in found_by_running(whole)[1]}
     alike = SEQUENCES.format(filler="0", loss=COUNTED["the next word"]).replace("(row + first) % 5", "first")
     assert "LOSS057" not in {code for code, _ in found_by_running(alike)[1]}
+
+
+APPLIED = """
+class Turned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -grad
+
+kept, caught = [], []
+net[0].register_forward_hook(lambda module, given, output: caught.append(output))
+for x, y in zip(xs, ys):
+    second = net(x + 1)  {mark}
+    loss = F.cross_entropy(net(x), y)
+    {use}
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+USES = (
+    "loss = loss + second.norm()",
+    "print(second.mean().item())",
+    "second.tolist()",
+    "loss = loss + Turned.apply(second).mean()",
+    "loss = loss + caught[-2].mean()",
+    "kept.append(second)",
+    "teacher.load_state_dict({'0.weight': teacher[0].weight} if second is None else teacher.state_dict()); second.detach()",
+)
+
+
+def test_an_output_that_no_operation_is_given_is_named():
+    expected, found = found_by_running(APPLIED.format(use="pass", mark="#! VALUE028"))
+    assert found == expected
+
+
+@pytest.mark.parametrize("use", USES)
+def test_an_output_that_is_used_in_any_way_is_not(use):
+    found = found_by_running(APPLIED.format(use=use, mark=""))[1]
+    assert "VALUE028" not in {code for code, _ in found}

@@ -17,6 +17,8 @@ from torch.utils._device import DeviceContext
 
 from truestep.doctor.runtime.ordinary import watch_may_look
 
+# they give numbers of Python's or NumPy's: what is told is that the values were read
+_READS = frozenset({"item", "tolist", "numpy", "__array__", "__float__", "__int__", "__bool__"})
 Tell = Callable[[str, Any, list[Tensor], tuple[Any, ...]], None]
 
 
@@ -43,9 +45,11 @@ class WatchedOperationMode(TorchFunctionMode):
     ) -> Any:
         """Compute it, then tell of it."""
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor | tuple | list) and self.is_on and watch_may_look():
+        is_told = isinstance(result, Tensor | tuple) or getattr(func, "__name__", "") in _READS
+        if (is_told or isinstance(result, list)) and self.is_on and watch_may_look():
             given = watched_operation_tensors(args, kwargs)
-            self._tell(watched_operation_name(func), result, given, args)
+            made = result if isinstance(result, Tensor | tuple | list) else ()
+            self._tell(watched_operation_name(func), made, given, args)
         return result
 
     def switch(self, live: bool) -> None:

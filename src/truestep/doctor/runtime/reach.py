@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which weights a gradient will reach: a walk through the graph behind a value, before anything goes backward."""
+"""Which weights a gradient will reach: walks through the graph behind a value, before anything goes backward."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -18,17 +19,23 @@ def watched_reach(node: Any) -> set[int] | None:
     """
     if isinstance(node, Tensor):
         return {id(node)}
-    found: set[int] = set()
-    seen, waiting = {node}, [node]
-    while waiting:
-        current = waiting.pop()
-        if isinstance(current, torch.autograd.function.BackwardCFunction) or len(seen) > MAX_NODES:
-            return None
-        leaf = getattr(current, "variable", None)
-        if leaf is not None:
-            found.add(id(leaf))
-        for each, _ in current.next_functions:
-            if each is not None and each not in seen:
-                seen.add(each)
+    graph = watched_graph([node], keeps_leaves=True)
+    if graph is None or any(isinstance(each, torch.autograd.function.BackwardCFunction) for each in graph):
+        return None
+    return {id(each.variable) for each in graph if hasattr(each, "variable")}
+
+
+def watched_graph(
+    nodes: Iterable[Any], ends: Iterable[Any] = (), *, keeps_leaves: bool = False
+) -> set[Any] | None:
+    """Return all nodes from some on, up to others and without them; None where there are too many."""
+    seen = {each for each in nodes if each is not None}
+    waiting, found, stops = list(seen), set(seen), set(ends)
+    while waiting and len(found) <= MAX_NODES:
+        for each, _ in waiting.pop().next_functions:
+            if each is not None and each not in found and each not in stops:
+                found.add(each)
                 waiting.append(each)
-    return found
+    if waiting:
+        return None
+    return found if keeps_leaves else {each for each in found if not hasattr(each, "variable")}
