@@ -417,3 +417,44 @@ def test_an_output_that_no_operation_is_given_is_named():
 def test_an_output_that_is_used_in_any_way_is_not(use):
     found = found_by_running(APPLIED.format(use=use, mark=""))[1]
     assert "VALUE028" not in {code for code, _ in found}
+
+
+RATES = """
+opt = torch.optim.SGD(net.parameters(), lr={lr})
+sched = torch.optim.lr_scheduler.LambdaLR(opt, {factor})
+for _ in range(2):
+    for x, y in zip(xs, ys):
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        opt.zero_grad()
+        sched.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("lr", "factor", "is_wrong"),
+    [
+        (1e-3, "lambda step: 1e-3 / (1 + step)", True),
+        (1e-3, "lambda step: 1 / (1 + step)", False),
+        (1.0, "lambda step: 1e-3 / (1 + step)", False),
+        (1e-3, "lambda step: step / 1000", False),
+    ],
+)
+def test_a_factor_that_is_a_rate_is_named_where_the_optimizer_has_a_rate_too(lr, factor, is_wrong):
+    found = found_by_running(RATES.format(lr=lr, factor=factor))[1]
+    assert ("SCHED017" in {code for code, _ in found}) is is_wrong
+
+
+@pytest.mark.parametrize(
+    ("mode", "values", "is_wrong"),
+    [
+        ("min", (0.25, 0.31, 0.4, 0.52, 0.6), True),
+        ("max", (0.25, 0.31, 0.4, 0.52, 0.6), False),
+        ("min", (0.6, 0.52, 0.4, 0.31, 0.25), False),  # errors that fall
+        ("min", (0.251843, 0.310273, 0.402113, 0.523019, 0.600127), False),  # losses that rise
+    ],
+)
+def test_a_plateau_schedule_that_is_given_a_growing_share_is_named(mode, values, is_wrong):
+    code = f"sched = torch.optim.lr_scheduler.ReduceLROnPlateau(opt, mode={mode!r}, patience=9)\nfor value in {values}:"
+    found = found_by_running(code + in_loop("loss = ce").replace("\n", "\n    ") + "\n    sched.step(value)")[1]
+    assert ("SCHED018" in {code for code, _ in found}) is is_wrong
