@@ -456,5 +456,51 @@ def test_a_factor_that_is_a_rate_is_named_where_the_optimizer_has_a_rate_too(lr,
 )
 def test_a_plateau_schedule_that_is_given_a_growing_share_is_named(mode, values, is_wrong):
     code = f"sched = torch.optim.lr_scheduler.ReduceLROnPlateau(opt, mode={mode!r}, patience=9)\nfor value in {values}:"
-    found = found_by_running(code + in_loop("loss = ce").replace("\n", "\n    ") + "\n    sched.step(value)")[1]
+    found = found_by_running(code + in_loop("loss = ce").replace("\n", "\n    ") + "\n    sched.step(value)")[
+        1
+    ]
     assert ("SCHED018" in {code for code, _ in found}) is is_wrong
+
+
+SCORES = """
+weights, bias = nn.Linear(4, 4), nn.Linear(4, 1)
+both = torch.optim.SGD([*weights.parameters(), *bias.parameters()], lr=0.1)
+for x, y in zip(xs, ys):
+    column, row = bias(x), weights(x).sum(1)
+    score = {score}
+    (score - {target}).pow(2).mean().backward()
+    both.step()
+    both.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("score", "is_wrong"),
+    [
+        ("row + column  #! VALUE029", True),
+        ("row * column.sigmoid().squeeze(1)", False),
+        ("row[:, None] + row", False),
+    ],
+)
+def test_a_layers_column_that_meets_a_row_is_named(score, is_wrong):
+    expected, found = found_by_running(SCORES.format(score=score, target="1.0"))
+    assert [each for each in found if each[0] == "VALUE029"] == expected
+    assert bool(expected) is is_wrong
+
+
+LOST = """
+for step, (x, y) in enumerate([*zip(xs, ys)] * 2, 1):
+    {first}
+    F.cross_entropy(net(x), y).div(4).backward()
+    if step % 4 == 0:
+        opt.step()
+        {last}
+"""
+
+
+def test_backwards_whose_gradients_are_cleared_before_the_step_are_named():
+    expected, found = found_by_running(LOST.format(first="net.zero_grad()  #! GRAD004", last="pass"))
+    assert set(expected) <= set(found)
+    for first, last in (("pass", "net.zero_grad()"), ("opt.zero_grad() if step % 4 == 1 else None", "pass")):
+        found = found_by_running(LOST.format(first=first, last=last))[1]
+        assert "GRAD004" not in {code for code, _ in found}

@@ -40,12 +40,23 @@ def padded_targets(given: Tensor, target: Tensor, ignored: int) -> PaddedTargets
     return None
 
 
-def _found(symbols: Tensor, asked: Tensor, ignored: int) -> PaddedTargets | None:
-    filler = symbols[:, -1].mode().values
-    ends = (symbols == filler).flip(1).cumprod(1).flip(1).bool()  # the unbroken run at each row's end
-    lengths = ends.sum(1)
+def padding_of(symbols: Tensor) -> Tensor | None:
+    """Return where the rows (batch, time) are filled up: they end in one symbol that stands nowhere else.
+
+    None where they don't, where all end alike, or where a row is nothing else.
+    """
+    if symbols.numel() > MOST or symbols.shape[1] < 2:
+        return None
+    ends = symbols == symbols[:, -1].mode().values
+    runs = ends.flip(1).cumprod(1).flip(1).bool()  # the unbroken one at each row's end
+    lengths = runs.sum(1)
     varied = len(lengths.unique()) > 1 and bool((lengths > 1).sum() > 1)
-    if not varied or bool(((symbols == filler) & ~ends).any()):
+    return runs if varied and torch.equal(runs, ends) and bool(lengths.max() < symbols.shape[1]) else None
+
+
+def _found(symbols: Tensor, asked: Tensor, ignored: int) -> PaddedTargets | None:
+    ends = padding_of(symbols)
+    if ends is None:
         return None
     inside = ends.clone()
     inside[:, 1:] &= ends[:, :-1]  # at the first of them the end itself may be asked for
@@ -55,4 +66,4 @@ def _found(symbols: Tensor, asked: Tensor, ignored: int) -> PaddedTargets | None
     share = float((inside & counted).sum() / counted.sum().clamp(min=1))
     if len(classes) != 1 or share < LEAST or int(classes) == ignored:
         return None
-    return PaddedTargets(int(filler), int(classes), share)
+    return PaddedTargets(int(symbols[:, -1].mode().values), int(classes), share)
