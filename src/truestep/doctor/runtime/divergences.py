@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -13,22 +14,33 @@ MAX_NODES = 60  # of the graph behind a term
 _CLOSE = 1e-3  # relative: sums in another order, and in half precision within autocast
 
 
-def gaussian_divergence_sign(term: WatchedTerm) -> int:
-    """Return 1 where a term is KL(N(mean, variance) || N(0, 1)), -1 where it is the opposite, 0 where it is neither.
+@dataclass(frozen=True)
+class WatchedDivergence:
+    """How a term holds the divergence of all examples and dimensions together."""
 
-    It may be summed or averaged over examples, dimensions or both, and the half may be a weight outside of it.
+    sign: int  # -1 where it is taken away
+    count: int  # by which that is divided
+    examples: int
+    dimensions: int
+
+
+def divergence_in(term: WatchedTerm) -> WatchedDivergence | None:
+    """Return how a term is KL(N(mean, variance) || N(0, 1)), summed or averaged; None where it is something else.
+
+    The half in it may be a weight outside of it.
     """
     value = term.value
-    variances, squares = _candidates(term.node)
+    variances, squares = _candidates(term.node) if value else ([], [])
     for variance in variances:
-        for square in squares:
-            if square.shape == variance.shape and square is not variance and value:
-                whole = float(0.5 * (square + variance - 1 - variance.log()).sum())
-                examples = max(len(variance) if variance.dim() else 1, 1)
-                for count in {1, examples, variance.numel(), max(variance.numel() // examples, 1)}:
-                    if _is_close(abs(value) * count, whole) or _is_close(abs(value) * count, 2 * whole):
-                        return 1 if value > 0 else -1
-    return 0
+        for square in (each for each in squares if each.shape == variance.shape and each is not variance):
+            whole = float(0.5 * (square + variance - 1 - variance.log()).sum())
+            examples = max(len(variance), 1)
+            dimensions = max(variance.numel() // examples, 1)
+            for count in (1, examples, examples * dimensions, dimensions):
+                reached = abs(value or 0.0) * count
+                if _is_close(reached, whole) or _is_close(reached, 2 * whole):
+                    return WatchedDivergence(1 if (value or 0.0) > 0 else -1, count, examples, dimensions)
+    return None
 
 
 def _is_close(one: float, other: float) -> bool:

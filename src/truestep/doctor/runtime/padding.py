@@ -50,7 +50,7 @@ def padding_of(symbols: Tensor) -> Tensor | None:
     ends = symbols == symbols[:, -1].mode().values
     runs = ends.flip(1).cumprod(1).flip(1).bool()  # the unbroken one at each row's end
     lengths = runs.sum(1)
-    varied = len(lengths.unique()) > 1 and bool((lengths > 1).sum() > 1)
+    varied = bool(lengths.min() < lengths.max()) and bool((lengths > 1).sum() > 1)
     return runs if varied and torch.equal(runs, ends) and bool(lengths.max() < symbols.shape[1]) else None
 
 
@@ -61,9 +61,9 @@ def _found(symbols: Tensor, asked: Tensor, ignored: int) -> PaddedTargets | None
     inside = ends.clone()
     inside[:, 1:] &= ends[:, :-1]  # at the first of them the end itself may be asked for
     inside[:, 0] = False
-    classes = asked[inside].unique()
+    classes = set(asked[inside].tolist())
     counted = asked != ignored
     share = float((inside & counted).sum() / counted.sum().clamp(min=1))
-    if len(classes) != 1 or share < LEAST or int(classes) == ignored:
+    if len(classes) != 1 or share < LEAST or classes == {ignored}:
         return None
-    return PaddedTargets(int(symbols[:, -1].mode().values), int(classes), share)
+    return PaddedTargets(int(symbols[:, -1].mode().values), classes.pop(), share)

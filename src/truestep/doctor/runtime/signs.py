@@ -43,7 +43,7 @@ def directions_of(term: WatchedTerm) -> LossDirection | None:
     weight = term.weight * sign
     if name.removesuffix("Loss") in _ERRORS or (name.startswith("NllLoss")):
         return LossDirection(name, weight, weight < 0, place)
-    if _is_even(name, node) and _name(_behind(node)) == "Sub":
+    if _is_even(name, node) and operation_of_node(_behind(node)) == "Sub":
         return LossDirection("difference", weight, weight < 0, place)
     if (name == "LogSoftmax" and picked) or name == "LogSigmoid" or _is_log_of_probability(name, node):
         return LossDirection("log-probability", weight, weight > 0, place)
@@ -56,7 +56,7 @@ def is_size_of_weights(term: WatchedTerm) -> Any:
     for _ in range(_DEPTH):
         if hasattr(node, "variable"):
             return node.variable
-        name = _name(node)
+        name = operation_of_node(node)
         if name not in (*_PASSING, "LinalgVectorNorm", "Norm", "Abs", "Sqrt") and not _is_even(name, node):
             return None
         node = _behind(node)
@@ -67,13 +67,13 @@ def _followed(node: Any) -> tuple[float, str, Any, bool]:
     """Go through averages and signs; return the sign, what lies behind, and whether numbers of it were picked."""
     sign, picked = 1.0, False
     for _ in range(_DEPTH):
-        name = _name(node)
+        name = operation_of_node(node)
         if name not in (*_PASSING, *_PICKING, "Neg"):
             break
         sign = -sign if name == "Neg" else sign
         picked = picked or name in _PICKING
         node = _behind(node)
-    return sign, _name(node), node, picked
+    return sign, operation_of_node(node), node, picked
 
 
 def _is_log_of_probability(name: str, node: Any) -> bool:
@@ -90,7 +90,7 @@ def _behind(node: Any) -> Any:
     return behind[0][0] if behind else None
 
 
-def _name(node: Any) -> str:
+def operation_of_node(node: Any) -> str:
     """Return the name of a node's operation: `MeanBackward0` is Mean."""
     if not hasattr(node, "next_functions"):  # a leaf
         return ""

@@ -58,13 +58,16 @@ class PaddingSeenAlone(Watcher):
             self.words = [*self.words[-3:], *(each for each in given[:1] if each.dim() == 2)]
         if origin.operation != "multi_head_attention_forward" or not history.in_window:
             return
+        import torch
+
         from truestep.doctor.runtime.padding import padding_of
 
         for words in self.words:
             ends = padding_of(words)
-            masks = [each for each in given if each.shape == words.shape and each.device == words.device]
-            for mask in masks if ends is not None else ():
-                if bool((_left_out(mask) != ends).all()):
+            if ends is None:
+                continue
+            for mask in (each for each in given if each.shape == words.shape):
+                if bool(torch.all(_left_out(mask) ^ ends.to(mask.device))):
                     self.seen[origin.place] = self.seen.get(origin.place, 0) + 1
                     if self.seen[origin.place] == STEPS:
                         share = float(ends.float().mean())

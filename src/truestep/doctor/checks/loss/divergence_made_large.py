@@ -53,15 +53,15 @@ class DivergenceMadeLarge(Watcher):
         """Look for the divergence among the terms."""
         if not history.in_window:
             return
-        from truestep.doctor.runtime.divergences import gaussian_divergence_sign
+        from truestep.doctor.runtime.divergences import divergence_in
 
         for root in tensors:
             for term in history.sums.terms_of(root):
-                sign = gaussian_divergence_sign(term) if term.node is not None else 0
-                if sign * term.weight >= 0:
+                found = divergence_in(term) if term.node is not None else None
+                if found is None or found.sign * term.weight >= 0:
                     continue
                 self.seen[term.added_at] = self.seen.get(term.added_at, 0) + 1
                 if self.seen[term.added_at] == STEPS:
                     text = "The KL divergence from N(0, 1) enters the loss with a minus: training makes it larger."
-                    evidence = {"kl": (term.value or 0.0) * sign, "weight": term.weight * sign}
+                    evidence = {"kl": abs(term.value or 0.0), "weight": term.weight * found.sign}
                     yield Observation(term.added_at, text, BUG, evidence)
