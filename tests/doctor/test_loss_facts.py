@@ -71,8 +71,8 @@ WITHOUT_GRADIENT = {
         loss = torch.stack([ce, smooth]).mean()""",
     "a derivative without create_graph": """
         x.requires_grad_()
-        slope, = torch.autograd.grad(net(x).sum(), x)
-        loss = ce + slope.norm()  #! GRAD065""",
+        slope, = torch.autograd.grad(net(x).sum(), x)  #! GRAD065
+        loss = ce + slope.norm()""",
 }
 WITH_GRADIENT = {
     "all terms have it": "loss = ce + 1e-3 * sum(p.norm() for p in net.parameters())",
@@ -116,6 +116,17 @@ for x, y in zip(xs, ys):
     loss.backward()
     opt.step()
 """
+
+
+def test_a_term_of_another_optimizers_weights_is_a_constant_to_this_one():
+    told = TWO_NETS.format(fake="fake", mark="").replace(
+        "loss = fool", "loss = fool - other(y[:, None] + fake).detach().mean()"
+    )
+    trained_before = "judge = torch.optim.SGD(teacher.parameters(), lr=0.1)\n"
+    trained_before += in_loop("loss = F.cross_entropy(teacher(x), y)").replace("opt", "judge")
+    teaching = in_loop(WITH_GRADIENT["a teacher's entropy"])
+    for code in (told, trained_before + teaching):
+        assert "GRAD065" not in {code for code, _ in found_by_running(code)[1]}
 
 
 def test_a_term_whose_gradients_are_all_cleared_is_named():

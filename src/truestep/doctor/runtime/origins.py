@@ -62,7 +62,7 @@ class WatchedOrigin:
     before: tuple[WatchedOrigin, ...] = ()
     depth: int = 0
     cuts: bool = False  # it was given something that carries a graph, and its result carries none
-    of_weights: bool = False  # weights that an optimizer holds are among what it was made of
+    weights_of: frozenset[int] = frozenset()  # the optimizers whose weights it was made of, by identity
 
     @property
     def place(self) -> Place:

@@ -42,7 +42,7 @@ class Recorder:
         self._layers: list[nn.Module] = []  # the modules at work, the innermost last
         self._counted: OptimizerRecord | None = None  # the optimizer whose steps count
         self._num_uncounted = 0  # steps of other optimizers in a row
-        self._held: set[int] = set()  # the identities of what the optimizers train
+        self._holders: dict[int, int] = {}  # of each trained tensor the optimizer, both by identity
 
     def known(self, optimizer: Optimizer, place: Place | None = None) -> OptimizerRecord:
         """Return what is known of an optimizer, also of one that was made before the watch."""
@@ -106,16 +106,22 @@ class Recorder:
     def _origin(self, name: str, result: Any, given: list[Tensor]) -> WatchedOrigin:
         path, line = watched_user_line(3)
         made_of = self.history.origins.before(given)
-        of_weights = any(each.of_weights for each in made_of) or any(id(each) in self._held for each in given)
+        weights_of = frozenset(
+            {self._holders[id(each)] for each in given if id(each) in self._holders}.union(
+                *(each.weights_of for each in made_of)
+            )
+        )
         before = tuple(each for each in made_of if each.depth < MAX_DEPTH)
         depth = 1 + max((each.depth for each in before), default=0)
         layer = self._layers[-1] if self._layers else None
         cuts = _cuts(result, given)
-        return WatchedOrigin(name, path, line, layer, before, depth, cuts, of_weights)
+        return WatchedOrigin(name, path, line, layer, before, depth, cuts, weights_of)
 
     def _look_at_weights(self) -> None:
         """Note which tensors the optimizers hold now."""
-        self._held = {id(each) for record in self.history.records.values() for each in record.parameters()}
+        self._holders = {
+            id(each): key for key, record in self.history.records.items() for each in record.parameters()
+        }
 
     def on_loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> Facts:
         """A loss was computed."""
@@ -310,6 +316,9 @@ def _forget(record: OptimizerRecord) -> None:
 
 def _cuts(result: Any, given: list[Tensor]) -> bool:
     """Tell whether the graph ends here: numbers that can carry one came from numbers that do."""
-    if not isinstance(result, Tensor) or result.requires_grad or not result.is_floating_point():
+    made = [
+        each for each in ((result,) if isinstance(result, Tensor) else result) if isinstance(each, Tensor)
+    ]
+    if not made or any(each.requires_grad or not each.is_floating_point() for each in made):
         return False
     return any(each.requires_grad for each in given)

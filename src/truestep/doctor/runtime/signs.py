@@ -39,13 +39,15 @@ def directions_of(term: WatchedTerm) -> LossDirection | None:
     place = term.added_at
     if made in _ERRORS:
         return LossDirection(made, term.weight, term.weight < 0, place)
-    sign, name, node, picked = _followed(term.node)
+    sign, name, node, passed = _followed(term.node)
     weight = term.weight * sign
     if name.removesuffix("Loss") in _ERRORS or (name.startswith("NllLoss")):
         return LossDirection(name, weight, weight < 0, place)
     if _is_even(name, node) and operation_of_node(_behind(node)) == "Sub":
         return LossDirection("difference", weight, weight < 0, place)
-    if (name == "LogSoftmax" and picked) or name == "LogSigmoid" or _is_log_of_probability(name, node):
+    likely = name == "LogSoftmax" and not passed.isdisjoint(_PICKING)
+    likely = likely or name == "LogSigmoid" or _is_log_of_probability(name, node)
+    if likely and not passed.isdisjoint(("Mean", "Sum")):  # of one choice alone the reward may be a number
         return LossDirection("log-probability", weight, weight > 0, place)
     return None
 
@@ -63,17 +65,17 @@ def is_size_of_weights(term: WatchedTerm) -> Any:
     return None
 
 
-def _followed(node: Any) -> tuple[float, str, Any, bool]:
-    """Go through averages and signs; return the sign, what lies behind, and whether numbers of it were picked."""
-    sign, picked = 1.0, False
+def _followed(node: Any) -> tuple[float, str, Any, frozenset[str]]:
+    """Go through averages and signs; return the sign, what lies behind, and what was gone through."""
+    sign, passed = 1.0, set()
     for _ in range(_DEPTH):
         name = operation_of_node(node)
         if name not in (*_PASSING, *_PICKING, "Neg"):
             break
         sign = -sign if name == "Neg" else sign
-        picked = picked or name in _PICKING
+        passed.add(name)
         node = _behind(node)
-    return sign, operation_of_node(node), node, picked
+    return sign, operation_of_node(node), node, frozenset(passed)
 
 
 def _is_log_of_probability(name: str, node: Any) -> bool:

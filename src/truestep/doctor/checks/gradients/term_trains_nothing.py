@@ -75,6 +75,7 @@ class TermTrainsNothing(Watcher):
     def __init__(self) -> None:
         self.seen: dict[tuple[Place, Place], TermValues] = {}
         self.given: list[GivenTerm] = []
+        self.cut: list[WatchedTerm] = []  # of what went backward since the last step
 
     def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Look at the terms of what goes backward."""
@@ -87,16 +88,25 @@ class TermTrainsNothing(Watcher):
                 self._give(history, terms)
 
     def _without_graph(self, history: WatchHistory, terms: list[WatchedTerm]) -> Observations:
+        """Report numbers at once, and what was made of weights if it is their optimizer that steps."""
         for term in terms:
-            if term.is_made_here_of_numbers or (term.node is None and _was_trained(term)):
-                if not _is_taken_away(term, terms):
-                    yield from self._judge(history, term, "carries no gradient")
+            cut = term.is_made_here_of_numbers or (term.node is None and not _is_of_data(term))
+            if not cut or _is_taken_away(term, terms):
+                continue
+            if term.origin is not None and term.origin.weights_of:
+                self.cut.append(term)
+            else:
+                yield from self._judge(history, term, "carries no gradient")
 
-    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
-        """What waits for this optimizer is used."""
-        for each in self.given:
-            each.is_used = each.is_used or id(record) in each.waiting
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
+        """What waits for this optimizer is used; what was made of its weights without a gradient is reported."""
+        for given in self.given:
+            given.is_used = given.is_used or id(record) in given.waiting
         self.given = [each for each in self.given if not all(one.is_used for one in each.beside)]
+        waiting, self.cut = self.cut, []
+        for term in waiting:
+            if term.origin is not None and id(record.optimizer) in term.origin.weights_of:
+                yield from self._judge(history, term, "carries no gradient")
 
     def on_clear(self, history: WatchHistory, records: list[OptimizerRecord], place: Place) -> Observations:
         """What has waited for these optimizers alone, while other terms were used, is lost."""
@@ -140,10 +150,12 @@ class TermTrainsNothing(Watcher):
             yield Observation(at, text, RISK, {"values": seen.values, "weight": term.weight, **more})
 
 
-def _was_trained(term: WatchedTerm) -> bool:
-    """Tell a number, of whatever it was made, and what was made of trained weights, from data and constants."""
+def _is_of_data(term: WatchedTerm) -> bool:
+    """Tell data and constants from a number, of whatever it was made, and from what was made of trained weights."""
     made = term.origin
-    return term.is_plain_number or (made is not None and (made.of_weights or made.operation in FROM_NUMBERS))
+    if term.is_plain_number:
+        return False
+    return made is None or not (made.weights_of or made.operation in FROM_NUMBERS)
 
 
 def _is_taken_away(term: WatchedTerm, terms: list[WatchedTerm]) -> bool:

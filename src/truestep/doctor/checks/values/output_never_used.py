@@ -28,9 +28,8 @@ class GivenOutput:
     output: weakref.ref[Tensor]
     place: Place
     called: str
-    node: Any  # of its graph, and those of what the model was given; None once something went backward
-    inputs: tuple[Any, ...]
-    is_used: bool = False
+    node: Any  # of its graph; None once its step is over
+    inputs: tuple[Any, ...]  # the nodes of what the model was given
 
 
 class OutputNeverUsed(Watcher):
@@ -60,8 +59,8 @@ class OutputNeverUsed(Watcher):
     code = "VALUE028"
 
     def __init__(self) -> None:
-        self.given: dict[int, GivenOutput] = {}  # of this step, by the identity of the output
-        self.left: list[GivenOutput] = []  # of the last step: not used until its end
+        self.given: dict[int, GivenOutput] = {}  # those not used yet, by the identity of the output
+        self.gone: list[GivenOutput] = []
         self.seen: dict[Place, int] = {}
         self.used: set[Place] = set()
 
@@ -77,6 +76,8 @@ class OutputNeverUsed(Watcher):
         if forward.module.training and output.requires_grad and not output.is_leaf:
             inputs = watched_tensors([*forward.args, *forward.kwargs.values()])
             nodes = tuple(each.grad_fn for each in inputs if each.grad_fn is not None)
+            if (before := self.given.get(id(output))) is not None:  # gone: its identity came again
+                self.gone.append(before)
             known = GivenOutput(weakref.ref(output), forward.place, forward.called, output.grad_fn, nodes)
             self.given[id(output)] = known
 
@@ -88,28 +89,31 @@ class OutputNeverUsed(Watcher):
             for each in given:
                 known = self.given.get(id(each))
                 if known is not None and known.output() is each:
-                    known.is_used = True
+                    self.used.add(known.place)
+                    del self.given[id(each)]
 
     def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> None:
         """What lies in the graph of a loss is used, be it by a hook or a function of the user's own."""
-        waiting = [each for each in self.given.values() if not each.is_used and each.node is not None]
+        waiting = {key: each for key, each in self.given.items() if each.node is not None}
         if waiting:
             from truestep.doctor.runtime.reach import watched_graph
 
             graph = watched_graph([each.grad_fn for each in tensors])
-            for each in waiting:
+            for key, each in waiting.items():
                 own = watched_graph([each.node], each.inputs)
-                each.is_used = graph is None or own is None or not graph.isdisjoint(own)
+                if graph is None or own is None or not graph.isdisjoint(own):
+                    self.used.add(each.place)
+                    del self.given[key]
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
-        """Report outputs of the last step that are gone and were never used; what is kept may be used later."""
-        left, self.left = self.left, [each for each in self.given.values() if not each.is_used]
-        self.used |= {each.place for each in self.given.values() if each.is_used}
-        for each in self.left:
+        """Report outputs that are gone and were never used; what is kept may be used later."""
+        self.gone += [each for each in self.given.values() if each.output() is None]
+        kept = {key: each for key, each in self.given.items() if each.output() is not None}
+        gone, self.gone, self.given = self.gone, [], kept if history.in_window else {}
+        for each in kept.values():
             each.node, each.inputs = None, ()
-        self.given = {}
-        for each in left:
-            if each.output() is None and each.place not in self.used:
+        for each in gone:
+            if each.place not in self.used:
                 self.seen[each.place] = self.seen.get(each.place, 0) + 1
                 if self.seen[each.place] == STEPS:
                     text = f"No operation is given this output of {each.called}: the pass is for nothing."
