@@ -31,6 +31,7 @@ class Resolver:
         self._heirs: dict[Class, list[Class]] | None = None
         self._sees_callers = True
         self._returns: dict[Scope, list[ast.Return]] = {}
+        self._reaching: dict[ast.Name, list[Binding]] = {}
         self.remembered: dict[tuple[object, ...], Any] = {}  # what questions with many ways to an answer gave
         self.guessed: set[Place] = set()  # of these, only the name tells the kind
         self.kinds: dict[Place, str | None] = {}
@@ -212,6 +213,11 @@ class Resolver:
 
     def reaching(self, name: ast.Name) -> list[Binding]:
         """Return the bindings that can be in force where the name is read."""
+        if name not in self._reaching:
+            self._reaching[name] = self._reach(name)
+        return self._reaching[name]
+
+    def _reach(self, name: ast.Name) -> list[Binding]:
         scope = self.index.scope_of[name]
         bindings = self.linker.local_bindings(name)
         owner = self.linker.owner(name.id, scope)
