@@ -237,9 +237,7 @@ class Resolver:
     def _not_replaced(self, before: list[Binding], above: set[ast.AST]) -> tuple[list[Binding], bool]:
         """Return the bindings, last first, that no later one replaces, and whether one of them is in force for certain."""
         kept: list[Binding] = []
-        replaced: set[tuple[ast.AST | None, str]] = (
-            set()
-        )  # blocks that give another value after what comes now
+        replaced = set()  # blocks that give another value after what comes now
         for binding in reversed(before):
             if replaced and self._block(binding) in replaced:
                 continue
@@ -261,11 +259,8 @@ class Resolver:
         """Return the block that a binding's statement stands in: an arm of an `if`, the body of a loop."""
         statement = self._statement(binding)
         parent = self.index.parents.get(statement)
-        arms = [
-            name
-            for name in ("body", "orelse", "finalbody")
-            if statement in (getattr(parent, name, None) or ())
-        ]
+        blocks = ("body", "orelse", "finalbody")
+        arms = [name for name in blocks if statement in (getattr(parent, name, None) or ())]
         return parent, arms[0] if arms else f"{getattr(statement, 'lineno', 0)}"
 
     def statement(self, node: ast.AST) -> ast.stmt:
