@@ -237,7 +237,7 @@ class Resolver:
     def _not_replaced(self, before: list[Binding], above: set[ast.AST]) -> tuple[list[Binding], bool]:
         """Return the bindings, last first, that no later one replaces, and whether one of them is in force for certain."""
         kept: list[Binding] = []
-        replaced = set()  # blocks that give another value after what comes now
+        replaced: set[tuple[ast.AST | None, str]] = set()  # blocks that give another value later
         for binding in reversed(before):
             if replaced and self._block(binding) in replaced:
                 continue
