@@ -21,50 +21,14 @@ from truestep.machine.environment.report import Machine
 
 _MISSING = "Could not collect"
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-# a package is listed when its name contains one of these
-_COMMON = ("torch", "numpy", "triton", "optree")
-_NVIDIA = (
-    "cuda-cudart",
-    "cuda-cupti",
-    "cuda-libraries",
-    "cuda-opencl",
-    "cuda-nvrtc",
-    "cuda-runtime",
-    "cublas",
-    "cudnn",
-    "cufft",
-    "curand",
-    "cusolver",
-    "cusparse",
-    "nccl",
-    "nvjitlink",
-    "nvtx",
+# A package is listed when its name contains one of these.
+_COMMON = (
+    r"torch|numpy|triton|optree|cuda-(cudart|cupti|libraries|opencl|nvrtc|runtime)|cublas|cudnn|cufft|curand|cusolver|"
+    r"cusparse|nccl|nvjitlink|nvtx|dpcpp-cpp-rt|intel-(cmplr-(lib-rt|lib-ur|lic-rt)|opencl-rt|sycl-rt|openmp|pti)|mkl|"
+    r"onemkl-sycl-(blas|dft|lapack|rng|sparse)|tbb|impi-(rt|devel)|oneccl|umf|tcmlib"
 )
-_ONEAPI = (
-    "dpcpp-cpp-rt",
-    "intel-cmplr-lib-rt",
-    "intel-cmplr-lib-ur",
-    "intel-cmplr-lic-rt",
-    "intel-opencl-rt",
-    "intel-sycl-rt",
-    "mkl",
-    "onemkl-sycl-blas",
-    "onemkl-sycl-dft",
-    "onemkl-sycl-lapack",
-    "onemkl-sycl-rng",
-    "onemkl-sycl-sparse",
-    "intel-openmp",
-    "tbb",
-    "impi-rt",
-    "impi-devel",
-    "oneccl",
-    "oneccl-devel",
-    "intel-pti",
-    "umf",
-    "tcmlib",
-)
-_PIP = ("mypy", "flake8", "onnx", *_COMMON, *_NVIDIA, *_ONEAPI)
-_CONDA = ("cudatoolkit", "soumith", "mkl", "magma", *_COMMON, *_NVIDIA, *_ONEAPI)
+_PIP = re.compile(f"mypy|flake8|onnx|{_COMMON}")
+_CONDA = re.compile(f"cudatoolkit|soumith|magma|{_COMMON}")
 
 
 def collect_env_text(machine: Machine) -> str:
@@ -75,14 +39,10 @@ def collect_env_text(machine: Machine) -> str:
     return "\n\n".join([*blocks, f"CPU:\n{_lscpu()}", libraries])
 
 
-def _or_missing(value: object) -> str:
-    return _MISSING if value is None else str(value)
-
-
 def _torch_lines(machine: Machine) -> Iterator[tuple[str, str]]:
     torch = machine.torch if machine.torch and machine.torch.loads else None
     no_cuda = _no_cuda_at_all(machine)
-    yield "PyTorch version", _or_missing(torch.version) if torch else "N/A"
+    yield "PyTorch version", torch.version or _MISSING if torch else "N/A"
     yield "Is debug build", str(torch.debug) if torch else "N/A"
     if torch and torch.hip:
         yield "CUDA used to build PyTorch", "N/A"
@@ -100,16 +60,15 @@ def _no_cuda_at_all(machine: Machine) -> bool:
 
 def _system_lines(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "OS", f"{machine.system.name} ({platform.machine()})"
-    yield "GCC version", _or_missing(_first_line("gcc", r"gcc (.*)"))
-    yield "Clang version", _or_missing(_first_line("clang", r"clang version (.*)"))
-    yield "CMake version", _or_missing(_first_line("cmake", r"cmake (.*)"))
+    yield "GCC version", _first_line("gcc", r"gcc (.*)")
+    yield "Clang version", _first_line("clang", r"clang version (.*)")
+    yield "CMake version", _first_line("cmake", r"cmake (.*)")
     yield "Libc version", "-".join(platform.libc_ver()) if sys.platform == "linux" else "N/A"
 
 
-def _first_line(command: str, pattern: str) -> str | None:
-    said = _said(command, "--version")
-    match = re.search(pattern, said or "")
-    return match[1] if match else None
+def _first_line(command: str, pattern: str) -> str:
+    match = re.search(pattern, _said(command, "--version") or "")
+    return match[1] if match else _MISSING
 
 
 def _said(*command: str) -> str | None:
@@ -161,10 +120,6 @@ def _lscpu() -> str:
     return said or "None"
 
 
-def _package_name(line: str) -> str:
-    return line.partition("==")[0].lower()  # as pip sorts: onnx before onnx-ir
-
-
 def _pip_lines() -> Iterator[str]:
     # pip prints the name that the package gives itself, which the folder's name only resembles
     lines = [
@@ -172,8 +127,10 @@ def _pip_lines() -> Iterator[str]:
         for package in installed_packages()
         if package.metadata is not None
     ]
-    chosen = [line for line in dict.fromkeys(lines) if any(pattern in line for pattern in _PIP)]
-    yield from (f"[pip3] {line}" for line in sorted(chosen, key=_package_name) or ["No relevant packages"])
+    chosen = [line for line in dict.fromkeys(lines) if _PIP.search(line)]
+    # as pip sorts: onnx before onnx-ir
+    chosen.sort(key=lambda line: line.partition("==")[0].lower())
+    yield from (f"[pip3] {line}" for line in chosen or ["No relevant packages"])
 
 
 def _own_name(folder: Path) -> str | None:
@@ -191,5 +148,5 @@ def _conda_lines() -> Iterator[str]:
         return
     parts = [record.stem.rsplit("-", 2) for record in records if record.stem.count("-") >= 2]
     lines = [f"{name:<25} {version:<18} {build}" for name, version, build in parts]
-    chosen = [line for line in lines if any(pattern in line for pattern in _CONDA)]
+    chosen = [line for line in lines if _CONDA.search(line)]
     yield from (f"[conda] {line}" for line in chosen or ["No relevant packages"])
