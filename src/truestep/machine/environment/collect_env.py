@@ -8,7 +8,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +17,7 @@ from truestep.core.visible_paths import is_visible_file, visible_paths_in
 from truestep.machine.environment.libraries import cached_libraries
 from truestep.machine.environment.packages import installed_packages
 from truestep.machine.environment.report import Machine
+from truestep.machine.environment.system import output_of_program, version_of_program
 
 _MISSING = "Could not collect"
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
@@ -35,8 +35,9 @@ def collect_env_text(machine: Machine) -> str:
     """Return the text; what torch's tool can't find out is worded as it words it."""
     sections = (_torch_lines(machine), _system_lines(machine), _runtime_lines(machine))
     blocks = ["\n".join(f"{label}: {value}" for label, value in section) for section in sections]
+    lists = ["sysctl", "-n", "machdep.cpu.brand_string"] if sys.platform == "darwin" else ["lscpu"]
     libraries = "Versions of relevant libraries:\n" + "\n".join([*_pip_lines(), *_conda_lines()])
-    return "\n\n".join([*blocks, f"CPU:\n{_lscpu()}", libraries])
+    return "\n\n".join([*blocks, f"CPU:\n{output_of_program(*lists) or None}", libraries])
 
 
 def _torch_lines(machine: Machine) -> Iterator[tuple[str, str]]:
@@ -60,22 +61,10 @@ def _no_cuda_at_all(machine: Machine) -> bool:
 
 def _system_lines(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "OS", f"{machine.system.name} ({platform.machine()})"
-    yield "GCC version", _first_line("gcc", r"gcc (.*)")
-    yield "Clang version", _first_line("clang", r"clang version (.*)")
-    yield "CMake version", _first_line("cmake", r"cmake (.*)")
+    yield "GCC version", version_of_program("gcc", r"gcc (.*)") or _MISSING
+    yield "Clang version", version_of_program("clang", r"clang version (.*)") or _MISSING
+    yield "CMake version", version_of_program("cmake", r"cmake (.*)") or _MISSING
     yield "Libc version", "-".join(platform.libc_ver()) if sys.platform == "linux" else "N/A"
-
-
-def _first_line(command: str, pattern: str) -> str:
-    match = re.search(pattern, _said(command, "--version") or "")
-    return match[1] if match else _MISSING
-
-
-def _said(*command: str) -> str | None:
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-        return done.stdout.strip() if done.returncode == 0 else None
-    return None
 
 
 def _runtime_lines(machine: Machine) -> Iterator[tuple[str, str]]:
@@ -113,11 +102,6 @@ def _cudnn() -> str | None:
     given = os.environ.get("CUDNN_LIBRARY")
     fallback = str(Path(given).resolve()) if given and is_visible_file(Path(given)) else None
     return files[0] if files else fallback
-
-
-def _lscpu() -> str:
-    said = _said("sysctl", "-n", "machdep.cpu.brand_string") if sys.platform == "darwin" else _said("lscpu")
-    return said or "None"
 
 
 def _pip_lines() -> Iterator[str]:

@@ -5,8 +5,8 @@ import inspect
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,8 @@ def export_onnx(
         raise OptionError(f"{path} can't be written: the name ends in .onnx and its folder exists.")
     module = as_module(model, "ts.export_onnx")
     arguments = forward_arguments(module, batch)
-    with undisturbed_model(module), _in_eval(module):
+    with undisturbed_model(module):
+        module.eval()
         run_forward(module, arguments)
         _export(module, arguments, path, dynamic_batch=dynamic_batch)
         session = open_onnx_session(path, providers, threads)
@@ -138,12 +139,6 @@ def export_onnx(
         comparisons=tuple(comparisons),
         has_dynamic_batch=dynamic_batch,
     )
-
-
-@contextmanager
-def _in_eval(module: nn.Module) -> Iterator[None]:
-    module.eval()  # `undisturbed_model` puts the modes back
-    yield
 
 
 def _export(module: nn.Module, arguments: Arguments, path: Path, *, dynamic_batch: bool) -> None:

@@ -4,7 +4,6 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from truestep.core.wording import byte_size
@@ -110,8 +109,7 @@ def _attributes(function: Any) -> Iterator[tuple[str, Any]]:
             value = getattr(function, name)
         except RuntimeError:  # changed in place since: the backward will fail there, too
             continue
-        if not name.startswith("_saved_raw"):
-            yield name.removeprefix(SAVED), value
+        yield name.removeprefix(SAVED), value
 
 
 def autograd_storage_id(tensor: Tensor) -> int:
@@ -120,8 +118,3 @@ def autograd_storage_id(tensor: Tensor) -> int:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):  # sparse ones, and those of other libraries
         return id(tensor)
-
-
-def has_trainable_parameters(model: nn.Module) -> bool:
-    """Whether a backward through the model would have anything to do."""
-    return torch.is_grad_enabled() and any(parameter.requires_grad for parameter in model.parameters())

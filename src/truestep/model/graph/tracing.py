@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One forward of a model, seen from torch's functions and the modules' hooks: what was called where, on whose results."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from truestep.model.calling import (
-    Arguments,
-    ModulePath,
-    forward_tensors,
-    hookable_modules,
-    run_forward,
-    summary_shapes,
-)
+from truestep.model.calling import Arguments, ModulePath, forward_tensors, run_forward, summary_shapes
 from truestep.model.graph.backward import AutogradGraphCollector, autograd_storage_id
 from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
 
@@ -34,7 +25,7 @@ class TracedModel:
 def trace_model(model: nn.Module, arguments: Arguments) -> TracedModel:
     """Run the model with gradients on; a failing forward is a ModelError."""
     tracer = _ForwardTracer(model, arguments)
-    with torch.enable_grad(), tracer.hooked(), tracer:
+    with torch.enable_grad(), tracer.path.followed(tracer.enter, tracer.leave), tracer:
         output = run_forward(model, arguments)
     tracer.finish(output)
     return TracedModel(tracer.graph, tracer.backward.graph, tracer.backward)
@@ -53,7 +44,7 @@ class _ForwardTracer(TorchFunctionMode):
         self.graph = TracedGraph(root)
         self.backward = AutogradGraphCollector(model)
         self._model = model
-        self._path = ModulePath(model)
+        self.path = ModulePath(model)
         self._groups = [root]
         self._producers: dict[int, GraphNode] = {}
         self._kept: list[Any] = []  # an id tells tensors apart only as long as they live
@@ -100,39 +91,31 @@ class _ForwardTracer(TorchFunctionMode):
 
     # ------------------------------------------------------------------ modules
 
-    @contextmanager
-    def hooked(self) -> Iterator[None]:
-        """Follow the modules' calls; the model's own call is the root."""
-        with ExitStack() as stack:
-            for module in hookable_modules(self._model):
-                stack.callback(module.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
-                stack.callback(module.register_forward_hook(self._leave, with_kwargs=True).remove)
-            yield
-
-    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    def enter(self, name: str, inputs: Any) -> None:
+        """A module is called; the model's own call is the root."""
         # What the caller did since it called the last module.
-        self.backward.note(forward_tensors((args, kwargs)))
-        name = self._path.enter(module, (args, kwargs))
-        if len(self._path.entered) == 1:
+        self.backward.note(forward_tensors(inputs))
+        if len(self.path.entered) == 1:
             return
+        module = self.path.entered[-1][1]
         group = ModuleCall(name, module)
         self._groups[-1].children.append(group)
         self._groups.append(group)
         self.backward.enter(name, module)
 
-    def _leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        outputs = forward_tensors(output)
+    def leave(self, _: str, inputs: Any, output: Any) -> None:
+        """The innermost module has returned."""
+        outputs, module = forward_tensors(output), self.path.entered[-1][1]
         self.backward.note(outputs)
-        self._path.leave()
         group = self._groups[-1]
         group.shapes = summary_shapes(output)
         if not group.children and module is not self._model:
-            self._opaque(group, forward_tensors((args, kwargs)), outputs)
+            self._opaque(group, forward_tensors(inputs), outputs)
         group.is_closed = type(module).__module__.startswith("torch.nn") and all(
             isinstance(child, GraphNode) for child in group.children
         )
         self.backward.leave(group.shapes)
-        if self._path.entered:
+        if len(self.path.entered) > 1:
             self._groups.pop()
 
     def _opaque(self, group: ModuleCall, inputs: list[Tensor], outputs: list[Tensor]) -> None:
