@@ -33,7 +33,7 @@ from truestep.engine.precision.weights import (
     named_parameters_for_optimizer,
     precision_back_after_error,
 )
-from truestep.engine.schedules import LearnerSchedules
+from truestep.engine.schedules.stepping import LearnerSchedules
 from truestep.engine.sharing import check_sharing
 from truestep.engine.transient import TransientLearnerBuffers
 from truestep.engine.weights import LearnerWeights

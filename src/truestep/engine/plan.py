@@ -10,8 +10,8 @@ from torch import Tensor
 
 from truestep.core.buffers import BufferSnapshot, Place
 from truestep.core.errors import OptionError
+from truestep.core.random_streams import host_random_streams, set_host_random_streams
 from truestep.engine.batch_statistics import warn_of_batch_statistics
-from truestep.engine.before import BatchRetry
 from truestep.engine.changes import changes
 from truestep.engine.isolation import LearnerIsolation
 from truestep.engine.losses import LossOutput
@@ -173,9 +173,16 @@ class UpdatePlan:
         for learner in self.learners:
             learner.buffers.restore()
 
-    def snapshot(self) -> "BatchRetry":
-        """Remember what a failed attempt could change."""
-        return BatchRetry(self.buffers)
+    def snapshot(self) -> Callable[[], None]:
+        """Return what puts back all that a failed attempt could change: buffers, the host's random streams (torch's are keyed)."""
+        streams = host_random_streams()
+
+        def restore() -> None:
+            for buffers in self.buffers:
+                buffers.restore()
+            set_host_random_streams(streams)
+
+        return restore
 
     def spectral_snapshot(self) -> BufferSnapshot:
         """Remember the power-iteration vectors: one iteration an update, not one a micro-batch, keeps the split exact."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, NonFiniteError
-from truestep.engine.clipping import Gradients, gradient_norms, total_gradient_norm
+from truestep.engine.clipping.base import Gradients, gradient_norms, total_gradient_norm
 from truestep.engine.delayed_reports import UpdateReport
 from truestep.engine.losses import negative_loss_weights
 from truestep.engine.parts import LearnerParts

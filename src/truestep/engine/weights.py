@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.engine.clipping import Gradients, dense_gradient
+from truestep.engine.clipping.base import Gradients, dense_gradient
 from truestep.engine.optimizers import sparse_gradient_embeddings
 from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
 

@@ -10,7 +10,8 @@ from torch.amp.grad_scaler import GradScaler, OptState
 from torch.optim import Optimizer
 
 from truestep.core.errors import LossError, NonFiniteError, OptionError
-from truestep.engine.clipping import Clip, Gradients, clip_from_option, dense_gradient, total_gradient_norm
+from truestep.engine.clipping import Clip, clip_from_option
+from truestep.engine.clipping.base import Gradients, dense_gradient, total_gradient_norm
 
 Parameters = nn.Module | Tensor | Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
 

@@ -98,7 +98,7 @@ class RankLookout:
 
 
 @contextmanager
-def renewing_rank_sign(write: Callable[[int], None]) -> Iterator[None]:
+def rank_heartbeat(write: Callable[[int], None]) -> Iterator[None]:
     """Have a thread write a number that grows, every second, as long as this process lives."""
     done = threading.Event()
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of which each process has a part: the part that is here, the whole on rank 0, and parts of a whole."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -87,8 +87,3 @@ def divided_over_ranks_as(value: Any, like: Any) -> Any:
 def divided_over_ranks_by_name(values: Mapping[str, Any], likes: Mapping[str, Any]) -> dict[str, Any]:
     """Return tensors by name, each divided as that of its name is."""
     return {name: divided_over_ranks_as(value, likes.get(name)) for name, value in values.items()}
-
-
-def any_divided_over_ranks(tensors: Any, look: Callable[[Any], bool] = is_divided_over_ranks) -> bool:
-    """Whether one of them is divided."""
-    return any(map(look, tensors))

@@ -22,7 +22,7 @@ from torch import Tensor
 from truestep.core.errors import RankError
 from truestep.core.frames import line_of_user_code
 from truestep.engine.processes.asking import ask_rank_store
-from truestep.engine.processes.lookout import RankLookout, renewing_rank_sign
+from truestep.engine.processes.lookout import RankLookout, rank_heartbeat
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.notes import RankNotes
 from truestep.engine.processes.shares import RankShare
@@ -184,7 +184,7 @@ class World:
         """What this rank does now may take its time: the others wait for it as long as it lives."""
         self.ask(lambda: self.notes.busy(what))
         try:
-            with renewing_rank_sign(lambda count: self.notes.busy(what, count)):
+            with rank_heartbeat(lambda count: self.notes.busy(what, count)):
                 yield
         finally:
             if self.error is None:

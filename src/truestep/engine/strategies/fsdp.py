@@ -84,8 +84,7 @@ class Fsdp:
 
     def close(self) -> None:
         """Give batch normalisations back; the weights stay divided."""
-        for layer in self._norms:
-            unshare_rank_statistics(layer)
+        unshare_rank_statistics(self._norms)
 
 
 class FsdpHooks:

@@ -125,13 +125,11 @@ def export_onnx(
         comparisons = [_compare(module, arguments, session)]
         if dynamic_batch:
             comparisons.append(_compare(module, map_forward_arguments(arguments, _doubled), session))
-    opsets = {
-        each.domain: each.version for each in onnx.load(str(path), load_external_data=False).opset_import
-    }
+    opsets = onnx.load(str(path), load_external_data=False).opset_import
     return OnnxExport(
         path=str(path),
         size_bytes=sum(each.stat().st_size for each in (path, Path(f"{path}.data")) if each.exists()),
-        opset=opsets[""],
+        opset=next(each.version for each in opsets if not each.domain),
         inputs=tuple(f"{each.name} {each.shape}" for each in session.get_inputs()),
         outputs=tuple(f"{each.name} {each.shape}" for each in session.get_outputs()),
         providers_asked=tuple(providers or ["CPUExecutionProvider"]),
