@@ -14,7 +14,7 @@ from truestep.engine.data.memory import MemorySource
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import choose_batch_order
 from truestep.engine.data.samples import SeededSamples
-from truestep.engine.data.sharing import SharedStream, shared_order
+from truestep.engine.data.sharing import shared_order
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.stream import StreamSource
 from truestep.engine.data.streaming import SampleStream
@@ -51,5 +51,4 @@ def open_source(
     if is_map_style_data(data):
         order = choose_batch_order(len(data), options, seed)
         return MappedSource(SeededSamples(data, seed, options.collate), order, options, device, share)
-    stream = StreamSource(SampleStream(data), options, seed, device)
-    return stream if share.size == 1 else SharedStream(stream, share)
+    return StreamSource(SampleStream(data), options, seed, device, share)

@@ -9,6 +9,7 @@ import torch
 
 from truestep.core.errors import DataError
 from truestep.core.frames import warn_user
+from truestep.engine.batches import batch_rows, count_examples
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
@@ -17,6 +18,7 @@ from truestep.engine.data.source import BatchSource
 from truestep.engine.data.streaming import SampleStream, StreamBatches, StreamedBatch, StreamStart, WorkerTurn
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool
+from truestep.engine.processes.shares import WHOLE, RankShare
 
 PROMISE = (
     "the data decides its order, so a resumed run goes on exactly only with the same number of workers and "
@@ -27,8 +29,16 @@ PROMISE = (
 class StreamSource(BatchSource):
     """Batches of an iterable data set, a generator function or any other iterable."""
 
-    def __init__(self, stream: SampleStream, options: DataOptions, seed: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        stream: SampleStream,
+        options: DataOptions,
+        seed: int,
+        device: torch.device,
+        share: RankShare = WHOLE,
+    ) -> None:
         _check(stream, options)
+        self._share = share  # every process reads the stream whole: nobody can skip in it
         self.num_batches = self.num_samples = None
         self._stream, self._options, self._seed, self._device = stream, options, seed, device
         self._num_workers = 0 if options.num_workers == "auto" else int(options.num_workers)
@@ -61,7 +71,11 @@ class StreamSource(BatchSource):
         for number, batch in enumerate(moved, self._now["batches"]):
             self._advance(arrived.popleft())
             if number >= start:
-                yield batch
+                yield batch if self._share.size == 1 else self._rows_here(batch)
+
+    def _rows_here(self, batch: Any) -> Any:
+        part = self._share.of(count_examples(batch))
+        return batch_rows(batch, part.start, part.stop)
 
     def _remembered(self, pieces: Iterator[StreamedBatch], arrived: deque[StreamedBatch]) -> Iterator[Any]:
         """Yield the batches; a batch may be copied ahead, but the state is that of the batch handed out."""
