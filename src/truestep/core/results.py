@@ -96,9 +96,8 @@ def result_facts(title: str, facts: Iterable[tuple[str, str]]) -> RenderableType
 def plain_result(value: Any) -> Any:
     """Return `value` with data classes as dicts of their shown fields, sequences as lists and keys as strings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        shown = [
-            each.name for each in dataclasses.fields(value) if each.repr and not each.name.startswith("_")
-        ]
+        fields = dataclasses.fields(value)
+        shown = [each.name for each in fields if each.repr and not each.name.startswith("_")]
         return {name: plain_result(getattr(value, name)) for name in shown}
     if isinstance(value, Mapping):
         return {str(key): plain_result(item) for key, item in value.items()}

@@ -268,6 +268,5 @@ def _take_packed(packed: PackedSequence, part: slice) -> PackedSequence:
     padded, lengths = pad_packed_sequence(packed, batch_first=True)
     lengths = lengths[part]
     padded = padded[part, : int(lengths.max())]
-    return pack_padded_sequence(
-        padded, lengths, batch_first=True, enforce_sorted=packed.sorted_indices is None
-    )
+    is_sorted = packed.sorted_indices is None
+    return pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=is_sorted)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from truestep.core.calls import is_argument_error
 from truestep.core.errors import BatchError, LossError, OptionError
@@ -120,9 +120,7 @@ def evaluating(learner: LearnerParts) -> Iterator[None]:
     context = learner.context
     was_measuring, context.is_measuring = context.is_measuring, True
     everybody = [other.module for other in context.learners.values()]
-    modes: list[tuple[nn.Module, bool]] = [
-        (part, part.training) for module in everybody for part in module.modules()
-    ]
+    modes = [(part, part.training) for module in everybody for part in module.modules()]
     caller = context.random.save()
     for module in everybody:
         # Everybody's, since the function may call another learner.

@@ -199,9 +199,7 @@ class FusedOptimizerStep:
 
 def _is_complete(optimizer: Optimizer) -> bool:
     """Whether every parameter has a gradient, and so its state now."""
-    return not any(
-        parameter.grad is None for group in optimizer.param_groups for parameter in group["params"]
-    )
+    return all(p.grad is not None for group in optimizer.param_groups for p in group["params"])
 
 
 def _is_plain(group: dict[str, Any]) -> bool:

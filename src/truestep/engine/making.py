@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from truestep.core.buffers import MovingBufferSnapshot, spectral_norm_buffers
@@ -169,9 +170,7 @@ def _unwrapped(module: nn.Module, context: LearnerContext) -> nn.Module:
 
 
 def _refuse_lazy_parameters(module: nn.Module) -> None:
-    lazy = [
-        name for name, p in module.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)
-    ]
+    lazy = [name for name, each in module.named_parameters() if is_lazy(each)]
     if lazy:
         raise OptionError(
             f"{len(lazy)} parameters have no shape yet ({', '.join(lazy[:4])}): lazy layers learn it from their first input, and "

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from operator import attrgetter, is_
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
@@ -22,9 +22,7 @@ class LossSideEffects:
 
     def __init__(self, learners: Sequence[LearnerParts]) -> None:
         self._learners = learners
-        self._weights: list[nn.Parameter] = [
-            weight for learner in learners for weight in learner.weights.parameters
-        ]
+        self._weights = [weight for learner in learners for weight in learner.weights.parameters]
         self._hook = self._refuse_step
         self._none = [None] * len(self._weights)
         self._before: tuple[list[Tensor | None], list[int]] | None = None

@@ -141,9 +141,8 @@ def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str
     found = compare_weight_names(_shapes(mine), _shapes(saved))
     differences = found.differences
     renamed = [f"{other}, expected {name}" for name, other in found.pairs.items() if name != other]
-    return renamed + [
-        str(each) for each in (*differences.missing, *differences.unexpected, *differences.reshaped)
-    ]
+    others = (*differences.missing, *differences.unexpected, *differences.reshaped)
+    return [*renamed, *map(str, others)]
 
 
 def _shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -136,9 +136,8 @@ def _message(model: nn.Module, path: ModulePath, error: Exception) -> str:
     name, module, inputs = path.entered[-1]
     where = f"{name} ({type(module).__name__})" if name else type(module).__name__
     args, kwargs = inputs
-    got = ", ".join(
-        [_shown(each) for each in args] + [f"{key}={_shown(each)}" for key, each in kwargs.items()]
-    )
+    named = (f"{key}={_shown(each)}" for key, each in kwargs.items())
+    got = ", ".join([*map(_shown, args), *named])
     said = f"The forward failed in {where}, which got {got or 'nothing'}. {cause}"
     # Other libraries' summaries take a shape in place of a batch.
     if args and all(isinstance(each, int) for each in args):

@@ -29,9 +29,8 @@ def draw_heat_map(heat: HeatMap) -> Html:
     """Return the map as a figure that stretches to any width; neighbouring steps share a column where there are many."""
     num_columns = min(MAX_COLUMNS, len(heat.steps))
     edges = [round(column * len(heat.steps) / num_columns) for column in range(num_columns + 1)]
-    rows = [
-        [_mean(row[left:right], is_log=heat.is_log) for left, right in pairwise(edges)] for row in heat.rows
-    ]
+    between = list(pairwise(edges))
+    rows = [[_mean(row[left:right], is_log=heat.is_log) for left, right in between] for row in heat.rows]
     known = [value for row in rows for value in row if value is not None]
     low, high = (min(known), max(known)) if heat.is_log and known else (0.0, 1.0)
     lines = [_line(name, row, low, high, heat) for name, row in zip(heat.names, rows, strict=True)]

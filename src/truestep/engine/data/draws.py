@@ -54,9 +54,8 @@ class WeightedSamples:
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
         """Return the indices into the data of the samples at `positions`; O(log n) each."""
-        numbers = uniform_from_sample_keys(
-            sample_keys_at(derive_sample_key(self._seed, "weighted order", epoch), positions)
-        )
+        key = derive_sample_key(self._seed, "weighted order", epoch)
+        numbers = uniform_from_sample_keys(sample_keys_at(key, positions))
         found = np.searchsorted(self._cumulative, numbers * self._cumulative[-1], side="right")
         # a number just below 1 times the sum may round up to the sum, behind the last sample
         drawn: Indices = np.minimum(found, self._last)

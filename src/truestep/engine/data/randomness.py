@@ -36,9 +36,8 @@ class SampleKeys:
         """Return the keys of one generator for `count` samples from `position` on."""
         if epoch != self._epoch or position < self._begin or position + count > self._end:
             self._epoch, self._begin, self._end = epoch, position, position + max(count, KEYS_AT_ONCE)
-            self._samples = sample_keys_at(
-                derive_sample_key(self._seed, self._use, epoch), np.arange(position, self._end)
-            )
+            key = derive_sample_key(self._seed, self._use, epoch)
+            self._samples = sample_keys_at(key, np.arange(position, self._end))
             self._known = {}
         if number not in self._known:
             self._known[number] = mix_sample_keys(self._samples + self._columns[number]).tolist()

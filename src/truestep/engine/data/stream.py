@@ -45,9 +45,8 @@ class StreamSource(BatchSource):
         self._now: dict[str, Any] = {}
         self._saved: dict[str, Any] = {}
         self._pool: WorkerPool | None = None
-        why = (
-            "as asked" if options.num_workers != "auto" else "a stream is split among workers only when asked"
-        )
+        asked = options.num_workers != "auto"
+        why = "as asked" if asked else "a stream is split among workers only when asked"
         self.choices = [
             Choice("loading", "stream", "the data is an iterable, without __len__ and __getitem__"),
             Choice("workers", str(self._num_workers), why),

@@ -44,9 +44,8 @@ def pieces_on_this_rank(tree: Any, *, alone: bool) -> Any:
 
 
 def _piece(tensor: Any) -> SavedTensorPiece:
-    return SavedTensorPiece(
-        tensor=part_on_this_rank(tensor).detach(), whole=tuple(tensor.shape), offset=_box(tensor).offset
-    )
+    here = part_on_this_rank(tensor).detach()
+    return SavedTensorPiece(tensor=here, whole=tuple(tensor.shape), offset=_box(tensor).offset)
 
 
 def _box(tensor: Any) -> CheckpointBox:

@@ -32,9 +32,8 @@ _ARGUMENTS = {
 
 def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: Any) -> Plateau:
     """Lower the learning rate when `run.log(metric=...)` stops improving; `options` are torch's ReduceLROnPlateau's."""
-    check_keyword_options(
-        "ts.plateau", options, ["metric", *list(inspect.signature(ReduceLROnPlateau).parameters)[1:]]
-    )
+    known = ["metric", *list(inspect.signature(ReduceLROnPlateau).parameters)[1:]]
+    check_keyword_options("ts.plateau", options, known)
     check_choice("ts.plateau", "mode", mode, ("min", "max"))
     return Plateau(ReduceLROnPlateau(optimizer, mode=mode, **options), metric)  # type: ignore[arg-type]
 

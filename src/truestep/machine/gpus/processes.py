@@ -58,9 +58,8 @@ def read_processes(nvml: Nvml, handle: Any, *, own_namespace: bool) -> NvmlAnswe
     for kind, answer in answers.items():
         for raw in answer.value or ():
             found[raw.pid] = _merged(found.get(raw.pid), raw, kind)
-    return NvmlAnswer(
-        tuple(identify_process(process, own_namespace=own_namespace) for process in found.values())
-    )
+    identified = (identify_process(process, own_namespace=own_namespace) for process in found.values())
+    return NvmlAnswer(tuple(identified))
 
 
 def _merged(known: GpuProcess | None, raw: Any, kind: str) -> GpuProcess:

@@ -110,9 +110,9 @@ def read_gpu(nvml: Nvml, index: int, *, own_namespace: bool, processes: bool) ->
     if handle.reason is not None:
         return Gpu(index=index, error=handle.reason)
     answers = _answers(nvml, handle.value)
-    answers["processes"] = (
-        read_processes(nvml, handle.value, own_namespace=own_namespace) if processes else _NOT_ASKED
-    )
+    answers["processes"] = _NOT_ASKED
+    if processes:
+        answers["processes"] = read_processes(nvml, handle.value, own_namespace=own_namespace)
     fields = {field: answer.value for field, answer in answers.items() if answer.reason is None}
     reasons = {field: answer.reason for field, answer in answers.items() if answer.reason is not None}
     instances = _mig_instances(nvml, handle.value) if fields.get("mig_enabled") else ()

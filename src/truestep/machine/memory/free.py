@@ -132,6 +132,5 @@ def _paths(holders: MemoryHolders, storages: LiveStorages, key: int) -> tuple[st
 def _unseen(amounts: MemoryAmounts, storages: LiveStorages) -> int | None:
     if not amounts.devices:
         return None
-    return sum(
-        max(0, device.allocated_bytes - storages.bytes_on(device.device)) for device in amounts.devices
-    )
+    kept = ((device.allocated_bytes, storages.bytes_on(device.device)) for device in amounts.devices)
+    return sum(max(0, allocated - seen) for allocated, seen in kept)

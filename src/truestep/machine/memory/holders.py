@@ -46,9 +46,7 @@ class MemoryHolders:
 
     def __init__(self, ignored: Iterable[Any] = (), max_seconds: float | None = None) -> None:
         self.max_seconds = MAX_SECONDS if max_seconds is None else max_seconds
-        modules = [
-            (name, item) for name, item in list(sys.modules.items()) if isinstance(item, types.ModuleType)
-        ]
+        modules = [each for each in list(sys.modules.items()) if isinstance(each[1], types.ModuleType)]
         # reversed: a module of two names keeps the older one (__main__ is __mp_main__ too)
         self.modules = {id(vars(module)): name for name, module in reversed(modules)}
         self.locals = dict(_running_locals())
@@ -145,9 +143,8 @@ def _place(frame: types.FrameType) -> str:
 
 
 def _local_name(frame: types.FrameType, item: Any) -> str:
-    return next(
-        (f" as {name}" for name, value in _copied_locals(frame).items() if value is item), " on its stack"
-    )
+    names = (name for name, value in _copied_locals(frame).items() if value is item)
+    return next((f" as {name}" for name in names), " on its stack")
 
 
 def _key(holder: dict[Any, Any], item: Any) -> str:

@@ -99,9 +99,7 @@ class ModelGraph(Result):
         picture = self.picture(depth, kind)
         depths = len(self.modules if kind == "modules" else self.autograd)
         words = f"{len(picture.boxes)} boxes at depth {picture.depth} of {depths}"
-        kept = (
-            f"; the forward keeps {byte_size(self.saved_bytes)} for the backward" if self.saved_bytes else ""
-        )
+        kept = f"; the forward keeps {byte_size(self.saved_bytes)} for the backward" * bool(self.saved_bytes)
         return Group(picture_tree(self.model, picture), Text("\n".join(["", words + kept, *self.notes])))
 
     def __rich__(self) -> RenderableType:

@@ -126,9 +126,7 @@ def _made(factory: Any, optimizer: Optimizer) -> Any:
 def _followed(schedule: Any, optimizer: Optimizer, training: ScheduledTraining, unit: str) -> SteppedSchedule:
     """Step a schedule that may be used up."""
     every = _period(schedule, training, unit)
-    settings: list[dict[str, list[float]]] = [
-        {name: [] for name in QUANTITIES} for _ in optimizer.param_groups
-    ]
+    settings = [{name: list[float]() for name in QUANTITIES} for _ in optimizer.param_groups]
     stopped = None
     for step in range(1, training.num_steps + 1):
         _write_down(optimizer, settings)
