@@ -20,20 +20,8 @@ MAX_SECONDS = 5.0  # for all questions together
 _OPTIMIZED = 0x1  # CO_OPTIMIZED: a function's frame, whose f_locals is a copy before Python 3.13
 _OWN = __name__.rpartition(".")[0]
 _SUSPENDED = {types.GeneratorType: "gi", types.CoroutineType: "cr", types.AsyncGeneratorType: "ag"}
-_SPECIAL = (
-    "__closure__",
-    "cell_contents",
-    "__self__",
-    "__func__",
-    "__traceback__",
-    "tb_next",
-    "tb_frame",
-    "__defaults__",
-    "__kwdefaults__",
-    "args",
-    "func",
-    "keywords",
-)
+_SPECIAL = ("__closure__", "cell_contents", "__self__", "__func__", "__traceback__", "tb_next", "tb_frame", "__defaults__",
+            "__kwdefaults__", "args", "func", "keywords")  # fmt: skip
 # nn.Module keeps its parts in dicts of these names; one writes model.weight and model[0]
 _MODULE_PART = re.compile(r"\._(?:parameters|buffers|modules)\['(\w+)'\]")
 _KEY = re.compile(r"\['(\w+)'\]")

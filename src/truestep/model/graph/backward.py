@@ -18,29 +18,17 @@ class AutogradGraphCollector:
 
     def __init__(self, model: nn.Module) -> None:
         self.graph = TracedGraph(ModuleCall("", model))
-        self._groups = [self.graph.root]
         self._nodes: dict[Any, GraphNode] = {}
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._parameters = {autograd_storage_id(tensor) for tensor in [*model.parameters(), *model.buffers()]}
 
-    def enter(self, name: str, module: nn.Module) -> None:
-        """A module is called."""
-        group = ModuleCall(name, module)
-        self._groups[-1].children.append(group)
-        self._groups.append(group)
-
-    def leave(self, shapes: Any) -> None:
-        """The innermost module returned."""
-        if len(self._groups) > 1:
-            self._groups.pop().shapes = shapes
-
-    def note(self, tensors: Iterable[Tensor]) -> None:
-        """Add what leads to these tensors and is not there yet."""
+    def note(self, tensors: Iterable[Tensor], group: ModuleCall) -> None:
+        """Add to a module's call what leads to these tensors and is not there yet."""
         for tensor in tensors:
             if tensor.grad_fn is not None:
-                self._add(tensor.grad_fn)
+                self._add(tensor.grad_fn, group)
 
-    def _add(self, function: Any) -> None:
+    def _add(self, function: Any, group: ModuleCall) -> None:
         waiting = [function]
         while waiting:  # sources before what is made of them
             current = waiting[-1]
@@ -52,7 +40,7 @@ class AutogradGraphCollector:
             waiting.pop()
             if current not in self._nodes:
                 node = self._nodes[current] = self._node(current)
-                self._groups[-1].children.append(node)
+                group.children.append(node)
                 self.graph.edges |= {(self._nodes[each], node) for each in before}
 
     def _node(self, function: Any) -> GraphNode:

@@ -40,18 +40,17 @@ class _ForwardTracer(TorchFunctionMode):
 
     def __init__(self, model: nn.Module, arguments: Arguments) -> None:
         super().__init__()
-        root = ModuleCall("", model)
-        self.graph = TracedGraph(root)
+        self.graph = TracedGraph(ModuleCall("", model))
         self.backward = AutogradGraphCollector(model)
         self._model = model
         self.path = ModulePath(model)
-        self._groups = [root]
+        # the calls under way, of both graphs
+        self._groups = [(self.graph.root, self.backward.graph.root)]
         self._producers: dict[int, GraphNode] = {}
         self._kept: list[Any] = []  # an id tells tensors apart only as long as they live
         for number, tensor in enumerate(forward_tensors(arguments), 1):
-            self._produce(
-                GraphNode(_input_name(arguments, tensor, number), "input", tuple(tensor.shape)), [tensor]
-            )
+            name = _input_name(arguments, tensor, number)
+            self._produce(GraphNode(name, "input", tuple(tensor.shape)), [tensor])
 
     # ------------------------------------------------------------------ operations
 
@@ -84,7 +83,7 @@ class _ForwardTracer(TorchFunctionMode):
                 self.graph.edges.add((source, node))
 
     def _produce(self, node: GraphNode, tensors: list[Tensor]) -> None:
-        self._groups[-1].children.append(node)
+        self._groups[-1][0].children.append(node)
         for tensor in tensors:
             self._producers[id(tensor)] = node
             self._kept.append(tensor)
@@ -94,27 +93,24 @@ class _ForwardTracer(TorchFunctionMode):
     def enter(self, name: str, inputs: Any) -> None:
         """A module is called; the model's own call is the root."""
         # What the caller did since it called the last module.
-        self.backward.note(forward_tensors(inputs))
-        if len(self.path.entered) == 1:
-            return
-        module = self.path.entered[-1][1]
-        group = ModuleCall(name, module)
-        self._groups[-1].children.append(group)
-        self._groups.append(group)
-        self.backward.enter(name, module)
+        self.backward.note(forward_tensors(inputs), self._groups[-1][1])
+        if len(self.path.entered) > 1:
+            module = self.path.entered[-1][1]
+            self._groups.append((ModuleCall(name, module), ModuleCall(name, module)))
+            for above, group in zip(*self._groups[-2:], strict=True):
+                above.children.append(group)
 
     def leave(self, _: str, inputs: Any, output: Any) -> None:
         """The innermost module has returned."""
         outputs, module = forward_tensors(output), self.path.entered[-1][1]
-        self.backward.note(outputs)
-        group = self._groups[-1]
-        group.shapes = summary_shapes(output)
+        group, other = self._groups[-1]
+        self.backward.note(outputs, other)
+        group.shapes = other.shapes = summary_shapes(output)
         if not group.children and module is not self._model:
             self._opaque(group, forward_tensors(inputs), outputs)
         group.is_closed = type(module).__module__.startswith("torch.nn") and all(
             isinstance(child, GraphNode) for child in group.children
         )
-        self.backward.leave(group.shapes)
         if len(self.path.entered) > 1:
             self._groups.pop()
 
@@ -129,9 +125,8 @@ class _ForwardTracer(TorchFunctionMode):
 
     def finish(self, output: Any) -> None:
         """Add the outputs and what autograd holds of them."""
-        self._groups = [self.graph.root]
         outputs = forward_tensors(output)
-        self.backward.note(outputs)
+        self.backward.note(outputs, self.backward.graph.root)
         for tensor in outputs:
             node = GraphNode("output", "output", tuple(tensor.shape))
             self._consume(node, [tensor])
