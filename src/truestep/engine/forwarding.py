@@ -91,26 +91,21 @@ def _stay(learner: ForwardingLearner, name: str, /, *arguments: Any, **keywords:
 
 
 def _is_so(tensor: torch.Tensor, device: torch.device | None, dtype: torch.dtype | None) -> bool:
-    here = device is None or (
-        device.type == tensor.device.type and device.index in (None, tensor.device.index)
-    )
+    own = tensor.device
+    here = device is None or (device.type == own.type and device.index in (None, own.index))
     return here and (dtype is None or not tensor.is_floating_point() or dtype == tensor.dtype)
 
 
 def set_on_module(learner: ForwardingLearner, name: str, value: Any) -> None:
     """Set an attribute of the learner's module; an AttributeError says so where it has none of this name."""
     if hasattr(type(learner), name):
-        instead = " Set it in the optimizer: " if name == "learning_rate" else ""
-        if name == "optimizers":
-            instead = " The learner's is made by the function that run.learner(module, optimizer) is given."
-        group = (
-            f'for group in {learner.name}.optimizers[0].param_groups: group["lr"] = {value!r}'
-            if name == "learning_rate"
-            else ""
-        )
-        raise AttributeError(
-            f"{name!r} of the learner {learner.name!r} can be read, not set.{instead}{group}"
-        )
+        groups = f"for group in {learner.name}.optimizers[0].param_groups"
+        instead = {
+            "learning_rate": f' Set it in the optimizer: {groups}: group["lr"] = {value!r}',
+            "optimizers": " The learner's is made by the function that run.learner(module, optimizer) is given.",
+        }
+        said = f"{name!r} of the learner {learner.name!r} can be read, not set."
+        raise AttributeError(said + instead.get(name, ""))
     if not hasattr(learner.module, name):
         raise AttributeError(
             f"{unknown_attribute(learner, name)} A name that nobody reads would be set without effect; to add one to the module "

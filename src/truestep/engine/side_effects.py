@@ -11,6 +11,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from truestep.core.errors import LossError
 from truestep.engine.batches import Batch, is_pair_batch, map_batch_tensors
+from truestep.engine.optimizers import optimizer_parameters
 from truestep.engine.parts import LearnerParts
 
 _HOOK = -1  # torch numbers its own from 0
@@ -59,7 +60,7 @@ class LossSideEffects:
             for learner in self._learners
             for parameter in (*learner.weights.parameters, *learner.weights.stepped)
         }
-        stepped = [owners.get(id(p)) for group in optimizer.param_groups for p in group["params"]]
+        stepped = [owners.get(id(each)) for each in optimizer_parameters(optimizer)]
         if name := next(filter(None, stepped), None):
             raise stepped_in_loss(optimizer, name)
 

@@ -14,7 +14,7 @@ from truestep.core.errors import CheckpointError
 from truestep.engine.as_made import changed_code_settings, code_settings
 from truestep.engine.counters import UpdateCounters
 from truestep.engine.divided_state import divided_learner_state
-from truestep.engine.optimizers import KERNEL_OPTIONS
+from truestep.engine.optimizers import KERNEL_OPTIONS, optimizer_parameters
 from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
 
@@ -268,17 +268,13 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any], *, 
 
 def _keep_dtypes(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Give each tensor of a state the dtype that it was saved in: torch casts them to their parameter's (8-bit moments, too)."""
-    own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
-    for parameter, number in zip(own, numbers, strict=True):
+    for parameter, number in zip(optimizer_parameters(optimizer), numbers, strict=True):
         state = optimizer.state.get(parameter, {})
         for key, value in saved["state"].get(number, {}).items():
-            if (
-                isinstance(value, Tensor)
-                and isinstance(state.get(key), Tensor)
-                and state[key].dtype != value.dtype
-            ):
-                state[key] = value.to(state[key].device, copy=True)
+            now = state.get(key)
+            if isinstance(value, Tensor) and isinstance(now, Tensor) and now.dtype != value.dtype:
+                state[key] = value.to(now.device, copy=True)
 
 
 def _without_functions(value: Any) -> Any:

@@ -53,6 +53,11 @@ class LearnerWeights:
         self.has_masters = bool(self._rounded)
 
     @property
+    def named(self) -> list[tuple[str, nn.Parameter]]:
+        """The parameters with their names."""
+        return list(zip(self.names, self.parameters, strict=True))
+
+    @property
     def masters(self) -> dict[str, nn.Parameter]:
         """The float32 masters by the names of their parameters."""
         named = zip(self.names, self.parameters, self.stepped, strict=True)

@@ -15,7 +15,7 @@ from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.samples import stack_samples
 from truestep.engine.data.source import BatchSource
-from truestep.engine.data.streaming import SampleStream, StreamBatches, StreamedBatch, StreamStart, WorkerTurn
+from truestep.engine.data.streaming import SampleStream, StreamBatches, StreamedBatch, StreamStart
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool
 from truestep.engine.processes.shares import WHOLE, RankShare
@@ -100,7 +100,7 @@ class StreamSource(BatchSource):
         )
         reader.start = start
         if not self._num_workers:
-            yield from (piece for piece in reader if isinstance(piece, StreamedBatch))
+            yield from filter(None, reader)
             return
         pool = self._pool = WorkerPool(reader, self._num_workers, options, pin=self._device.type == "cuda")
         try:
@@ -138,11 +138,11 @@ class StreamSource(BatchSource):
             self._pool.close()
 
 
-def _without_duplicates(pieces: Iterator[StreamedBatch | WorkerTurn]) -> Iterator[StreamedBatch]:
+def _without_duplicates(pieces: Iterator[StreamedBatch | None]) -> Iterator[StreamedBatch]:
     """Warn when two workers begin with the same sample: each of them then reads the whole stream."""
     begun: dict[str, int] = {}
     for piece in pieces:
-        if isinstance(piece, WorkerTurn):
+        if piece is None:
             continue
         if piece.first is not None and begun.setdefault(piece.first, piece.worker) != piece.worker:
             warn_user(

@@ -26,10 +26,6 @@ class StreamedBatch(NamedTuple):
     first: str | None
 
 
-class WorkerTurn(NamedTuple):
-    """What a worker sends instead of a batch that was used before the stream was resumed."""
-
-
 class StreamStart(NamedTuple):
     """Where reading begins: the epoch and, after a resume, each worker's state and the next one."""
 
@@ -82,7 +78,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
         self._seed = seed
         self.start = StreamStart(0)
 
-    def __iter__(self) -> Iterator[StreamedBatch | WorkerTurn]:
+    def __iter__(self) -> Iterator[StreamedBatch | None]:
         info = get_worker_info()
         randomness = SampleRandomness(self._seed, self._stream.data)
         reader = _Reader(self._stream, randomness, info.id if info else 0)
@@ -91,7 +87,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
             if saved["ended"]:
                 return
             if reader.worker < self.start.turn:
-                yield WorkerTurn()
+                yield None  # in the place of a batch that was used before the stream was resumed
             reader.resume(saved)
         yield from self._pieces(reader)
 

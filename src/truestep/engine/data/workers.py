@@ -6,6 +6,7 @@ import pickle
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from truestep.engine.choices import Choice
 from truestep.engine.data.deaths import defer_worker_deaths, told
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchRequest
-from truestep.engine.data.progress import WorkerProgress, WorkerStart
+from truestep.engine.data.progress import WorkerProgress, prepare_worker
 
 # Below these, handing batches over and starting processes costs more than it saves (docs/data.md).
 CHEAP_SAMPLE_SECONDS = 50e-6
@@ -91,10 +92,7 @@ class WorkerPool:
             except RuntimeError as error:
                 self._explain(str(error), error)
                 raise
-            except (
-                EOFError,
-                ConnectionError,
-            ) as error:  # it was killed while a batch of its was being fetched
+            except (EOFError, ConnectionError) as error:  # killed while a batch of its was being fetched
                 self._explain(self._ended(), error)
                 raise
             yield batch.batch if isinstance(batch, PinnedBatch) else batch
@@ -109,7 +107,7 @@ class WorkerPool:
                 num_workers=num_workers,
                 collate_fn=PinnedBatch if pin else _as_it_is,
                 pin_memory=pin,
-                worker_init_fn=WorkerStart(self._progress, options.worker_init),
+                worker_init_fn=partial(prepare_worker, self._progress, options.worker_init),
                 multiprocessing_context=options.start_method,
                 generator=torch.Generator(),  # or the loader would draw from the global one
                 prefetch_factor=options.prefetch,
