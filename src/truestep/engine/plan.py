@@ -132,10 +132,8 @@ class UpdatePlan:
     @property
     def micro_batch_in_use(self) -> int | None:
         """The micro-batch size that "auto" arrived at, None while the whole batch fits."""
-        return min(
-            (m for learner in self.learners if (m := learner.counters.micro_batch_in_use) is not None),
-            default=None,
-        )
+        sizes = (learner.counters.micro_batch_in_use for learner in self.learners)
+        return min((size for size in sizes if size is not None), default=None)
 
     def shrink_micro_batch(self, size: int, reason: str) -> None:
         """Halve the micro-batch after an allocation failed at `size` examples."""
@@ -148,9 +146,8 @@ class UpdatePlan:
         for learner in self.learners:
             learner.counters.micro_batch_in_use = smaller
         names = ", ".join(learner.name for learner in self.learners)
-        self.context.choose(
-            f"micro_batch of {names}", smaller, f"{size} examples at once did not fit: {reason}"
-        )
+        why = f"{size} examples at once did not fit: {reason}"
+        self.context.choose(f"micro_batch of {names}", smaller, why)
 
     def clear_gradients(self) -> None:
         """Drop all gradients of the learners, those being accumulated in float32 too."""

@@ -116,10 +116,8 @@ class Update(HelpfulAttributes):
                     "The gradient of this update is gone: without a clip its norm is only computed when asked for, and the "
                     "next update has replaced it. Read update.gradient_norm right after the update."
                 )
-            tensors = self._weights.gather().tensors
-            self._norm = (
-                total_gradient_norm(tensors) if tensors else torch.zeros((), device=self.skipped.device)
-            )
+            tensors = self._weights.gather().tensors or [torch.zeros((), device=self.skipped.device)]
+            self._norm = total_gradient_norm(tensors)
         return self._norm
 
     def note_norm(self) -> Tensor | NotedGradientNorm:

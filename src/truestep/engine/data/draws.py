@@ -35,13 +35,10 @@ class ShuffledSamples:
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
         """Return the indices into the data of the samples at `positions`."""
-        latest = self._latest
-        if latest is None or latest[0] != epoch:
-            latest = self._latest = (
-                epoch,
-                SamplePermutation(self._num_samples, derive_sample_key(self._seed, "order", epoch)),
-            )
-        return latest[1](positions)
+        if self._latest is None or self._latest[0] != epoch:
+            key = derive_sample_key(self._seed, "order", epoch)
+            self._latest = epoch, SamplePermutation(self._num_samples, key)
+        return self._latest[1](positions)
 
 
 class WeightedSamples:

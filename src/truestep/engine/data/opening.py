@@ -42,9 +42,8 @@ def open_source(
         data, options = take_loader_apart(data, options)
     columns = find_data_columns(data)
     if columns is not None and options.collate is None:
-        return MemorySource(
-            columns, shared_order(choose_batch_order(len(columns), options, seed), share), options, device
-        )
+        order = shared_order(choose_batch_order(len(columns), options, seed), share)
+        return MemorySource(columns, order, options, device)
     if columns is not None:
         data = columns  # a function of a list of samples wants samples
     check_data_kind(data)

@@ -69,12 +69,8 @@ def part_wanted_of_divided_tensor(like: Any) -> WantedCheckpointPart:
 
 def divided_over_ranks_as(value: Any, like: Any) -> Any:
     """Return this process's part of a whole tensor, divided as another of the same shape is; anything else as it is."""
-    if (
-        not is_divided_over_ranks(like)
-        or not isinstance(value, Tensor)
-        or is_divided_over_ranks(value)
-        or value.shape != like.shape
-    ):
+    is_whole = isinstance(value, Tensor) and not is_divided_over_ranks(value)
+    if not is_divided_over_ranks(like) or not is_whole or value.shape != like.shape:
         return value
     from torch.distributed.tensor import distribute_tensor
 
