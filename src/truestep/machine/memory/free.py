@@ -54,10 +54,8 @@ def free_memory(
     """
     before = measure_memory()
     endings = _end(end)
-    if forget_last_error:
-        for name in _LAST_ERROR:
-            if hasattr(sys, name):
-                delattr(sys, name)
+    for name in _LAST_ERROR if forget_last_error else ():
+        vars(sys).pop(name, None)
     collected = release_cached_memory()
     after = measure_memory()
     storages = LiveStorages()

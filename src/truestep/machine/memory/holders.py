@@ -32,14 +32,13 @@ Steps = tuple[str, ...]
 class MemoryHolders:
     """Finds paths to objects; the roots are read once, for several questions."""
 
-    def __init__(self, ignored: Iterable[Any] = (), max_seconds: float | None = None) -> None:
-        self.max_seconds = MAX_SECONDS if max_seconds is None else max_seconds
+    def __init__(self, ignored: Iterable[Any] = ()) -> None:
         modules = [each for each in list(sys.modules.items()) if isinstance(each[1], types.ModuleType)]
         # reversed: a module of two names keeps the older one (__main__ is __mp_main__ too)
         self.modules = {id(vars(module)): name for name, module in reversed(modules)}
         self.locals = dict(_running_locals())
         self.ignored = {id(item) for item in ignored}
-        self.end = time.monotonic() + self.max_seconds
+        self.end = time.monotonic() + MAX_SECONDS
 
     def paths_to(self, target: Any) -> tuple[str, ...]:
         """Return up to MAX_PATHS paths, shortest first; none where nothing in Python holds it."""
@@ -50,7 +49,7 @@ class MemoryHolders:
             if look == len(items) or len(paths) >= MAX_PATHS:
                 break
             if time.monotonic() > self.end:
-                return tuple(paths) or (f"not found within {self.max_seconds:g} s",)
+                return tuple(paths) or (f"not found within {MAX_SECONDS:g} s",)
             self._follow(items, steps_of, look, seen, paths)
         return tuple(paths)[:MAX_PATHS]
 
@@ -65,9 +64,8 @@ class MemoryHolders:
             root, step = self._step(holder, item)
             longer = (step, *steps) if step else _as_attribute(steps)
             if root is not None:
-                paths.setdefault(
-                    _written(root, _as_attribute(longer) if isinstance(holder, dict) else longer)
-                )
+                way = _as_attribute(longer) if isinstance(holder, dict) else longer
+                paths.setdefault(_written(root, way))
             elif len(steps) < MAX_DEPTH:
                 items.append(holder)
                 steps_of.append(longer)
@@ -167,9 +165,7 @@ def _safe(holder: Any, name: str) -> Any:
 
 def _as_attribute(steps: Steps) -> Steps:
     """Return the steps with the first key written as an attribute: its dict is one of attributes."""
-    if not steps:
-        return steps
-    return (_KEY.sub(r".\1", steps[0], count=1), *steps[1:])
+    return (_KEY.sub(r".\1", steps[0], count=1), *steps[1:]) if steps else steps
 
 
 def _written(root: str, steps: Steps) -> str:
