@@ -40,10 +40,8 @@ class Result(Shown, ABC):
 
         screen = StringIO()
         # in a notebook rich would show it there and then
-        console = Console(
-            file=screen, width=NOTEBOOK_COLUMNS, color_system=None, emoji=False, force_jupyter=False
-        )
-        console.print(self)
+        plain: dict[str, Any] = {"color_system": None, "emoji": False, "force_jupyter": False}
+        Console(file=screen, width=NOTEBOOK_COLUMNS, **plain).print(self)
         return "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
 
 

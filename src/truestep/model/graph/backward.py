@@ -49,9 +49,8 @@ class AutogradGraphCollector:
             name = self._names.get(id(variable), "input")
             return GraphNode(name, "parameter", tuple(variable.shape))
         shapes = [tuple(each.shape) for each in getattr(function, "_input_metadata", ())]
-        return GraphNode(
-            function.name().rpartition("::")[2], "gradient", shapes[0] if len(shapes) == 1 else shapes
-        )
+        name = function.name().rpartition("::")[2]
+        return GraphNode(name, "gradient", shapes[0] if len(shapes) == 1 else shapes)
 
     def describe(self, *, saved: bool, attributes: bool) -> int:
         """Say in each node what it saves and with which attributes; return the bytes of all that no weight holds."""

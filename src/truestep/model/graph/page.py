@@ -41,19 +41,14 @@ def _section(kind: str, title: str, pictures: tuple[Picture, ...], first: Pictur
     drawn = [picture for picture in pictures if len(picture.boxes) <= MAX_DRAWN] or [first]
     views = [
         html_tag(
-            "div",
-            svg_of(picture),
-            class_="view",
-            data_depth=picture.depth,
-            hidden=None if picture is first else "",
+            "div", svg_of(each), class_="view", data_depth=each.depth, hidden=None if each is first else ""
         )
-        for picture in drawn
+        for each in drawn
     ]
     left_out = len(pictures) - len(drawn)
     note = f"Not drawn: {left_out} deeper pictures, of more than {MAX_DRAWN} boxes." if left_out else None
-    card = html_tag(
-        "div", _bar(drawn, first), *views, html_tag("p", note, class_="note") if note else None, class_="card"
-    )
+    told = html_tag("p", note, class_="note") if note else None
+    card = html_tag("div", _bar(drawn, first), *views, told, class_="card")
     return html_tag("section", html_tag("h2", title), card, class_="graphs", id=kind)
 
 
