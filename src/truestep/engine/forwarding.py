@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learner's names beside its module's: which are whose, and what is said where neither has one."""
 
-import difflib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -9,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from truestep.core.errors import OptionError
+from truestep.core.errors import OptionError, did_you_mean
 from truestep.core.frames import warn_user
 from truestep.engine.elsewhere import LEARNER
 
@@ -34,8 +33,7 @@ def unknown_attribute(learner: ForwardingLearner, name: str) -> str:
     if name in LEARNER:
         return f"{message} {LEARNER[name]}"
     names = [each for each in {*dir(learner), *dir(module)} if not each.startswith("_")]
-    close = difflib.get_close_matches(name, sorted(names), n=3, cutoff=0.6)
-    return message + (f" Did you mean {' or '.join(repr(each) for each in close)}?" if close else "")
+    return f"{message} {did_you_mean(name, names)}".rstrip()
 
 
 def forwarded_to_module(learner: ForwardingLearner, name: str) -> Any:

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -186,20 +185,12 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def cpus_for_workers() -> int:
-    """Return how many processors this process may use: its affinity and its control group's quota."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        return max(1, min(cpus, int(quota) // int(period)))
-    except (OSError, ValueError):  # no control group, or "max"
-        return cpus
-
-
 def choose_num_workers(sample_seconds: float, num_samples: int, device: torch.device) -> Choice:
     """Return how many workers "auto" means: none for cheap samples, else a share of the processors."""
+    from truestep.machine.environment.container import read_container, usable_cpus
+
     # torchrun's variable: so many processes of this machine choose workers now
-    cpus = cpus_for_workers() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    cpus = usable_cpus(read_container()) // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     cost = f"a sample takes {sample_seconds * 1e6:,.0f} µs, an epoch's {sample_seconds * num_samples:,.1f} s"
     if sample_seconds < CHEAP_SAMPLE_SECONDS or sample_seconds * num_samples < CHEAP_EPOCH_SECONDS:
         return Choice("workers", "0", f"{cost}: less than handing them over costs")
