@@ -4,9 +4,11 @@
 import ast
 import gc
 import linecache
+import re
 import subprocess
 import sys
 import warnings
+from string import Formatter
 
 import pytest
 import torch
@@ -144,3 +146,12 @@ def test_an_explanation_that_fails_leaves_the_page(caplog, monkeypatch):
     assert explanation.here is None
     assert explanation.fix == error.page().fix
     assert "cause of matrix-sizes-differ" in caplog.text
+
+
+@pytest.mark.parametrize("error", [error for error in ERRORS if error.page().cases], ids=by_name)
+def test_its_cases_name_facts_that_there_are(error):
+    groups = {name for pattern in error.messages for name in re.compile(pattern).groupindex}
+    evidence = {"layer", "input", "data_set", "shapes", "and_shapes", "tensor", "and_tensor", "verdict"}
+    for case in error.page().cases:
+        named = {name for _, name, _, _ in Formatter().parse(case.says + case.fix) if name is not None}
+        assert named <= groups | evidence, case

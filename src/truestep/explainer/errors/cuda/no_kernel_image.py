@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """NoKernelImage."""
 
+import re
+
 from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_cause
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -17,6 +18,10 @@ class NoKernelImage(Explainer):
 
     Fix: install a torch built for the card: a newer one for new cards, an older one for old cards (`truestep env` compares
     both). An extension: recompile it with TORCH_CUDA_ARCH_LIST set to the card's capability.
+
+    Cases:
+        otherwise: {verdict}.
+        otherwise: the card has the capability {capability}, for which this torch has no kernels.
     """
 
     messages = (
@@ -28,21 +33,9 @@ class NoKernelImage(Explainer):
     )
     anywhere = True
     not_in_a_log = "which card it was and what the torch there was built for, where its warning is missing"
+    verdict = "capability_built"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = environment_cause("capability_built") if crash.is_live else None
-        if found:
-            return Cause(f"{found.says}.")
-        capability = match.groupdict().get("capability") or _capability(crash)
-        return (
-            Cause(f"the card has the capability {capability}, for which this torch has no kernels.")
-            if capability
-            else None
-        )
-
-
-def _capability(crash: Crash) -> str | None:
-    import re
-
-    found = re.search(r"with CUDA capability (sm_\d+) is not compatible", crash.context)
-    return found[1] if found else None
+        # torch's own warning names the capability
+        warned = re.search(r"with CUDA capability (?P<capability>sm_\d+) is not compatible", crash.context)
+        return super().cause(crash, match) or (super().cause(crash, warned) if warned else None)

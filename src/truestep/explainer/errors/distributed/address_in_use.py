@@ -38,5 +38,5 @@ class AddressInUse(Explainer):
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         import re
 
-        port = re.search(r"port: (\d+)|\[[^\]]*\]:(\d{2,5})", f"{crash.message}\n{crash.context}")
+        port = re.search(r"port: (\d+)|\[[^\]]*\]:(\d{2,5})", crash.text)
         return Cause(f"the port is {port[1] or port[2]}.") if port else None

@@ -43,7 +43,7 @@ class ChildFailed(Explainer):
         return super().match(crash)
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        text = f"{crash.message}\n{crash.context}"
+        text = crash.text
         root = re.search(r"(?s)Root Cause.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", text)
         if root:
             return Cause(f"rank {root[1]} failed first, with status {root[2]}{_status(int(root[2]))}.")

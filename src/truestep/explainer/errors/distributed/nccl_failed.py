@@ -36,7 +36,7 @@ class NcclFailed(Explainer):
     not_in_a_log = "which call failed, unless NCCL_DEBUG=INFO was set"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        text = f"{crash.message}\n{crash.context}"
+        text = crash.text
         if "NCCL built in" in match[0]:
             return Cause(
                 "this torch has no NCCL (a build for CPU, Windows or macOS).",

@@ -18,6 +18,11 @@ class ProcessGroupTimedOut(Explainer):
 
     Fix: find the rank that is missing: its own log has the first error. If none failed: collectives under if rank == 0, loaders
     of different lengths (drop_last, DistributedSampler), or slow work on one rank (raise timeout=).
+
+    Cases:
+        `client socket` or `initializing` or `waiting for clients`: the ranks did not find each other at the start.
+            Fix: check that MASTER_ADDR is reachable from every node, that the port is open, that as many processes were
+            started as world_size says, and NCCL_SOCKET_IFNAME (GLOO_SOCKET_IFNAME).
     """
 
     types = ("RuntimeError", "DistBackendError", "DistStoreError", "DistNetworkError", "TimeoutError")
@@ -43,16 +48,7 @@ class ProcessGroupTimedOut(Explainer):
     )
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        if "client socket" in match[0] or "initializing" in match[0] or "waiting for clients" in match[0]:
-            return Cause(
-                "the ranks did not find each other at the start.",
-                "check that MASTER_ADDR is reachable from every node, that the port is open, that as many processes "
-                "were started as "
-                "world_size says, and NCCL_SOCKET_IFNAME (GLOO_SOCKET_IFNAME).",
-            )
-        work = re.search(r"SeqNum=(\d+), OpType=(\w+)", f"{crash.message}\n{crash.context}")
-        return (
-            Cause(f"the collective was number {work[1]}, {work[2]}; another rank did not come to it.")
-            if work
-            else None
-        )
+        found, work = super().cause(crash, match), re.search(r"SeqNum=(\d+), OpType=(\w+)", crash.text)
+        if found or not work:
+            return found
+        return Cause(f"the collective was number {work[1]}, {work[2]}; another rank did not come to it.")

@@ -2,7 +2,6 @@
 """CudaLibraryNotInitialized."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_cause
 from truestep.explainer.explainer import Cause, Explainer, Match
 from truestep.explainer.values import torch_at_crash
 
@@ -18,6 +17,9 @@ class CudaLibraryNotInitialized(Explainer):
 
     Fix: look at the free memory first (`truestep gpus`): end old processes, or halve the batch. With a free card `truestep
     env` compares driver, torch and cuDNN; unset LD_LIBRARY_PATH, where another cuDNN may stand.
+
+    Cases:
+        otherwise: {verdict}.
     """
 
     messages = (
@@ -32,6 +34,7 @@ class CudaLibraryNotInitialized(Explainer):
     )
     anywhere = True
     not_in_a_log = "how much memory was free"
+    verdict = "one_cudnn"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         if "device-side assert" in crash.message or "Assertion `" in crash.context:
@@ -47,5 +50,4 @@ class CudaLibraryNotInitialized(Explainer):
             return Cause(
                 f"{free / 2**20:.0f} MiB of {total / 2**20:.0f} MiB are free on the card: it is full."
             )
-        found = environment_cause("one_cudnn")
-        return Cause(f"{found.says}.") if found else None
+        return super().cause(crash, match)

@@ -33,10 +33,7 @@ class ObjectNotCallable(Explainer):
     not_in_a_log = "which name it is, and where it got its value"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        expression = crash.user.expression() if crash.user else None
-        calls = (
-            [node.func for node in ast.walk(expression) if isinstance(node, ast.Call)] if expression else []
-        )
+        calls = [node.func for node in crash.written(ast.Call)]
         called = {ast.unparse(function) for function in calls}
         kind = match["kind"].rpartition(".")[2]
         for each in crash.values:
@@ -57,10 +54,9 @@ class ObjectNotCallable(Explainer):
 
 def _is_property(crash: Crash, written: ast.Attribute) -> bool:
     """Whether an attribute is a property of its owner's class, whatever it gives."""
-    frame = crash.user
-    if frame is None or frame.live is None or not isinstance(written.value, ast.Name):
+    if crash.user is None or not isinstance(written.value, ast.Name):
         return False
-    owner = frame.locals().get(written.value.id, frame.live.f_globals.get(written.value.id))
+    owner = crash.user.lookup(written.value.id)
     return isinstance(inspect.getattr_static(type(owner), written.attr, None), property)
 
 

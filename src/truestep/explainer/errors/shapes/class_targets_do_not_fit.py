@@ -5,7 +5,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import dtype_at_crash, is_tensor_at_crash, shape_as_evidence, shape_at_crash
+from truestep.explainer.values import is_tensor_at_crash, shape_at_crash, tensor_as_evidence
 
 
 class ClassTargetsDoNotFit(Explainer):
@@ -41,7 +41,9 @@ class ClassTargetsDoNotFit(Explainer):
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         found, pair = match.groupdict(), _pair(crash)
-        shapes = f" (outputs {_shape(pair[0])}, targets {_shape(pair[1])})" if pair else ""
+        shapes = (
+            f" (outputs {tensor_as_evidence(pair[0])}, targets {tensor_as_evidence(pair[1])})" if pair else ""
+        )
         if found.get("label"):
             return _label(int(found["label"]), pair, shapes)
         if found.get("input"):
@@ -66,10 +68,6 @@ def _pair(crash: Crash) -> tuple[Any, Any] | None:
         if is_tensor_at_crash(names.get("input")) and is_tensor_at_crash(names.get("target")):
             return names["input"], names["target"]
     return None
-
-
-def _shape(tensor: Any) -> str:
-    return f"{dtype_at_crash(tensor)} {shape_as_evidence(shape_at_crash(tensor))}"
 
 
 def _label(label: int, pair: tuple[Any, Any] | None, shapes: str) -> Cause:
