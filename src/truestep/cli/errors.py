@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from truestep.cli.options import Json
 from truestep.cli.screen import print_json_document
 from truestep.explainer.catalogue import explained_errors, find_error, topic_of
 from truestep.explainer.explainer import Explainer
@@ -17,7 +18,7 @@ app = typer.Typer(add_completion=False)
 @app.command(name="errors")
 def show(
     name: Annotated[str | None, typer.Argument(help="An error's name; all errors when left out.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the errors that `truestep explain` knows, or print the page of one."""
     wanted = (

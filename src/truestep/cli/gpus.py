@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_NO_COMMAND, EXIT_UNMET
 from truestep.cli.usage import NamedCommands
 from truestep.core.errors import OptionError
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(cls=NamedCommands, add_completion=False, invoke_without_command=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this the command is only shown.")]
 Cards = Annotated[
     list[str] | None,
@@ -84,14 +84,12 @@ def gpus(
 
 
 def _once(as_json: bool, form: str) -> None:
-    from truestep.cli.screen import print_json_document, show_on_screen, warn_on_screen
+    from truestep.cli.screen import show_result, warn_on_screen
     from truestep.machine.gpus import gpus as read
 
     report = read()
-    if as_json:
-        print_json_document(report.to_dict())
-    elif form == "table":
-        show_on_screen(report)
+    if as_json or form == "table":
+        show_result(report, as_json=as_json)
     else:
         sys.stdout.writelines(f"{line}\n" for card in report.gpus for line in _lines(card, form))
         if report.error:
@@ -244,13 +242,8 @@ def pick(
     )
     choice = _pick(wanted, wait, steady, parse_seconds(hold))
     if as_json:
-        print_json_document(
-            {
-                **choice.to_dict(),
-                "uuids": list(choice.uuids),
-                "says": None if choice.met else choice.explain(),
-            }
-        )
+        says = None if choice.met else choice.explain()
+        print_json_document({**choice.to_dict(), "uuids": list(choice.uuids), "says": says})
     else:
         sys.stdout.writelines(f"{uuid}\n" for uuid in choice.uuids)
     _unless_met(choice)

@@ -99,17 +99,9 @@ def _of_an_update(crash: Crash) -> str:
 
 
 _CUTS = (
-    ".detach()",
-    ".data",
-    ".item()",
-    ".numpy()",
-    "argmax(",
-    "torch.tensor(",
-    "no_grad()",
-    "inference_mode()",
-    "as_tensor(",
-    ".tolist()",
-)
+    ".detach()", ".data", ".item()", ".numpy()", "argmax(", "torch.tensor(", "no_grad()", "inference_mode()",
+    "as_tensor(", ".tolist()",
+)  # fmt: skip
 
 
 def _cutting_line(crash: Crash) -> EvidenceLine | None:

@@ -68,20 +68,9 @@ def _is_attached(value: object) -> bool:
 
 
 _STATES = {
-    "h",
-    "c",
-    "hx",
-    "cx",
-    "hc",
-    "state",
-    "states",
-    "hidden",
-    "hiddens",
-    "memory",
-    "carry",
-    "hidden_state",
+    "h", "c", "hx", "cx", "hc", "state", "states", "hidden", "hiddens", "memory", "carry", "hidden_state",
     "memories",
-}
+}  # fmt: skip
 
 
 def _detached(name: str, value: object) -> str:

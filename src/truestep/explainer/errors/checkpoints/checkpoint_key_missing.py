@@ -9,31 +9,11 @@ from truestep.explainer.explainer import Cause, Explainer, Match
 from truestep.explainer.values import is_tensor_at_crash
 
 _USUAL = (
-    *(
-        "state_dict",
-        "model_state_dict",
-        "model_state",
-        "model",
-        "net",
-        "network",
-        "weights",
-        "params",
-        "params_ema",
-    ),
-    *("optimizer", "optimizer_state_dict", "optim", "scheduler", "lr_scheduler", "scheduler_state_dict"),
-    *(
-        "epoch",
-        "step",
-        "iteration",
-        "ema",
-        "model_ema",
-        "state_dict_ema",
-        "best_acc",
-        "best_acc1",
-        "hyper_parameters",
-        "args",
-    ),
-)
+    "state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "params",
+    "params_ema", "optimizer", "optimizer_state_dict", "optim", "scheduler", "lr_scheduler",
+    "scheduler_state_dict", "epoch", "step", "iteration", "ema", "model_ema", "state_dict_ema", "best_acc",
+    "best_acc1", "hyper_parameters", "args",
+)  # fmt: skip
 _LOADING = re.compile(r"checkpoint|ckpt|state_?dict|torch\.load|resume", re.IGNORECASE)
 _SHORT = 1000  # characters of a text that is about the error alone
 

@@ -93,15 +93,8 @@ def _common_prefix(longer: list[str], shorter: list[str]) -> str:
 
 
 _INNER = {
-    "state_dict",
-    "model",
-    "model_state_dict",
-    "net",
-    "optimizer",
-    "epoch",
-    "optimizer_state_dict",
-    "weights",
-}
+    "state_dict", "model", "model_state_dict", "net", "optimizer", "epoch", "optimizer_state_dict", "weights",
+}  # fmt: skip
 
 
 def _nested(missing: list[str], unexpected: list[str]) -> Cause | None:
