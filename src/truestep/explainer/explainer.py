@@ -36,6 +36,9 @@ class Explainer(ABC):
     is_consequence: ClassVar[bool] = False  # another error, of another process or before it, led to this one
     checks: ClassVar[tuple[str, ...]] = ()  # codes of the doctor's checks that find its usual causes
     not_in_a_log: ClassVar[str] = "the shapes, dtypes and devices of the values on that line"
+    besides: ClassVar[
+        tuple[str, ...]
+    ] = ()  # further expressions, whose groups are facts where they are in the text
     verdict: ClassVar[str] = ""  # the question of `truestep env` that its cases name as {verdict}
 
     @classmethod
@@ -70,10 +73,13 @@ class Explainer(ABC):
 
         It is the first of the page's cases that fits, whose facts are all known.
         """
-        facts = CaseFacts(crash, match.groupdict(), self.concerns, self.verdict)
+        found = [match, *filter(None, (re.search(pattern, crash.text) for pattern in self.besides))]
+        groups = {name: value for each in found for name, value in each.groupdict().items() if value}
+        told = "\n".join([match[0], *(f"{name}={value};" for name, value in groups.items())])
+        facts = CaseFacts(crash, groups, self.concerns, self.verdict)
         for case in self.page().cases:
             with suppress(KeyError):
-                if case.is_in(match[0]):
+                if case.is_in(told):
                     return Cause(case.says.format_map(facts), case.fix.format_map(facts))
         return None
 

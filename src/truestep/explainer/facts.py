@@ -20,9 +20,9 @@ class CaseFacts(dict[str, str]):
     """Facts by name; a KeyError for one that is not known. `concerns` says which tensors on the line are meant."""
 
     def __init__(
-        self, crash: Crash, groups: Mapping[str, str | None], concerns: Callable[[Any], bool], verdict: str
+        self, crash: Crash, groups: Mapping[str, str], concerns: Callable[[Any], bool], verdict: str
     ) -> None:
-        super().__init__({name: value for name, value in groups.items() if value})
+        super().__init__(groups)
         self._crash, self._concerns, self._verdict = crash, concerns, verdict
 
     def __missing__(self, name: str) -> str:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An error's page is its docstring: one sentence, then Means, Raises (or Recorded), Works, Fix, and its Cases.
 
-A case is what is said where the message has certain words, "`these` or `those`:", or "otherwise:". It may name facts in braces:
-groups of the message's pattern, or what `facts.py` knows of the run; where one is not known, the case is passed over.
+A case is what is said where the message has certain words, "`these` or `those`:", or "otherwise:". Among the words may be
+`group=`, where a group was found, and `group=value`. A case may name facts in braces: groups of the message's pattern and of those
+`besides`, or what `facts.py` knows of the run; where one is not known, the case is passed over.
 """
 
 import inspect

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NoKernelImage."""
 
-import re
-
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class NoKernelImage(Explainer):
@@ -31,11 +28,7 @@ class NoKernelImage(Explainer):
         r"named symbol not found",
         r"CUDA error: invalid device function",
     )
+    besides = (r"with CUDA capability (?P<capability>sm_\d+) is not compatible",)  # torch's own warning
     anywhere = True
     not_in_a_log = "which card it was and what the torch there was built for, where its warning is missing"
     verdict = "capability_built"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        # torch's own warning names the capability
-        warned = re.search(r"with CUDA capability (?P<capability>sm_\d+) is not compatible", crash.context)
-        return super().cause(crash, match) or (super().cause(crash, warned) if warned else None)

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ProcessGroupTimedOut."""
 
-import re
-
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class ProcessGroupTimedOut(Explainer):
@@ -23,6 +20,7 @@ class ProcessGroupTimedOut(Explainer):
         `client socket` or `initializing` or `waiting for clients`: the ranks did not find each other at the start.
             Fix: check that MASTER_ADDR is reachable from every node, that the port is open, that as many processes were
             started as world_size says, and NCCL_SOCKET_IFNAME (GLOO_SOCKET_IFNAME).
+        otherwise: the collective was number {number}, {collective}; another rank did not come to it.
     """
 
     types = ("RuntimeError", "DistBackendError", "DistStoreError", "DistNetworkError", "TimeoutError")
@@ -41,14 +39,9 @@ class ProcessGroupTimedOut(Explainer):
         r"failed to recv, got 0 bytes",
         r"Timed out initializing process group",
     )
+    besides = (r"SeqNum=(?P<number>\d+), OpType=(?P<collective>\w+)",)
     anywhere = True
     is_consequence = True
     not_in_a_log = (
         "what the missing rank was doing, unless its lines are in it; py-spy dump --pid shows a live one"
     )
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found, work = super().cause(crash, match), re.search(r"SeqNum=(\d+), OpType=(\w+)", crash.text)
-        if found or not work:
-            return found
-        return Cause(f"the collective was number {work[1]}, {work[2]}; another rank did not come to it.")

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """WorkerDied."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class WorkerDied(Explainer):
@@ -39,6 +38,8 @@ class WorkerDied(Explainer):
         `Segmentation`: a crash inside of a library that the data set calls (often OpenCV or HDF5 after a fork).
             Fix: call cv2.setNumThreads(0), and open files (h5py, lmdb) in the first __getitem__, not in __init__, so that
             each worker has its own.
+        `guard=`: the script has no main guard.
+            Fix: put the script's actions under if __name__ == "__main__":.
     """
 
     messages = (
@@ -46,12 +47,5 @@ class WorkerDied(Explainer):
         r"DataLoader worker .*?is killed by signal: (?P<signal>(?!Bus)[\w ]+)",
         r"Pin memory thread exited unexpectedly",
     )
+    besides = (r"(?P<guard>freeze_support|bootstrapping)",)
     not_in_a_log = "what killed the worker; dmesg on that machine shows an out-of-memory kill"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found, text = super().cause(crash, match), crash.text
-        if found or not ("freeze_support" in text or "bootstrapping" in text):
-            return found
-        return Cause(
-            "the script has no main guard.", 'put the script\'s actions under if __name__ == "__main__":.'
-        )
