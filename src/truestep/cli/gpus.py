@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,7 +124,7 @@ def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
         raise OptionError(f"Readings {every} apart make no sense. Write --every with a time above 0.")
     report: GpuReport | None = None
     try:
-        with _screen(sample is None) as draw:
+        with _drawing(sample is None) as draw:
             for number, report in enumerate(watch_cards(period), start=1):
                 append_card_reading(report, sample) if sample else draw(report)
                 if number == readings or (report.error and not report.gpus):
@@ -137,34 +138,19 @@ def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
     raise typer.Exit(0 if report and report.gpus else EXIT_MISSING)
 
 
-class _screen:  # noqa: N801  used like a function
-    """Draws readings in place on a terminal, one below the other elsewhere."""
+@contextmanager
+def _drawing(is_shown: bool) -> Iterator[Callable[["GpuReport"], None]]:
+    """Give what draws readings: in place on a terminal, one below the other elsewhere."""
+    from rich.live import Live
 
-    def __init__(self, wanted: bool) -> None:
-        from rich.live import Live
+    from truestep.cli.screen import command_console, show_on_screen
 
-        from truestep.cli.screen import command_console
-
-        screen = command_console()
-        in_place = wanted and screen.is_terminal
-        self.live = Live(console=screen, auto_refresh=False, screen=True) if in_place else None
-
-    def __enter__(self) -> Callable[["GpuReport"], None]:
-        if self.live:
-            self.live.start()
-        return self.draw
-
-    def __exit__(self, *_: object) -> None:
-        if self.live:
-            self.live.stop()
-
-    def draw(self, report: "GpuReport") -> None:
-        from truestep.cli.screen import show_on_screen
-
-        if self.live:
-            self.live.update(report, refresh=True)
-        else:
-            show_on_screen(report)
+    screen = command_console()
+    if not (is_shown and screen.is_terminal):
+        yield show_on_screen
+        return
+    with Live(console=screen, auto_refresh=False, screen=True) as live:
+        yield lambda report: live.update(report, refresh=True)
 
 
 def _conditions(**given: Any) -> "CardConditions":

@@ -18,6 +18,8 @@ from truestep.explainer.page import ErrorPage, parse_error_page
 
 Match = re.Match[str]
 
+__all__ = ["Cause", "Crash", "Explainer", "Match"]  # what an error's file is made of
+
 
 @dataclass(frozen=True)
 class Cause:

@@ -13,6 +13,7 @@ class RunScreen:
         self._stream = sys.stderr if shows_progress else None
         self._is_quiet = is_quiet
         self.progress = Progress(None, None, None)
+        self._said: set[str] = set()
 
     def begin(self, total_epochs: int, num_batches: int | None) -> None:
         """A loop begins."""
@@ -23,6 +24,16 @@ class RunScreen:
         """Print a message."""
         if not self._is_quiet:
             self.progress.line(f"truestep: {text}")
+
+    def say_once(self, text: str, key: str = "") -> None:
+        """Print a message the first time that it, or one of its key, is said."""
+        if not self.has_said(key or text):
+            self._said.add(key or text)
+            self.say(text)
+
+    def has_said(self, key: str) -> bool:
+        """Whether it was."""
+        return key in self._said
 
     def silence(self) -> None:
         """In a forked process: show and say nothing more."""

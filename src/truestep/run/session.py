@@ -46,14 +46,16 @@ class RunSession:
         self._signals = StopSignals(statuses)
         self._endings = LoopEndings(self)
         self._saver = saver = RunSaver(run)
-        self._moments = SaveMoments(run.context, run.cursor, trains=lambda: saver.pass_trains, say=self.say)
+        self._moments = SaveMoments(
+            run.context, run.cursor, trains=lambda: saver.pass_trains, screen=run.screen
+        )
         self._first_steps = DoctorOfFirstSteps(run, wanted=doctor)
         self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
         whole_here = run.is_main and not run.context.strategy.divides_weights  # else there is none to look at
         self._layers.every = watch_layers if whole_here else 0
-        self._rates = RunRates(run.context, run.cursor, self.say)
-        self._omissions = RunOmissions(run.context, run.cursor, lambda: saver.waits_for, self.say)
-        self._beside = BesideUpdates(run.context, run.tracked.objects, self._omissions, self.say)
+        self._rates = RunRates(run.context, run.cursor, run.screen)
+        self._omissions = RunOmissions(run.context, run.cursor, lambda: saver.waits_for, run.screen)
+        self._beside = BesideUpdates(run.context, run.tracked.objects, self._omissions, run.screen)
         self.started = self.save_requested = False
         self._handled: int | None = None  # the exception that was being handled when the loop began
         self._closed = False  # what is tracked is the user's own again

@@ -5,9 +5,8 @@ import linecache
 import re
 
 from truestep.explainer.calls import call_without_gradients
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import made_at_line, running_models
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.origins import files_of_models
 from truestep.explainer.source import (
     EvidenceLine,

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SecondBackward."""
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_models
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.graphs import value_shared_by_graphs
 from truestep.explainer.kept import kept_graphs
 from truestep.explainer.values import is_tensor_at_crash

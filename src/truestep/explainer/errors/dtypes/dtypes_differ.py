@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DtypesDiffer."""
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import layer_input, running_layer, with_origin
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.values import dtype_at_crash
 
 

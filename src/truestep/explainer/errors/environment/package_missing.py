@@ -3,9 +3,8 @@
 
 import sys
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.errors.checkpoints.class_of_file_missing import ClassOfFileMissing
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class PackageMissing(Explainer):

@@ -3,8 +3,7 @@
 
 import re
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class ForwardMissing(Explainer):

@@ -7,8 +7,7 @@ import sys
 import types
 from typing import Any
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.known_names import GONE, IMPORTS, KINDS, MODULES, OF_OTHER_TORCH, TENSOR_NAMES
 from truestep.explainer.values import is_layer_at_crash, torch_at_crash
 

@@ -3,8 +3,7 @@
 
 import ast
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.source import crashed_file_name, crashed_file_scope
 
 _HOLDERS = {

@@ -4,9 +4,8 @@
 import ast
 import inspect
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import made_at_line
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class ObjectNotCallable(Explainer):

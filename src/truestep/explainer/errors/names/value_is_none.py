@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ValueIsNone."""
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import made_at_line
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class ValueIsNone(Explainer):

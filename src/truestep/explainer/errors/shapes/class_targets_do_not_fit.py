@@ -3,8 +3,7 @@
 
 from typing import Any
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.values import is_tensor_at_crash, shape_at_crash, tensor_as_evidence
 
 

@@ -4,9 +4,8 @@
 import ast
 from typing import Any
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_layer
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class IndexOutOfRange(Explainer):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ShapesDoNotBroadcast."""
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import shapes_and_origins
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.values import shape_as_evidence, shape_at_crash
 
 

@@ -3,9 +3,8 @@
 
 from math import prod
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import shapes_on_line
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class ViewOfOtherSize(Explainer):

@@ -3,8 +3,7 @@
 
 import ast
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 _DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 
