@@ -93,6 +93,12 @@ def running_models(crash: Crash) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+def num_frozen(model: Any) -> int:
+    """Return how many parameters a model has, if none of them requires a gradient; else 0."""
+    parameters = list(model.parameters())
+    return 0 if any(each.requires_grad for each in parameters) else len(parameters)
+
+
 def parameter_owner(crash: Crash, tensor: Any) -> str | None:
     """Return the name that a model has for a parameter or buffer."""
     for owner, model in running_models(crash):

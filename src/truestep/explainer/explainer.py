@@ -76,7 +76,9 @@ class Explainer(ABC):
         It is the first of the page's cases that fits, whose facts are all known.
         """
         found = [match, *filter(None, (re.search(pattern, crash.text) for pattern in self.besides))]
-        groups = {name: value for each in found for name, value in each.groupdict().items() if value}
+        named = [each.groupdict().items() for each in found]
+        groups = {name: value for each in named for name, value in each if value is not None}
+        groups |= self.facts(crash, match)
         told = "\n".join([match[0], *(f"{name}={value};" for name, value in groups.items())])
         facts = CaseFacts(crash, groups, self.concerns, self.verdict)
         for case in self.page().cases:
@@ -84,6 +86,10 @@ class Explainer(ABC):
                 if case.is_in(told):
                     return Cause(case.says.format_map(facts), case.fix.format_map(facts))
         return None
+
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        """Return what else is known of this run, by the names that the cases have for it."""
+        return {}
 
     def concerns(self, tensor: Any) -> bool:
         """Whether a tensor on the user's line is one that the cases mean by {tensor}."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CudaLibraryNotInitialized."""
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import torch_at_crash
 
 
@@ -18,7 +18,10 @@ class CudaLibraryNotInitialized(Explainer):
     env` compares driver, torch and cuDNN; unset LD_LIBRARY_PATH, where another cuDNN may stand.
 
     Cases:
-        otherwise: {verdict}.
+        `before=assert`: a device-side assert came before it: an index out of range in an earlier kernel.
+            Fix: run one batch on the CPU, where the line and the index are named (truestep errors device-side-assert).
+        otherwise: {free} MiB of {total} MiB are free on the card: it is full.
+        `enough=`: {verdict}.
     """
 
     messages = (
@@ -35,18 +38,13 @@ class CudaLibraryNotInitialized(Explainer):
     not_in_a_log = "how much memory was free"
     verdict = "one_cudnn"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         if "device-side assert" in crash.message or "Assertion `" in crash.context:
-            return Cause(
-                "a device-side assert came before it: an index out of range in an earlier kernel.",
-                "run one batch on the CPU, where the line and the index are named (truestep errors device-side-assert).",
-            )
+            return {"before": "assert"}
         torch = torch_at_crash()
         if not crash.is_live or torch is None or not torch.cuda.is_available():
-            return None
+            return {}
         free, total = torch.cuda.mem_get_info()
-        if free < 0.05 * total:
-            return Cause(
-                f"{free / 2**20:.0f} MiB of {total / 2**20:.0f} MiB are free on the card: it is full."
-            )
-        return super().cause(crash, match)
+        full = {"free": f"{free / 2**20:.0f}", "total": f"{total / 2**20:.0f}"}
+        return full if free < 0.05 * total else {"enough": "yes"}
