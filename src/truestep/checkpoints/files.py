@@ -36,10 +36,8 @@ class CheckpointFiles:
         return os.write(descriptor, data)
 
     def write_back(self, descriptor: int, begin: int, size: int) -> None:
-        """Have the disk begin with a part of a file; waits for nothing and promises nothing."""
-        if hasattr(
-            os, "posix_fadvise"
-        ):  # Linux takes it as the wish to have the pages on the disk, and writes
+        """Have the disk begin with a part of a file, and keep none of it in memory that is on the disk; promises nothing."""
+        if hasattr(os, "posix_fadvise"):  # Linux writes what is not on the disk, and drops the rest
             os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_DONTNEED)
 
     def sync(self, descriptor: int) -> None:
