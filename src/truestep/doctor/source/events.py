@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from truestep.doctor.source.batch_loops import LibraryRun
     from truestep.doctor.source.contexts import CallFrame, CallFrames
 
 
@@ -22,6 +23,7 @@ class TraceFrame:
     kind: str  # loop, if, else, try, with, call
     node: ast.AST
     context: "CallFrame | None" = None  # the call in which a test is asked
+    run: "LibraryRun | None" = None  # a loop that stands nowhere: a library runs it
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TraceFrame) and self.kind == other.kind and self.node is other.node
@@ -45,6 +47,7 @@ class TraceEvent:
     context: "CallFrame | None" = None  # the call in which it happens
     of_optimizer: bool = False  # the subject is one
     made: bool = False  # where the subject was made is in sight: another subject is another object
+    waits: bool = False  # a library may have made the subject wait for the last batch of a window
 
     def loops(self) -> list[ast.AST]:
         """Return the loops around the event, outermost first."""
