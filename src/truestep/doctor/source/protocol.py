@@ -161,6 +161,18 @@ class Protocol:
         handed = call.func.attr == "manual_backward" or self._delegates(call, call.func.value)
         return call.args[0] if call.args and handed else call.func.value
 
+    def scaled(self, node: ast.AST | None) -> ast.expr | None:
+        """Return the loss of `scaler.scale(loss)`; None for anything else."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or len(node.args) != 1:
+            return None
+        scales = node.func.attr == "scale" and self.module.kind(node.func.value) in ("scaler", None)
+        return node.args[0] if scales else None
+
+    def is_scaled(self, loss: ast.expr | None) -> bool:
+        """Tell whether what goes backward is `scaler.scale(loss)`, written there or under a name."""
+        found = list(value_origins(self.module, loss)) if loss is not None else []
+        return bool(found) and all(self.scaled(each) is not None for each in found)
+
     def _delegates(self, call: ast.Call, receiver: ast.expr) -> bool:
         """Tell `accelerator.backward(loss)` from `loss.backward(gradient)`: by what made it, else by its name."""
         made = self.module.resolver.maker_of(call)

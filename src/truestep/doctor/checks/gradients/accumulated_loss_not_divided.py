@@ -14,6 +14,7 @@ from truestep.doctor.source.accumulators import divisor_of
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.values import Position
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -188,8 +189,12 @@ def _parts_of_call(module: SourceModule, call: ast.Call, place: Position) -> lis
 def _passes_on(module: SourceModule, call: ast.Call) -> bool:
     """Tell `scaler.scale(loss)` and `torch.sum(loss)`: the loss is what they are given."""
     name = module.qualify(call.func) or ""
-    scaler = isinstance(call.func, ast.Attribute) and call.func.attr == "scale"
-    return scaler or name in ("torch.sum", "torch.mean", "torch.stack", "sum")
+    return Protocol(module).scaled(call) is not None or name in (
+        "torch.sum",
+        "torch.mean",
+        "torch.stack",
+        "sum",
+    )
 
 
 def _scales(node: ast.expr) -> bool:
