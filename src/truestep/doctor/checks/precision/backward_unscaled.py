@@ -59,10 +59,12 @@ class BackwardUnscaled(SourceCheck):
 
 
 def _before(events: list[TraceEvent], step: TraceEvent) -> list[TraceEvent]:
-    """Return the backwards in the loop of a step since the step before it, whichever optimizer's that was."""
+    """Return the backwards in the loop of a step since the step or the clear before it, of whichever optimizer."""
     found: list[TraceEvent] = []
     for each in reversed(events):
-        if each.kind in ("step", "scaler_step", "scaler_update") or not each.inside(step.loop_path()):
+        if each.kind in ("step", "scaler_step", "scaler_update", "zero_grad") or not each.inside(
+            step.loop_path()
+        ):
             break
         if each.kind == "backward":
             found.append(each)
