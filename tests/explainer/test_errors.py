@@ -151,7 +151,9 @@ def test_an_explanation_that_fails_leaves_the_page(caplog, monkeypatch):
 
 @pytest.mark.parametrize("error", [error for error in ERRORS if error.page().cases], ids=by_name)
 def test_its_cases_name_facts_that_there_are(error):
-    groups = {name for pattern in (*error.messages, *error.besides) for name in re.compile(pattern).groupindex}
+    groups = {
+        name for pattern in (*error.messages, *error.besides) for name in re.compile(pattern).groupindex
+    }
     source = inspect.getsource(inspect.getmodule(error))
     evidence = {"layer", "input", "data_set", "shapes", "and_shapes", "tensor", "and_tensor", "verdict"}
     for case in error.page().cases:

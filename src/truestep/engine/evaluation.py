@@ -158,12 +158,7 @@ class _Totals:
             )
         first = next(iter(named.values()))
         for name, values in named.items():
-            self._check(name, values, weights, first)
-            if weights is None and values.numel() != (num_examples or len(values)):
-                raise LossError(
-                    f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for {num_examples} examples; "
-                    "return one value per example, or ts.weighted(values, weights) for values that count otherwise."
-                )
+            self._check(name, values, weights, first, num_examples)
         weights = torch.ones_like(first, dtype=torch.float64) if weights is None else weights.double()
         # In float64: a float32 sum stops growing by ones at 2**24 examples.
         total = weights.sum()
@@ -173,7 +168,9 @@ class _Totals:
             self._sums[name] = so_far.to(part.device) + part.sum()
         self._weight = total + self._weight
 
-    def _check(self, name: str, values: Any, weights: Tensor | None, first: Any) -> None:
+    def _check(
+        self, name: str, values: Any, weights: Tensor | None, first: Any, num_examples: int | None
+    ) -> None:
         if not isinstance(values, Tensor):
             raise LossError(
                 f"The function to evaluate returned {type(values).__name__} for {name!r}; return one value per example."
@@ -188,6 +185,11 @@ class _Totals:
                 f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} beside another of shape "
                 f"{tuple(first.shape)}. They are averaged over the same examples, and would broadcast and count some twice; "
                 "bring all to one shape, for example (batch,)."
+            )
+        if weights is None and values.numel() != (num_examples or len(values)):
+            raise LossError(
+                f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for {num_examples} examples; "
+                "return one value per example, or ts.weighted(values, weights) for values that count otherwise."
             )
 
     def _be_of_all(self, world: World) -> None:

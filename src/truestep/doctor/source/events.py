@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from truestep.doctor.source.batch_loops import LibraryRun
     from truestep.doctor.source.contexts import CallFrame, CallFrames
 
 
@@ -22,6 +23,7 @@ class TraceFrame:
     kind: str  # loop, if, else, try, with, call
     node: ast.AST
     context: "CallFrame | None" = None  # the call in which a test is asked
+    run: "LibraryRun | None" = None  # a loop that stands nowhere: a library runs it
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TraceFrame) and self.kind == other.kind and self.node is other.node
@@ -45,6 +47,7 @@ class TraceEvent:
     context: "CallFrame | None" = None  # the call in which it happens
     of_optimizer: bool = False  # the subject is one
     made: bool = False  # where the subject was made is in sight: another subject is another object
+    waits: bool = False  # a library may have made the subject wait for the last batch of a window
 
     def loops(self) -> list[ast.AST]:
         """Return the loops around the event, outermost first."""
@@ -74,7 +77,7 @@ class Trace:
     world: Mapping[str, Any] = field(default_factory=dict)
     contexts: "CallFrames | None" = None
     _within: dict[tuple[Path, tuple[str, ...]], list[TraceEvent]] = field(default_factory=dict)
-    _tests: dict[tuple[str, ...], list[TraceFrame]] = field(default_factory=dict)
+    _frames: dict[tuple[str, ...], list[TraceFrame]] = field(default_factory=dict)
     counted: dict[TraceEvent, Any] = field(
         default_factory=dict
     )  # what gives a counter its value before a loop
@@ -94,13 +97,12 @@ class Trace:
             return self._by_kind.get(kinds[0], [])
         return [event for event in self.events if event.kind in kinds]
 
-    def tests(self, *kinds: str) -> list[TraceFrame]:
-        """Return each test that guards an event of these kinds, once."""
-        if kinds not in self._tests:
-            frames = {id(frame): frame for event in self.of(*kinds) for frame in event.path}
-            found = dict.fromkeys(frame for frame in frames.values() if frame.kind == "if")
-            self._tests[kinds] = list(found)
-        return self._tests[kinds]
+    def frames(self, *kinds: str) -> list[TraceFrame]:
+        """Return what encloses events of these kinds, each once."""
+        if kinds not in self._frames:
+            known = {id(frame): frame for event in self.of(*kinds) for frame in event.path}
+            self._frames[kinds] = list(dict.fromkeys(known.values()))
+        return self._frames[kinds]
 
     def within(self, path: Path, *kinds: str) -> list[TraceEvent]:
         """Return the events of these kinds below a path."""
