@@ -112,3 +112,10 @@ def watched_operation_tensors(args: tuple[Any, ...], kwargs: dict[str, Any] | No
         elif isinstance(each, list | tuple):
             found += [part for part in each if isinstance(part, Tensor)]
     return found
+
+
+def cuts_graph(result: Any, given: list[Tensor]) -> bool:
+    """Tell whether a graph ends here: numbers that can carry one came from numbers that do."""
+    if not isinstance(result, Tensor) or result.requires_grad or not result.is_floating_point():
+        return False
+    return any(each.requires_grad for each in given)
