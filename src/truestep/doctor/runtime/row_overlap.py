@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 LEAST = 8  # rows of either side
 RICH = 0.9  # of the rows of a pass differ from all others of it, or nothing is said
-BEYOND = 4  # so many times what would meet by chance
+BEYOND = 1.5  # so many times what may meet by chance
 NEARLY_ALL = 0.9
 Verdict = Literal["trained", "held out", "both"]
 
@@ -26,7 +26,7 @@ class RowOverlap:
     num_evaluated: int
     num_trained: int  # those that were looked at
     num_shared: int
-    by_chance: float  # so many would be shared by chance
+    by_chance: float  # at most so many would be shared by chance
     num_agreeing: int  # of the shared ones, those that had the same target too
     num_data: int | None  # the rows of the training set, where they are known
 
@@ -35,14 +35,19 @@ class RowOverlap:
         """What was evaluated: rows of the training set, others, both; None where that can't be told."""
         if self.num_shared < LEAST or self.num_shared <= BEYOND * self.by_chance:
             return "held out" if self.num_shared <= max(self.by_chance, 0.01 * self.num_evaluated) else None
-        share = self.num_shared / self.num_evaluated
-        if share >= NEARLY_ALL:
+        if self.share >= NEARLY_ALL:
             return "trained"
         if self.num_data is None:
             return "trained" if self.num_shared >= NEARLY_ALL * self.num_trained else None
         # of the training set a part was looked at; so large a share of what is evaluated would be seen
         seen = min(1.0, self.num_trained / self.num_data)
-        return "trained" if share >= NEARLY_ALL * seen - 2 * (share / self.num_evaluated) ** 0.5 else "both"
+        spread = (seen * (1 - seen) / self.num_evaluated) ** 0.5
+        return "trained" if self.share >= NEARLY_ALL * seen - 2 * spread else "both"
+
+    @property
+    def share(self) -> float:
+        """The share of what is evaluated that is known to be trained on."""
+        return self.num_shared / self.num_evaluated
 
 
 def row_overlap(training: Sequence[RowBatch], kept: int, evaluation: RowPass) -> RowOverlap | None:
@@ -67,14 +72,15 @@ def row_overlap(training: Sequence[RowBatch], kept: int, evaluation: RowPass) ->
     # pairs in which rows could have met: within a batch of training, and within the evaluation
     pairs = (sum(len(each) ** 2 for each in trained) + len(evaluated) ** 2) / 2
     surely = all(_is_fractional(each) for each in evaluation.batches)
-    met = alike + alike_tested + (0 if surely else 1)
+    met = alike + alike_tested
+    at_most = met + 3 * (met if surely else met + 1) ** 0.5
     data = _num_data(training, len(rows), num_trained)
     shared, agreeing = _met(training, evaluation.batches, most)
     return RowOverlap(
         num_evaluated=len(tested),
         num_trained=len(rows),
         num_shared=shared,
-        by_chance=met / pairs * len(rows) * len(tested),
+        by_chance=at_most / pairs * len(rows) * len(tested),
         num_agreeing=agreeing,
         num_data=data // most if data is not None else None,
     )

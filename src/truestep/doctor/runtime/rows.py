@@ -35,6 +35,7 @@ MOST_ROWS = 1 << 16  # of training, and of one evaluation; of more a part is kep
 MOST_PASSES = 12  # of one line: the first ones and the last ones
 MOST_PENDING = 20_000  # batches
 _DRAWN = operations(numbers="drawn")
+_LEAVES = frozenset({"numpy", "tolist"})
 _PICKS = operations(numbers="picked") | {"__getitem__"}
 
 
@@ -56,6 +57,7 @@ class RowBatch:
     data: int | None  # the rows of the loader that is gone through
     followed: bool = False  # whether the way of its output is known
     is_measured: bool = False  # whether something was compared with its output
+    is_taken_out: bool = False  # whether its output left torch, where nobody follows it
     targets: Tensor | None = None
     target_width: int = 0
     of_classes: bool = False  # whether a target is a whole number
@@ -188,6 +190,7 @@ class WatchedRows:
             return
         self._ways[origin] = found
         for batch in found:
+            batch.is_taken_out = batch.is_taken_out or origin.operation in _LEAVES
             if others and batch.targets is None:
                 self._compare(batch, others[0])
 

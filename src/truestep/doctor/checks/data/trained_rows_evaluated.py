@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import QUESTION, RISK
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.finding import Place, Severity
+    from truestep.doctor.finding import Place
     from truestep.doctor.runtime.history import WatchHistory
     from truestep.doctor.runtime.row_overlap import RowOverlap
-    from truestep.doctor.runtime.rows import RowBatch, RowPass, WatchedRows
+    from truestep.doctor.runtime.rows import WatchedRows
 
 
 class TrainedRowsEvaluated(Watcher):
@@ -48,63 +49,76 @@ class TrainedRowsEvaluated(Watcher):
     def on_finish(self, history: WatchHistory) -> Observations:
         """Compare each evaluation with the training before it."""
         found = list(_compared(history.rows))
-        for place, overlap, _ in found:
-            if overlap.verdict == "both":
-                yield Observation(place, _told(overlap), RISK, _evidence(overlap))
-        if history.is_cut_short or not {overlap.verdict for _, overlap, _ in found} <= {"trained", None}:
+        for each in found:
+            if each.overlap.verdict == "both":
+                yield Observation(each.place, each.told(), QUESTION if each.is_unsure else RISK, each.evidence())
+        if history.is_cut_short or not {each.overlap.verdict for each in found} <= {"trained", None}:
             return
-        for place, overlap, severity in found:
-            if overlap.verdict == "trained" and 2 * overlap.num_agreeing >= overlap.num_shared:
-                message = f"{_told(overlap)} No evaluation saw other examples."
-                yield Observation(place, message, severity, _evidence(overlap))
+        for each in found:
+            if each.overlap.verdict == "trained" and each.is_of_same_task:
+                asked = each.is_unsure or each.in_one_batch or not each.of_classes
+                message = f"{each.told()} No evaluation saw others alone."
+                yield Observation(each.place, message, QUESTION if asked else RISK, each.evidence())
 
 
-def _compared(rows: WatchedRows) -> Iterator[tuple[Place, RowOverlap, Severity]]:
-    """Yield where an evaluation was made, how far it shares the rows of the training before it, and how grave that is."""
-    from truestep.doctor.runtime.row_overlap import row_overlap
+@dataclass(frozen=True)
+class _Comparison:
+    """An evaluation beside the training before it."""
+
+    place: Place
+    overlap: RowOverlap
+    of_classes: bool
+    is_unsure: bool  # whether the outputs left torch: they may have been compared with anything
+    in_one_batch: bool  # whether each step was of all the data
+
+    @property
+    def is_of_same_task(self) -> bool:
+        """Whether the targets are those of the training; a curve or an equation is often fitted to all there is."""
+        overlap = self.overlap
+        fitted = self.in_one_batch and not self.of_classes
+        return not fitted and (self.is_unsure or 2 * overlap.num_agreeing >= overlap.num_shared)
+
+    def told(self) -> str:
+        """Say what is shared."""
+        shared, evaluated, trained = (
+            self.overlap.num_shared,
+            self.overlap.num_evaluated,
+            self.overlap.num_trained,
+        )
+        if shared == evaluated:
+            return f"All of the {evaluated} examples that are evaluated here were trained on before."
+        return (
+            f"At least {shared} of the {evaluated} examples that are evaluated here were trained on before "
+            f"({trained} examples of the training were looked at)."
+        )
+
+    def evidence(self) -> dict[str, Any]:
+        """Return the numbers behind it."""
+        overlap = self.overlap
+        return {
+            "evaluated": overlap.num_evaluated,
+            "trained_on_and_looked_at": overlap.num_trained,
+            "in_both": overlap.num_shared,
+            "at_most_by_chance": round(overlap.by_chance, 1),
+            "training_set": overlap.num_data,
+        }
+
+
+def _compared(rows: WatchedRows) -> Iterator[_Comparison]:
+    """Yield the evaluations that can be compared with the training of their model."""
+    from truestep.doctor.runtime.row_overlap import row_overlap, rows_within, same_rows
 
     for (_, place), passes in rows.evaluated.items():
         for evaluation in passes:
             first = evaluation.batches[0]
             training = rows.trained_before(first)
             others = training or rows.trained_before(first, of_any_model=True)
-            if not others or not first.is_measured or not first.exact or _is_last_batch(training, evaluation):
+            if not others or not first.exact or not (first.is_measured or first.is_taken_out):
                 continue
+            in_one_batch = same_rows(others[0], others[-1])
+            if training and not in_one_batch and rows_within(evaluation, training[-1]):
+                continue  # this very step's batch, applied again to show its progress
             overlap = row_overlap(others, rows.trained.kept, evaluation)
             # a copy of the model, by averaged weights say: rows that it has not seen are held out
             if overlap is not None and (training or overlap.verdict == "held out"):
-                asked = not training or _in_one_batch(training) or not first.of_classes
-                yield place, overlap, QUESTION if asked else RISK
-
-
-def _is_last_batch(training: list[RowBatch], evaluation: RowPass) -> bool:
-    """Tell the batch of this very step, applied again to show its progress; others were trained on before."""
-    from truestep.doctor.runtime.row_overlap import rows_within
-
-    return bool(training) and not _in_one_batch(training) and rows_within(evaluation, training[-1])
-
-
-def _in_one_batch(training: list[RowBatch]) -> bool:
-    """Tell training on all of the data at once."""
-    from truestep.doctor.runtime.row_overlap import same_rows
-
-    return len(training) == 1 or same_rows(training[0], training[-1])
-
-
-def _told(overlap: RowOverlap) -> str:
-    if overlap.verdict == "trained":
-        return f"The {overlap.num_evaluated} examples that are evaluated here are among those that the model was trained on."
-    return (
-        f"At least {overlap.num_shared} of the {overlap.num_evaluated} examples that are evaluated here were trained on "
-        f"before ({overlap.num_trained} examples of the training were looked at)."
-    )
-
-
-def _evidence(overlap: RowOverlap) -> dict[str, Any]:
-    return {
-        "evaluated": overlap.num_evaluated,
-        "trained_on_and_looked_at": overlap.num_trained,
-        "in_both": overlap.num_shared,
-        "by_chance": round(overlap.by_chance, 2),
-        "training_set": overlap.num_data,
-    }
+                yield _Comparison(place, overlap, others[0].of_classes, not first.is_measured, in_one_batch)
