@@ -51,7 +51,9 @@ class TrainedRowsEvaluated(Watcher):
         found = list(_compared(history.rows))
         for each in found:
             if each.overlap.verdict == "both":
-                yield Observation(each.place, each.told(), QUESTION if each.is_unsure else RISK, each.evidence())
+                yield Observation(
+                    each.place, each.told(), QUESTION if each.is_unsure else RISK, each.evidence()
+                )
         if history.is_cut_short or not {each.overlap.verdict for each in found} <= {"trained", None}:
             return
         for each in found:
