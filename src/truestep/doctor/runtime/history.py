@@ -188,6 +188,11 @@ class WatchHistory:
         self.forwards_since_backward: list[ModelApplication] = []
         self.origins = WatchedOrigins()
         self.sums = WatchedSums(self.origins)
+        from truestep.doctor.runtime.rows import (
+            WatchedRows,
+        )  # it needs torch, which checks import first when they run
+
+        self.rows = WatchedRows(self.origins)
 
     @property
     def models(self) -> list[nn.Module]:

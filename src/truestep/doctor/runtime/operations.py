@@ -117,3 +117,12 @@ def watched_operation_tensors(args: tuple[Any, ...], kwargs: dict[str, Any] | No
         elif isinstance(each, list | tuple):
             found += [part for part in each if isinstance(part, Tensor)]
     return found
+
+
+def cuts_graph(result: Any, given: list[Tensor]) -> bool:
+    """Tell whether the graph ends here: numbers that can carry one came from numbers that do."""
+    several = (result,) if isinstance(result, Tensor) else result
+    made = [each for each in several if isinstance(each, Tensor)]
+    if not made or any(each.requires_grad or not each.is_floating_point() for each in made):
+        return False
+    return any(each.requires_grad for each in given)

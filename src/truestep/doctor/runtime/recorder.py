@@ -28,6 +28,7 @@ from truestep.doctor.runtime.looking import (
     is_plain_watched_tensor,
     watched_sensitive_layers,
 )
+from truestep.doctor.runtime.operations import cuts_graph
 from truestep.doctor.runtime.origins import MAX_DEPTH, WatchedOrigin
 
 Facts = tuple[Any, ...] | None
@@ -62,6 +63,7 @@ class Recorder:
         self.history.records.pop(id(optimizer), None)  # the identity of one that is gone may come again
         record = self.known(optimizer, watched_user_place())
         self._look_at_weights()
+        self.history.rows.begin_training(optimizer)
         return (record,)
 
     def on_forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Facts:
@@ -76,6 +78,7 @@ class Recorder:
         active = watched_sensitive_layers(module, training=True) or ["F.dropout"] * self._drops
         self._drops = False
         self.history.forwards_since_backward.append(ModelApplication.of(forward, active))
+        self.history.rows.apply(forward, self.history.num_steps)
         return (forward,)
 
     def _named(self, known: object) -> str:
@@ -101,6 +104,7 @@ class Recorder:
                 origins.note(each, origin)
         if isinstance(result, Tensor) and result.requires_grad and result.dim() < 2:
             self.history.sums.note(result, args, origin)
+        self.history.rows.follow(origin, given)
         return origin, given, result
 
     def _origin(self, name: str, result: Any, given: list[Tensor]) -> WatchedOrigin:
@@ -114,7 +118,7 @@ class Recorder:
         before = tuple(each for each in made_of if each.depth < MAX_DEPTH)
         depth = 1 + max((each.depth for each in before), default=0)
         layer = self._layers[-1] if self._layers else None
-        cuts = _cuts(result, given)
+        cuts = cuts_graph(result, given)
         return WatchedOrigin(name, path, line, layer, before, depth, cuts, weights_of)
 
     def _look_at_weights(self) -> None:
@@ -135,6 +139,7 @@ class Recorder:
     def on_backward(self, tensors: Sequence[Tensor]) -> Facts:
         """A backward is about to run."""
         self.history.thread = self.history.thread or threading.get_ident()
+        self.history.rows.learn(tensors or None)
         for record in self.history.records.values():
             record.stale = record.num_steps > 0 and record.unchanged_since_mark()
         return tuple(tensors), watched_user_place()
@@ -179,16 +184,19 @@ class Recorder:
 
     def on_epoch(self, source: Any) -> Facts:
         """A loader or a sampler begins anew."""
+        self.history.rows.begin_pass(source)
         return source, watched_user_place()
 
     def on_evaluation(self) -> Facts:
         """What was applied, and not gone backward through until now, was evaluated."""
         applied, self.history.forwards_since_backward = self.history.forwards_since_backward, []
+        self.history.rows.end_evaluation()
         return (applied,) if applied and self.history.num_steps else None
 
     def on_loaded(self, module: nn.Module, state: Any) -> Facts:
         """A module was given weights that were kept."""
         self.history.loaded.add(module)
+        self.history.rows.load(module)
         return (module, state, watched_user_place()) if isinstance(state, Mapping) else None
 
     def on_logged(self, name: str, value: float) -> Facts:
@@ -204,7 +212,7 @@ class Recorder:
     def went_backward(self) -> None:
         """A backward has run."""
         self.history.num_backwards += 1
-        self.differentiated()
+        self.history.forwards_since_backward.clear()
         for record in self.history.records.values():
             record.num_backwards += 1
             record.was_reached = record.was_reached or record.has_gradients()
@@ -215,6 +223,7 @@ class Recorder:
     def differentiated(self) -> None:
         """Gradients were computed past backward(): what was applied was no evaluation."""
         self.history.forwards_since_backward.clear()
+        self.history.rows.learn(None)
 
     def scheduled(self, scheduler: Any) -> None:
         """A schedule was constructed."""
@@ -255,6 +264,7 @@ class Recorder:
 
     def begin_step(self, record: OptimizerRecord) -> None:
         """The checks were told of the last step: what comes belongs to the next one."""
+        self.history.rows.end_step()
         self._forget_step()
         _forget(record)
         record.marks = record.marked()
@@ -291,7 +301,8 @@ class Recorder:
 
     def cut_short(self) -> None:
         """The code raised: a forward that no backward followed need not have been an evaluation."""
-        self.differentiated()
+        self.history.rows.drop()
+        self.history.forwards_since_backward.clear()
         self.history.is_cut_short = True
 
     def give_up(self, reason: str) -> None:
@@ -301,6 +312,7 @@ class Recorder:
     def look(self, live: bool) -> None:
         """The run is looked at closely from here on, or no more: marks from before a gap mean nothing."""
         self._forget_step()
+        self.history.rows.drop()
         self._layers.clear()
         for record in self.history.records.values():
             if live:
@@ -312,13 +324,3 @@ class Recorder:
 
 def _forget(record: OptimizerRecord) -> None:
     record.num_backwards, record.was_reached, record.cleared_at = 0, False, None
-
-
-def _cuts(result: Any, given: list[Tensor]) -> bool:
-    """Tell whether the graph ends here: numbers that can carry one came from numbers that do."""
-    made = [
-        each for each in ((result,) if isinstance(result, Tensor) else result) if isinstance(each, Tensor)
-    ]
-    if not made or any(each.requires_grad or not each.is_floating_point() for each in made):
-        return False
-    return any(each.requires_grad for each in given)
