@@ -515,3 +515,40 @@ def test_backwards_whose_gradients_are_cleared_before_the_step_are_named():
     for first, last in (("pass", "net.zero_grad()"), ("opt.zero_grad() if step % 4 == 1 else None", "pass")):
         found = found_by_running(LOST.format(first=first, last=last))[1]
         assert "GRAD004" not in {code for code, _ in found}
+
+
+UNFROZEN = """
+net[0].requires_grad_(False)
+opt = torch.optim.SGD(net[2].parameters(), lr=0.1)  #! PARAM048
+for epoch in range(4):
+    if epoch == 2:
+        net[0].requires_grad_(True)
+        {then}
+    for x, y in zip(xs[:3], ys):
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        {each}
+        net.zero_grad(set_to_none=False)
+        net(x).backward(torch.ones(8, 3))
+    net.eval()
+"""
+BY_HAND = "[p.data.sub_(p.grad, alpha=0.1) for p in net[0].parameters() if p.grad is not None]"
+
+
+@pytest.mark.parametrize(
+    ("then", "each", "is_wrong"),
+    [
+        ("pass", "pass", True),
+        ("opt.add_param_group({'params': net[0].parameters()})", "pass", False),
+        ("pass", BY_HAND, False),
+    ],
+)
+def test_layers_that_are_unfrozen_for_no_optimizer_are_named(then, each, is_wrong):
+    stage = (
+        UNFROZEN.format(then=then, each=each)
+        .replace("net[", "own[")
+        .replace("net.", "own.")
+        .replace("net(", "own(")
+    )
+    expected, found = found_by_running("own = copy.deepcopy(net)\n" + stage)
+    assert [one for one in found if one[0] == "PARAM048"] == (expected if is_wrong else [])
