@@ -13,7 +13,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from truestep.doctor.runtime.history import WatchHistory
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 
 NUMBERS = 16  # of a weight: they tell whether anything moves it
@@ -59,10 +59,16 @@ class UnfrozenNotOptimized(Watcher):
     code = "PARAM048"
 
     def __init__(self) -> None:
+        self.before: dict[int, dict[int, int]] = {}  # steps of others when an optimizer was made, by identity
         # of each model the weights that were frozen once, with a few of their numbers, by identity
         self.frozen: weakref.WeakKeyDictionary[nn.Module, dict[int, list[float]]] = (
             weakref.WeakKeyDictionary()
         )
+
+    def on_optimizer(self, history: WatchHistory, record: OptimizerRecord) -> None:
+        """Remember how far the others are: one that never steps again has had its training."""
+        others = [each for each in history.records.values() if each is not record and each.num_steps]
+        self.before[id(record.optimizer)] = {id(each.optimizer): each.num_steps for each in others}
 
     def on_mode(self, history: WatchHistory, module: nn.Module, training: bool, place: Place) -> Observations:
         """See which weights of a model are frozen, and which are so no more."""
@@ -77,7 +83,9 @@ class UnfrozenNotOptimized(Watcher):
         holders = history.holding(module.parameters())
         if not holders:
             return
-        held = {id(each) for record in history.records.values() for each in record.parameters()}
+        before = self.before.get(id(holders[-1].optimizer), {})
+        going_on = [each for key, each in history.records.items() if before.get(key) != each.num_steps]
+        held = {id(each) for record in going_on for each in record.parameters()}
         frozen = self.frozen.setdefault(module, {})
         unfrozen = []
         for name, each in module.named_parameters():
