@@ -419,6 +419,18 @@ USES = (
 )
 
 
+def test_an_output_that_a_learner_trains_is_used(tmp_path):
+    code = f"""
+import truestep as ts
+run = ts.Run({str(tmp_path / "run")!r}, progress=False)
+learner = run.learner(net, lambda p: torch.optim.Adam(p, lr=1e-2))
+for batch in zip(xs, ys):
+    learner.update(lambda b: F.cross_entropy(learner(b[0]), b[1], reduction="none"), batch)
+run.close()
+"""
+    assert found_by_running(code)[1] == []
+
+
 def test_an_output_that_no_operation_is_given_is_named():
     expected, found = found_by_running(APPLIED.format(use="pass", mark="#! VALUE028"))
     assert found == expected

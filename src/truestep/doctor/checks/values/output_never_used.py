@@ -14,7 +14,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import ForwardCall, OptimizerRecord, WatchHistory
+    from truestep.doctor.runtime.history import ForwardCall, LossCall, OptimizerRecord, WatchHistory
     from truestep.doctor.runtime.origins import WatchedOrigin
 
 STEPS = 3  # so many show the same
@@ -86,11 +86,18 @@ class OutputNeverUsed(Watcher):
     ) -> None:
         """What an operation is given is used."""
         if self.given:
-            for each in given:
-                known = self.given.get(id(each))
-                if known is not None and known.output() is each:
-                    self.used.add(known.place)
-                    del self.given[id(each)]
+            self._use(given)
+
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
+        """So is what a loss is given."""
+        self._use([loss.input, loss.target])
+
+    def _use(self, values: list[Tensor]) -> None:
+        for each in values:
+            known = self.given.get(id(each))
+            if known is not None and known.output() is each:
+                self.used.add(known.place)
+                del self.given[id(each)]
 
     def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> None:
         """What lies in the graph of a loss is used, be it by a hook or a function of the user's own."""
