@@ -564,3 +564,26 @@ def test_layers_that_are_unfrozen_for_no_optimizer_are_named(then, each, is_wron
     )
     expected, found = found_by_running("own = copy.deepcopy(net)\n" + stage)
     assert [one for one in found if one[0] == "PARAM048"] == (expected if is_wrong else [])
+
+
+JOINED = """
+both = nn.LSTM(4, 3, bidirectional=True)
+for x in xs:
+    out, (h, _) = both(x[:, None])
+    joined = {joined}
+    joined.mean().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("joined", "is_wrong"),
+    [
+        ("torch.cat((h[1], h[1]), -1)", True),
+        ("torch.cat((h[0], h[1]), -1)", False),
+        ("torch.cat([h[1]] * 2, -1)", False),
+        ("torch.cat((h[1], h[1]))", False),
+    ],
+)
+def test_a_part_that_is_joined_to_itself_is_named(joined, is_wrong):
+    found = found_by_running(JOINED.format(joined=joined))[1]
+    assert found == ([("VALUE030", 5)] if is_wrong else [])
