@@ -7,7 +7,7 @@ TENSOR_NAMES = {
     "clone", "view",
 }  # fmt: skip
 
-# a type that was met instead of the one expected: (what it means, what to do)
+# a type that was met instead of the one expected, or a module that is gone: (what it means, what to do)
 KINDS = {
     "NoneType": (
         "the value is None: what should have made it returned nothing",
@@ -37,6 +37,10 @@ KINDS = {
         "the value is a state dict, and not a model",
         "make the model, then model.load_state_dict(state).",
     ),
+    "distutils": (
+        "distutils.version went away from setuptools and Python: an old torch.utils.tensorboard imports it so",
+        'update torch, or pip install "setuptools<60".',
+    ),
     "str": ("the value is a string", "look at what was passed: iterating over a dict gives its keys."),
     "method": ("the value is a method that was not called", "write the parentheses: model.parameters()."),
     "numpy.ndarray": ("the value is a NumPy array, and not a tensor", "write torch.from_numpy(array) first."),
@@ -51,13 +55,6 @@ KINDS = {
 OF_OTHER_TORCH = {
     "recompute_scale_factor": "load it with the torch that saved it, and save model.state_dict(); or delete the "
     "argument from the layer's forward.",
-}
-
-MODULES = {
-    "distutils": (
-        "distutils.version went away from setuptools and Python: an old torch.utils.tensorboard imports it so.",
-        'update torch, or pip install "setuptools<60".',
-    ),
 }
 
 # names that are used without their import
