@@ -48,7 +48,9 @@ def commands() -> Iterator[list[str]]:
     yield []
     for name in COMMANDS:
         yield [name]
-        command: Any = typer.main.get_command(import_module(module_of_command(name)).app)
+        command: Any = typer.main.get_command(
+            import_module(module_of_command(name)).app
+        )
         yield from ([name, part] for part in sorted(getattr(command, "commands", {})))
 
 

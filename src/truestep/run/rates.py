@@ -3,8 +3,8 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from truestep.core.schedule_units import schedule_ends_after
 from truestep.core.wording import number_text
-from truestep.engine.schedules import schedule_ends_after
 from truestep.engine.step import receive_update_report
 
 if TYPE_CHECKING:

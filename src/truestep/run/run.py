@@ -14,6 +14,7 @@ from truestep.core.held import SealedAttributes
 from truestep.core.metric_names import MEASURED
 from truestep.core.random_streams import random_key
 from truestep.core.results import RenderableType, Shown, result_facts
+from truestep.core.schedule_units import ScheduleFactory
 from truestep.core.wording import number_text
 from truestep.engine.averages import EMA
 from truestep.engine.choices import Choice, Choices
@@ -29,7 +30,6 @@ from truestep.engine.policy import NonFinite
 from truestep.engine.precision import precision_named
 from truestep.engine.precision.loss_scale import LossScale
 from truestep.engine.processes.shares import WHOLE
-from truestep.engine.schedules import ScheduleFactory
 from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
 from truestep.model.layers.interval import Every
