@@ -8,7 +8,7 @@ import types
 from typing import Any
 
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.known_names import GONE, IMPORTS, KINDS, OF_OTHER_TORCH, TENSOR_NAMES
+from truestep.explainer.known_names import IMPORTS, TENSOR_NAMES
 from truestep.explainer.values import is_layer_at_crash, torch_at_crash
 
 
@@ -33,10 +33,38 @@ class NameMisspelt(Explainer):
             Fix: write model.module.{attribute}.
         `attribute=module;`: the {owner} is not wrapped: only DataParallel and DistributedDataParallel have .module.
             Fix: leave .module out, or write getattr(model, "module", model).
-        otherwise: the {owner} was pickled whole by another version of torch, which had no {attribute}.
-            Fix: {other_torch}
-        otherwise: {told}.
-            Fix: {told_fix}
+        `attribute=recompute_scale_factor;`: the {owner} was pickled whole by another version of torch, which had no
+            recompute_scale_factor.
+            Fix: load it with the torch that saved it, and save model.state_dict(); or delete the argument from the layer's
+            forward.
+        `number=`: the value is a number of Python's ({owner}), where something that has {attribute} was expected.
+        `owner=distutils;`: distutils.version went away from setuptools and Python: an old torch.utils.tensorboard imports
+            it so.
+            Fix: update torch, or pip install "setuptools<60".
+        `owner=NoneType;`: the value is None: what should have made it returned nothing.
+            Fix: look for a function without return, a failed search (.grad before backward, re.match), or a call in place
+            (list.sort()).
+        `owner=_IncompatibleKeys;`: load_state_dict returns a report on keys, and not the model.
+            Fix: write model.load_state_dict(state) on a line of its own, and use model after it.
+        `owner=tuple;`: the value is a tuple: the call gave several results (LSTM gives output and state; a loader gives
+            inputs and labels).
+            Fix: unpack it: output, state = layer(x).
+        `owner=list;`: the value is a list.
+            Fix: take one of its items, or put layers into nn.ModuleList and stack tensors (torch.stack).
+        `owner=dict;`: the value is a dict.
+            Fix: write value["{attribute}"]; a state dict is loaded into a model with model.load_state_dict(state).
+        `owner=collections.OrderedDict;` or `owner=OrderedDict;`: the value is a state dict, and not a model.
+            Fix: make the model, then model.load_state_dict(state).
+        `owner=str;`: the value is a string.
+            Fix: look at what was passed: iterating over a dict gives its keys.
+        `owner=method;`: the value is a method that was not called.
+            Fix: write the parentheses: model.parameters().
+        `owner=numpy.ndarray;`: the value is a NumPy array, and not a tensor.
+            Fix: write torch.from_numpy(array) first.
+        `owner=float;`: the value is a number: item() was called already, or a loss was replaced by its value.
+            Fix: keep the tensor until backward().
+        `owner=int;`: the value is a number, and not a tensor.
+            Fix: look at where it was made: sum([]) gives 0.
         otherwise: {owner} has no {attribute}, but it has {near}.
             Fix: write {near}.
         otherwise: {module}{version} has no {attribute}: another version of the package, or a file of your own called
@@ -49,13 +77,16 @@ class NameMisspelt(Explainer):
             Fix: {import}
         otherwise: there is no {name}, but there is {near_name}.
             Fix: write {near_name}.
-        otherwise: {function} takes no {keyword} any more.
-            Fix: {gone}
+        `keyword=verbose;`: {function} takes no verbose any more.
+            Fix: leave verbose out: schedules print nothing since torch 2.7; log schedule.get_last_lr() instead.
+        `keyword=names;`: {function} takes no names any more.
+            Fix: named tensors are gone since torch 2.13: ts.named gives axes their names, or count them.
+        `keyword=size_average;`: {function} takes no size_average any more.
+            Fix: write reduction="mean" (or "sum").
         otherwise: {function} takes no {keyword}, but it takes {near_keyword}.
             Fix: write {near_keyword}=.
         otherwise: {function} takes no {keyword}{listed}: written for another version of that package, or meant for another
             function.
-        `number=`: the value is a number of Python's ({owner}), where something that has {attribute} was expected.
     """
 
     types = ("AttributeError", "NameError", "TypeError", "ImportError")
@@ -160,9 +191,9 @@ def _resolved(crash: Crash, written: ast.expr) -> Any:
 
 def _of_attribute(crash: Crash, found: dict[str, str]) -> dict[str, str]:
     attribute, owner = found["attribute"], found.get("module") or found.get("kind", "")
-    facts = {"owner": owner} | _told_by_names(attribute, owner)
-    if len(facts) > 1 or attribute == "module":
-        return facts
+    facts = {"owner": owner}
+    if owner in ("float", "int") and attribute not in TENSOR_NAMES:
+        return {**facts, "number": "yes"}
     known = _names_of(crash, found)
     if near := _near(attribute, known):
         return {**facts, "near": near}
@@ -171,18 +202,6 @@ def _of_attribute(crash: Crash, found: dict[str, str]) -> dict[str, str]:
         version = getattr(sys.modules.get(root), "__version__", None) if crash.is_live else None
         return {**facts, "root": root, "version": f" (version {version})" if version else ""}
     return facts | ({"known": "yes"} if known else {})
-
-
-def _told_by_names(attribute: str, owner: str) -> dict[str, str]:
-    """Return what the names alone tell: None has no shape, a wrapped model hides its own attributes."""
-    if attribute in OF_OTHER_TORCH:
-        return {"other_torch": OF_OTHER_TORCH[attribute]}
-    if owner in ("float", "int") and attribute not in TENSOR_NAMES:
-        return {"number": "yes"}
-    if owner not in KINDS:
-        return {}
-    told, fix = KINDS[owner]
-    return {"told": told, "told_fix": fix.format(attribute=attribute)}
 
 
 def _of_name(crash: Crash, name: str) -> dict[str, str]:
@@ -195,11 +214,8 @@ def _of_name(crash: Crash, name: str) -> dict[str, str]:
 
 
 def _of_keyword(crash: Crash, found: dict[str, str]) -> dict[str, str]:
-    keyword = found["keyword"]
-    if keyword in GONE:
-        return {"gone": GONE[keyword]}
     known = _parameters(crash, found["function"])
-    if near := _near_keyword(keyword, known):
+    if near := _near_keyword(found["keyword"], known):
         return {"near_keyword": near}
     listed = ", ".join(known[:_MAX_LISTED]) + (", ..." if len(known) > _MAX_LISTED else "")
     return {"listed": f"; it takes {listed}" if known else ""}
