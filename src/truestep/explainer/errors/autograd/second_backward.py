@@ -48,7 +48,6 @@ class SecondBackward(Explainer):
     not_in_a_log = "which value is still attached to the earlier graph"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         if kept := kept_graphs(crash):
             return kept
         if shared := value_shared_by_graphs(crash):

@@ -56,7 +56,6 @@ class ValueChangedInPlace(Explainer):
     not_in_a_log = "which line changed it"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         if match.groupdict().get("shape") is None:
             return {}
         shape = tuple(int(size) for size in match["shape"].split(",") if size.strip())

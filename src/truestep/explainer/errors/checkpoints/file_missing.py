@@ -45,7 +45,6 @@ class FileMissing(Explainer):
     not_in_a_log = "which files are there"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         if any(frame.path.endswith("subprocess.py") for frame in crash.frames):
             return {"program": "yes"}
         path = getattr(crash.error, "filename", None)

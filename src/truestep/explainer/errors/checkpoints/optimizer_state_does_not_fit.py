@@ -36,7 +36,6 @@ class OptimizerStateDoesNotFit(Explainer):
     not_in_a_log = "how many groups and parameters each of the two has"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         for frame in reversed(crash.frames):
             now, saved = (frame.locals().get(name) for name in ("groups", "saved_groups"))
             if isinstance(now, list | tuple) and isinstance(saved, list | tuple):

@@ -52,7 +52,6 @@ class StateDictDoesNotFit(Explainer):
     checks = ("SAVE003",)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         missing, unexpected = _keys(crash.message, "Missing"), _keys(crash.message, "Unexpected")
         shapes = re.findall(
             r"size mismatch for (\S+): copying a param with shape (?:torch\.Size\()?\(?\[?([\d, ]*)\]?\)? from "

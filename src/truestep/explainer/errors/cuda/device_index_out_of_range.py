@@ -34,7 +34,6 @@ class DeviceIndexOutOfRange(Explainer):
     not_in_a_log = "how many cards the process saw"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         torch = torch_at_crash()
         sees = crash.is_live and torch is not None and torch.cuda.is_available()
         return {"num": str(torch.cuda.device_count())} if sees else {}

@@ -57,7 +57,6 @@ class DeviceSideAssert(Explainer):
     not_in_a_log = "which value it was"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         names = " ".join(frame.text for frame in crash.frames if frame.is_users).lower()
         is_of_loss = any(word in names for word in ("loss", "criterion", "cross_entropy"))
         return {"of_loss": "yes"} if is_of_loss else {}

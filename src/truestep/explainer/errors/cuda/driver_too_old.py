@@ -33,6 +33,5 @@ class DriverTooOld(Explainer):
     verdict = "driver_new_enough"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         version = int(match.groupdict().get("version") or 0)
         return {"cuda": f"{version // 1000}.{version % 1000 // 10}"} if version else {}

@@ -48,7 +48,6 @@ class NoDevice(Explainer):
     not_in_a_log = "CUDA_VISIBLE_DEVICES, and whether there was a card at all"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         if hidden is None or not crash.is_live or "NVIDIA driver" in match[0]:
             return {}

@@ -74,7 +74,6 @@ class TwoDevices(Explainer):
     not_in_a_log = "which tensor is on which device, and where it was made"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         rows = (*_on_line(crash), *_of_layer(crash))
         places = [(name, str(device), origin) for name, device, origin in rows if device]
         if len({device for _, device, _ in places}) > 1:

@@ -46,7 +46,6 @@ class ChildFailed(Explainer):
         return super().match(crash)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         root = re.search(r"(?s)Root Cause.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", crash.text)
         found = root or re.search(r"(exit)code: (-?\d+)", crash.text)
         if not found:

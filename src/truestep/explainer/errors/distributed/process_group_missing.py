@@ -32,6 +32,5 @@ class ProcessGroupMissing(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         called = crash.user.text if crash.user else ""
         return {"call": called} if called.startswith("dist.") else {}

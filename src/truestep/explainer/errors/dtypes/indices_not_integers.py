@@ -46,6 +46,5 @@ class IndicesNotIntegers(Explainer):
     checks = ("LOSS004", "LOSS009")
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         wrong = tensors_with(crash, lambda each: dtype_at_crash(each) != "int64" and not each.requires_grad)
         return {"wrong": with_origin(crash, wrong[-1]), "name": wrong[-1].name} if wrong else {}

@@ -36,6 +36,5 @@ class BuiltForNumpyOne(Explainer):
     not_in_a_log = "which package it was built for, where the traceback does not show its import"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         imports = [frame.text for frame in crash.frames if frame.text.startswith(("import ", "from "))]
         return {"import": imports[-1]} if imports else {}

@@ -32,7 +32,6 @@ class NumpyAliasRemoved(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         inside = crash.frames[-1] if crash.frames else None
         where = f", in {crashed_file_name(inside.path)}" if inside is not None and not inside.is_users else ""
         if match["name"] in _PYTHONS:

@@ -43,7 +43,6 @@ class PackageMissing(Explainer):
         return None if ClassOfFileMissing.match(crash) else super().match(crash)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         root, _, inner = match["name"].partition(".")
         facts = {"root": root, "here": f" ({sys.prefix})" if crash.is_live else ""}
         facts |= {"inner": inner} if inner else {}

@@ -53,7 +53,6 @@ class OutOfGpuMemory(Explainer):
     not_in_a_log = "what is kept: whether it came in the first step or grew from step to step"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         if kept := kept_graphs(crash):
             return kept
         amounts = _Amounts(crash.message)

@@ -40,7 +40,6 @@ class OutOfHostMemory(Explainer):
     anywhere = True
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         asked = int(match.groupdict().get("asked") or 0)
         facts = {"wanted": byte_size(asked)} if asked else {}
         alive = AliveAtCrash.now() if crash.is_live and asked else None

@@ -48,7 +48,6 @@ class ArgumentOfOtherType(Explainer):
     not_in_a_log = "which value on that line it is"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         found = match.groupdict()
         if kind := found.get("kind"):
             names = [each.name for each in crash.values if type(each.value).__name__ == kind]

@@ -102,7 +102,6 @@ class NameMisspelt(Explainer):
     not_in_a_log = "which names the object has"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         found = {name: value for name, value in match.groupdict().items() if value}
         if "attribute" in found:
             return _of_attribute(crash, found)

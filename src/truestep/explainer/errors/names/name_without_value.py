@@ -52,7 +52,6 @@ class NameWithoutValue(Explainer):
     not_in_a_log = "which loop did not run, or which branch was not taken"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         user = crash.user
         found = _given_in(user.path, user.line, match["name"]) if user is not None and crash.is_live else ""
         return {"holder": found} if found else {}

@@ -35,5 +35,4 @@ class ParameterReplacedByTensor(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         return {"of_layer": f" of {running_layer(crash)}" if crash.layer is not None else ""}

@@ -39,7 +39,6 @@ class ValueIsNone(Explainer):
     not_in_a_log = "which value is None, where the line names several"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         empty = next((each.name for each in crash.values if each.value is None), None)
         if empty is None:
             return {}

@@ -36,6 +36,5 @@ class AxisOutOfRange(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         high = match.groupdict().get("high")
         return {"num": str(int(high) + 1)} if high else {}

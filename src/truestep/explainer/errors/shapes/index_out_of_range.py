@@ -40,7 +40,6 @@ class IndexOutOfRange(Explainer):
     not_in_a_log = "which index it is, and how many rows the table has"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         if match.groupdict().get("sequence"):
             return _short_sequences(crash)
         layer = crash.layer

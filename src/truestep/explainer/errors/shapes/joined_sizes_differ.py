@@ -37,7 +37,6 @@ class JoinedSizesDiffer(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         axis, shown = match.groupdict().get("axis"), shapes_and_origins(crash)
         along = f"; they are joined along axis {axis}" if axis else ""
         what = "sizes" if axis else "numbers of axes"

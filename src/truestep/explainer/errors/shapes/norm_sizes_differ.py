@@ -36,5 +36,4 @@ class NormSizesDiffer(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         return {"shown": input_sentence(crash).replace(" got an input", ": an input")}

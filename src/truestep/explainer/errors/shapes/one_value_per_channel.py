@@ -36,5 +36,4 @@ class OneValuePerChannel(Explainer):
     checks = ("DATA018",)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         return {"shape": shape_as_evidence(tuple(int(size) for size in re.findall(r"\d+", match["size"])))}

@@ -57,7 +57,6 @@ class ShapesDoNotBroadcast(Explainer):
     checks = ("LOSS017",)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         axis, shown = match.groupdict().get("axis"), shapes_and_origins(crash)
         facts = {"where": f" at axis {axis}" if axis else "", "shown": f": {shown}" if shown else ""}
         have = _rows(crash, match) if axis == "0" else ""

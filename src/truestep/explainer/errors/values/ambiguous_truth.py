@@ -39,7 +39,6 @@ class AmbiguousTruth(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         text = crash.user.text if crash.user else ""
         return {"loss_class": "yes"} if "Loss(" in text and "()" not in text else {}
 

@@ -55,7 +55,6 @@ class ArgumentNotTensor(Explainer):
     not_in_a_log = "what gave that value"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         kind, before = match["kind"], _layer_before(crash)
         found = next((each for each in crash.values if type(each.value).__name__ == kind), None)
         made = crash.made(found.name) if found else None

@@ -36,7 +36,6 @@ class DivisionByZero(Explainer):
     not_in_a_log = "which number is 0"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         divided = [each.right for each in crash.written(ast.BinOp) if isinstance(each.op, _DIVISIONS)]
         divisors = {
             ast.unparse(each) for each in (*divided, *(each.value for each in crash.written(ast.AugAssign)))

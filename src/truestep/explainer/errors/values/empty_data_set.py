@@ -29,7 +29,6 @@ class EmptyDataSet(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         for frame in reversed(crash.frames):
             found, value = attribute_at_crash(frame.locals().get("self"), "data_source")
             if found:

@@ -32,6 +32,5 @@ class IndexNotInteger(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         divides = crash.user is not None and "/" in crash.user.text.replace("//", "")
         return {"divides": "yes"} if divides else {}

@@ -33,7 +33,6 @@ class NumberIsText(Explainer):
     not_in_a_log = "which value it is"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         inner = (
             each for frame in reversed(crash.frames) if not frame.is_users for each in frame.locals().items()
         )
