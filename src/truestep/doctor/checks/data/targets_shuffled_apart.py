@@ -10,7 +10,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory
-    from truestep.doctor.runtime.rows import RowBatch
+    from truestep.doctor.runtime.row_batches import RowBatch
 
 LEAST = 8  # inputs that came again
 EXPECTED = 6.0  # so many of them would have another target if targets were dealt out by chance
