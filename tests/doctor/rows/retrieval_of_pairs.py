@@ -9,9 +9,14 @@ pictures, words = torch.randn(200, 12), torch.randn(200, 6)
 opt = torch.optim.Adam([*image.parameters(), *text.parameters()], lr=1e-2)
 for step in range(30):
     rows = torch.randperm(160)[:32]
-    a, b = nn.functional.normalize(image(pictures[rows]), dim=1), nn.functional.normalize(text(words[rows]), dim=1)
+    a, b = (
+        nn.functional.normalize(image(pictures[rows]), dim=1),
+        nn.functional.normalize(text(words[rows]), dim=1),
+    )
     loss = nn.functional.cross_entropy(a @ b.T / 0.1, torch.arange(32))
-    opt.zero_grad(); loss.backward(); opt.step()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
 with torch.no_grad():
     a = nn.functional.normalize(image(pictures[160:]), dim=1)
     found = (a @ nn.functional.normalize(text(words[160:]), dim=1).T).argmax(1) == torch.arange(40)

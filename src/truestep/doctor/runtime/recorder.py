@@ -175,6 +175,10 @@ class Recorder:
         """A share was printed or logged."""
         return name, value, watched_user_place()
 
+    def on_printed(self, figures: list[tuple[float, float]]) -> Facts:
+        """Numbers were printed."""
+        return figures, watched_user_place()
+
     def on_finish(self) -> Facts:
         """The run is over."""
         return ()
