@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.arguments import arguments_of
 from truestep.doctor.source.loop_state import LoopState
 from truestep.doctor.source.names import Binding, Class, Function, dotted, is_none
 from truestep.doctor.source.resolving import Resolver
@@ -85,6 +85,7 @@ class CallFrames:
         self._looked_at = 0  # parts of the value that is asked for
         self._keys: dict[tuple[ast.expr, CallFrame], str] = {}
         self._origins: dict[tuple[ast.expr, CallFrame], LocatedExpression] = {}
+        self._given: dict[tuple[Function, ast.Call], list[tuple[str, ast.expr, bool]]] = {}
         self._depth = 0
 
     # ── where a value was made ────────────────────────────────────────────────────────────────
@@ -259,12 +260,10 @@ class CallFrames:
 
     def enter(self, function: Function, call: ast.Call, context: CallFrame) -> CallFrame:
         """Return the context in which a function runs when it is called so."""
-        arguments: dict[str, LocatedExpression] = {}
-        for argument in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]:
-            given = argument_for(function, call, argument.arg)
-            if given is not None:
-                home = context if self.index.parents.get(given) is not function.args else TOP
-                arguments[argument.arg] = LocatedExpression(given, home)
+        if (function, call) not in self._given:
+            self._given[function, call] = arguments_of(function, call)
+        given = self._given[function, call]
+        arguments = {name: LocatedExpression(node, TOP if own else context) for name, node, own in given}
         first = function.args.args[0].arg if function.args.args else ""
         if first == "self" and "self" not in arguments:
             made = self.resolver.class_named(call.func) is not None

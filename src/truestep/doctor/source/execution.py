@@ -77,17 +77,20 @@ class Execution:
 
     def _before(self) -> Iterator[tuple[str, object]]:
         """Yield the counters with the values that they have when the loop begins."""
-        first = next((i for i, event in enumerate(self.trace.events) if event.inside(self.path)), 0)
-        for event in self.trace.events[:first]:
-            if event.kind == "count":
-                value = self._assigned(event)
-                if not isinstance(value, UnknownValue):
-                    yield event.subject, value
+        order, known = self.trace.order, self.trace.counted
+        first = next((order[event] for event in self.trace.events if event.inside(self.path)), 0)
+        for event in self.trace.of("count"):
+            if order[event] >= first:
+                return
+            if event not in known:  # the same before whichever loop: none is being run yet
+                known[event] = self._assigned(event)
+            if not isinstance(known[event], UnknownValue):
+                yield event.subject, known[event]
 
     def _sizes_in_sight(self) -> list[int]:
         """Return the numbers that tests ask for, and those that libraries were told."""
         self.contexts.choose(self.trace.world)
-        frames = {frame: None for event in self.trace.of(*PLAYED) for frame in event.path}
+        frames = self.trace.frames(*PLAYED)
         asked = [self._modulus(frame) for frame in frames if frame.kind == "if"]
         entered = [
             each for frame in frames if frame.kind == "with" for each in entered_by(self.contexts, frame)
