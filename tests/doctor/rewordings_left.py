@@ -4,9 +4,7 @@
 LEFT = {
     "aliased": (
         "the check follows the uses of a variable under one name",
-        (
-            "SAVE011 bad"
-        ),
+        ("SAVE011 bad"),
     ),
     "from_factory": (
         "the check reads an assignment of what is made to a name",
@@ -21,9 +19,7 @@ LEFT = {
     ),
     "helper": (
         "the check asks for both of its places in one function",
-        (
-            "EVAL018 bad, EVAL035 bad, EVAL043 bad, SCHED009 bad, VALUE003 bad, VALUE021 bad"
-        ),
+        ("EVAL018 bad, EVAL035 bad, EVAL043 bad, SCHED009 bad, VALUE003 bad, VALUE021 bad"),
     ),
     "in_function": (
         "what is set for the process, or read from a command, stands at the top of a file; a fragment ends unread",
@@ -34,9 +30,7 @@ LEFT = {
     ),
     "inverse_condition": (
         "the check reads the test as it is usually written",
-        (
-            "DIST006 bad, EVAL035 bad, LOSS016 bad, SCHED009 bad, snippet 10 wrong"
-        ),
+        ("DIST006 bad, EVAL035 bad, LOSS016 bad, SCHED009 bad, snippet 10 wrong"),
     ),
     "method": (
         "the check asks for both of its places in one function",
@@ -54,9 +48,7 @@ LEFT = {
     ),
     "other_names": (
         "the check goes by a name (a range of noise, a loss of the generator), and another says less",
-        (
-            "GRAD028 bad, LOSS025 bad, snippet 30 wrong, snippet 38 wrong"
-        ),
+        ("GRAD028 bad, LOSS025 bad, snippet 30 wrong, snippet 38 wrong"),
     ),
     "variable_between": (
         "the check reads what a call is given where the call is written",
