@@ -197,7 +197,8 @@ def judge_cards(
 
 def _misses(card: CardCandidate, wanted: CardConditions) -> Iterator[tuple[str, float]]:
     """Yield each condition that the card does not meet, with a relative distance; unknown is not met."""
-    if wanted.only and not any(_names(entry, card) for entry in wanted.only):
+    named = (int(e) == card.index if e.isdigit() else e and card.uuid.startswith(e) for e in wanted.only)
+    if wanted.only and not any(named):
         yield "not among the cards that were named", FAR
     if card.blocked:
         yield card.blocked, FAR
@@ -209,10 +210,6 @@ def _misses(card: CardCandidate, wanted: CardConditions) -> Iterator[tuple[str, 
     if wanted.without_processes and card.num_processes != 0:
         unknown = card.num_processes is None
         yield "its processes are unknown" if unknown else f"{card.num_processes} process(es)", 1.0
-
-
-def _names(entry: str, card: CardCandidate) -> bool:
-    return int(entry) == card.index if entry.isdigit() else bool(entry) and card.uuid.startswith(entry)
 
 
 def _least(
