@@ -102,6 +102,30 @@ def ratios(loader, source, pairs):
     return found
 
 
+def sentences_of(count):
+    """Return sentences of random lengths, and these."""
+    lengths = np.random.default_rng(0).integers(5, 200, count)
+    return [torch.zeros(length, dtype=torch.long) for length in lengths], lengths
+
+
+def source_of(name, count, size, kind=Pictures):
+    """Return our source of pictures whose transforms draw from one of DRAWS, or of sentences "by length"."""
+    if name == "by length":
+        sentences, lengths = sentences_of(count)
+        options = DataOptions(batch_size=size, shuffle=True, by_length=lengths, collate=pad, num_workers=0)
+        return open_source(sentences, options, seed=0)
+    options = DataOptions(batch_size=size, shuffle=True, num_workers=0)
+    return open_source(kind(count, DRAWS[name]), options, seed=0)
+
+
+def loader_of(name, count, size, kind=Pictures):
+    """Return what people write instead."""
+    if name == "by length":
+        sentences, lengths = sentences_of(count)
+        return DataLoader(sentences, batch_sampler=Buckets(lengths.tolist(), size), collate_fn=pad)
+    return DataLoader(kind(count, DRAWS[name]), size, shuffle=True)
+
+
 def show(name, found, count):
     each = sorted(ratio for ratio, _ in found)
     low, high = each[len(each) // 10], each[-1 - len(each) // 10]
@@ -114,24 +138,17 @@ def main():
     parser.add_argument("--samples", type=int, default=12_800)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--only", choices=(*DRAWS, "by length"), action="append")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     count, size = arguments.samples, arguments.batch_size
     print(f"{count:,} samples, batches of {size}, {arguments.pairs} pairs, one thread")
     print("| transforms draw from | DataLoader, µs a sample | ours / DataLoader |\n|---|---|---|")
-    for name, draw in DRAWS.items():
+    for name in arguments.only or (*DRAWS, "by length"):
         for kind in (Pictures, PicturesTogether) if name == "torch" else (Pictures,):
-            data = kind(count, draw)
-            loader = DataLoader(data, size, shuffle=True)
-            options = DataOptions(batch_size=size, shuffle=True, num_workers=0)
+            both = loader_of(name, count, size, kind), source_of(name, count, size, kind)
             label = name if kind is Pictures else f"{name}, with __getitems__"
-            show(label, ratios(loader, open_source(data, options, seed=0), arguments.pairs), count)
-    lengths = np.random.default_rng(0).integers(5, 200, count)
-    sentences = [torch.zeros(length, dtype=torch.long) for length in lengths]
-    loader = DataLoader(sentences, batch_sampler=Buckets(lengths.tolist(), size), collate_fn=pad)
-    options = DataOptions(batch_size=size, shuffle=True, by_length=lengths, collate=pad, num_workers=0)
-    found = ratios(loader, open_source(sentences, options, seed=0), arguments.pairs)
-    show("nothing; by length, padded", found, count)
+            show(label, ratios(*both, arguments.pairs), count)
 
 
 if __name__ == "__main__":

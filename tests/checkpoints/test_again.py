@@ -9,9 +9,10 @@ from collections import Counter
 import pytest
 import torch
 
-from truestep.checkpoints import Checkpoint, CheckpointStore, checksum, prepare
+from truestep.checkpoints import Checkpoint, CheckpointStore, checksum, load, prepare
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
-from truestep.checkpoints.verify import checkpoint_scratch_memory
+from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.verify import read_past
 from truestep.core.errors import CheckpointError
 
 WEIGHT = torch.arange(6.0).view(2, 3)
@@ -140,7 +141,7 @@ def test_a_large_save_in_flight_is_finished_when_the_interpreter_ends(tmp_path):
 
 
 def test_a_slow_thread_reads_no_memory_that_was_given_away(monkeypatch):
-    """On a busy machine a thread can lose its processor while the others hash all pieces that follow."""
+    """On a busy machine a thread can lose its processor while the others fill and hash all pieces that follow."""
     right, first = checksum._digest, []
 
     def slow(piece):
@@ -150,13 +151,63 @@ def test_a_slow_thread_reads_no_memory_that_was_given_away(monkeypatch):
         return right(piece)
 
     pieces = [bytes([number]) * PIECE_BYTES for number in range(10)]
+
+    def read(memory, at):
+        memory[:] = pieces[at // PIECE_BYTES][at % PIECE_BYTES :][: len(memory)]
+        return len(memory)
+
     with Checksum() as expected:
         for piece in pieces:
             expected.update(memoryview(piece))
         promised = expected.hexdigest()
     monkeypatch.setattr(checksum, "_digest", slow)
-    with Checksum() as found:
-        for piece, memory in zip(pieces, checkpoint_scratch_memory(len(pieces) * PIECE_BYTES), strict=True):
-            memory[:] = piece
-            found.update(memory)
+    with Checksum(read=read) as found:
+        read_past(found, len(pieces) * PIECE_BYTES)
         assert found.hexdigest() == promised
+
+
+class StrangeFiles(CheckpointFiles):
+    """A disk that fails, or gives a few bytes at a time, where a file is read at a place."""
+
+    def __init__(self, place, error):
+        self.place, self.error = place, error
+
+    def read(self, descriptor, buffer, at):
+        if at <= self.place < at + len(buffer):
+            if self.error:
+                raise self.error
+            buffer = buffer[: 1 + len(buffer) // 3]
+        return super().read(descriptor, buffer, at)
+
+
+@pytest.mark.parametrize("use", [Checkpoint.load, Checkpoint.verify])
+def test_a_read_that_fails_in_any_piece_is_told_and_one_that_is_short_goes_on(use, quick):
+    with CheckpointStore(quick, background=False) as store:
+        store.save(1, {"w": torch.arange(6_000_000, dtype=torch.int32), "b": torch.ones(3)})
+        path = store.newest().path
+    for place in (1000, PIECE_BYTES + 5, 2 * PIECE_BYTES + 5, 24_000_100):
+        with pytest.raises(CheckpointError, match="can't be read"):
+            use(Checkpoint.open(path, StrangeFiles(place, OSError(5, "Input/output error"))))
+        found = use(Checkpoint.open(path, StrangeFiles(place, None)))
+        assert found is None or int(found["w"].sum()) == 17_999_997_000_000
+
+
+def test_small_tensors_that_are_read_together_are_each_their_own(quick, monkeypatch):
+    monkeypatch.setattr(load, "SMALL_BYTES", 100)
+    monkeypatch.setattr(load, "MOST_TOGETHER", 3)
+    dtypes = (torch.float64, torch.float8_e4m3fn, torch.bool, torch.complex64, torch.int16)
+    draw = torch.Generator().manual_seed(0)
+    state = {
+        f"{dtype} {size}": torch.randint(2, (size * dtype.itemsize,), dtype=torch.uint8, generator=draw)
+        .view(dtype)
+        .view(-1, *[1] * (size % 3))
+        for size in (0, 1, 2, 5, 12, 13, 24, 25, 26, 49, 50, 51)
+        for dtype in dtypes
+    }
+    with CheckpointStore(quick) as store:
+        store.save(1, state)
+        found = store.newest().load()
+    for name, tensor in state.items():
+        assert found[name].shape == tensor.shape
+        assert found[name].untyped_storage().nbytes() == tensor.nbytes
+        assert torch.equal(found[name].view(torch.uint8), tensor.view(torch.uint8))

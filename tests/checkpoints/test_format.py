@@ -120,7 +120,10 @@ def test_a_checkpoint_under_another_name_is_refused_in_a_run_and_can_be_opened_b
 
 
 def write_sharded(
-    folder: Path, tensor: torch.Tensor, boxes: list[tuple[tuple[int, int], tuple[int, int]]]
+    folder: Path,
+    tensor: torch.Tensor,
+    boxes: list[tuple[tuple[int, int], tuple[int, int]]],
+    also: dict[str, SafetensorsEntry] | None = None,
 ) -> Path:
     """Write a checkpoint as several processes would: each box of the tensor in a file of its own."""
     summary = CheckpointSummary(sequence=1, step=1, reason="test", healthy=True, complete=True)
@@ -130,7 +133,8 @@ def write_sharded(
     for rank, (offset, shape) in enumerate(boxes):
         box = tensor[offset[0] : offset[0] + shape[0], offset[1] : offset[1] + shape[1]].contiguous()
         end = box.numel() * 4
-        data = safetensors_header({"w": SafetensorsEntry("F32", shape, 0, end)}, {}) + box.numpy().tobytes()
+        entries = {"w": SafetensorsEntry("F32", shape, 0, end)} | (also or {})
+        data = safetensors_header(entries, {}) + box.numpy().tobytes()
         name = f"net-r{rank:04d}.safetensors"
         (target / name).write_bytes(data)
         files[name] = ManifestFile(len(data), hashlib.sha256(data).hexdigest())
@@ -141,6 +145,20 @@ def write_sharded(
     )
     (target / MANIFEST_NAME).write_bytes(manifest.to_bytes())
     return target
+
+
+@pytest.mark.parametrize(
+    ("key", "entry", "reason"),
+    [
+        ("more", SafetensorsEntry("F32", (0,), 80, 80), "has 'more', which the manifest does not name"),
+        ("w", SafetensorsEntry("F32", (5, 4), 0, 80), "does not hold 'net/w' as"),
+        ("w", SafetensorsEntry("I32", (4, 5), 0, 80), "does not hold 'net/w' as"),
+    ],
+)
+def test_a_header_that_does_not_say_what_the_manifest_does_is_refused(key, entry, reason, tmp_path):
+    folder = write_sharded(tmp_path, torch.zeros(4, 5), [((0, 0), (4, 5))], {key: entry})
+    with pytest.raises(CheckpointError, match=reason):
+        Checkpoint.open(folder).load()
 
 
 GRID = [((0, 0), (2, 3)), ((0, 3), (2, 2)), ((2, 0), (2, 3)), ((2, 3), (2, 2))]

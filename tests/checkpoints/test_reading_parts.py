@@ -76,9 +76,9 @@ class ReadFiles(CheckpointFiles):
         self.paths[descriptor] = path.name
         return descriptor
 
-    def read(self, descriptor, buffer):
+    def read(self, descriptor, buffer, at):
         self.read_from.add(self.paths[descriptor])
-        return super().read(descriptor, buffer)
+        return super().read(descriptor, buffer, at)
 
 
 def four(directory):

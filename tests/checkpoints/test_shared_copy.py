@@ -32,6 +32,7 @@ class Paced(CheckpointFiles):
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
     monkeypatch.setattr(shared_copy, "PIECE_BYTES", SMALL_PIECE)
+    monkeypatch.setattr(shared_copy, "ALONE_BYTES", SMALL_PIECE // 4)
     monkeypatch.setattr(snapshot, "MIN_SHARED_BYTES", 1)
 
 

@@ -4,13 +4,14 @@
 import math
 import os
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 from support import warm
 
-from truestep.checkpoints import CheckpointStore, Retention
+from truestep.checkpoints import CheckpointStore, Retention, save
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.sources import read_checkpoint
 from truestep.core.errors import CheckpointError, OptionError, RunDirectoryError
@@ -422,3 +423,23 @@ def test_what_could_not_be_read_back_is_refused_when_it_is_saved(tmp_path, optio
 def test_a_retention_of_another_type_is_refused_at_once(tmp_path):
     with pytest.raises(OptionError, match=r"retention=5: write ts\.Retention"):
         CheckpointStore(tmp_path, retention=5)
+
+
+def test_what_the_disk_was_set_to_work_on_is_named_again_so_that_its_memory_is_given_back(quick, monkeypatch):
+    class Watched(CheckpointFiles):
+        def __init__(self):
+            self.named = []
+
+        def write_back(self, descriptor, begin, size):
+            self.named.append(range(begin, begin + size))
+            raise OSError("a hint that is refused harms nothing")
+
+    for name, size in (("CHUNK_BYTES", 1000), ("WRITE_BACK_BYTES", 3000), ("LOOK_BACK_BYTES", 6000)):
+        monkeypatch.setattr(save, name, size)
+    with CheckpointStore(quick, background=False, files=(files := Watched())) as store:
+        store.save(1, {"w": torch.arange(10_000.0)})
+        assert torch.equal(store.newest().load()["w"], torch.arange(10_000.0))
+    assert files.named[0].start == 0
+    for before, named in pairwise(files.named):
+        assert named.stop - before.stop == pytest.approx(3000, abs=1000)
+        assert named.start == max(0, before.stop - 6000)

@@ -108,7 +108,7 @@ class MemoryFiles(CheckpointFiles):
 
     def __init__(self, tree: dict[str, Any] | None = None) -> None:
         self.root = _settled(tree or {})
-        self.descriptors: dict[int, list[Any]] = {}
+        self.descriptors: dict[int, Any] = {}
         self.on_change = lambda: None
 
     def _find(self, path: Path) -> File | Folder:
@@ -126,7 +126,7 @@ class MemoryFiles(CheckpointFiles):
 
     def _new_descriptor(self, node: File | Folder) -> int:
         number = 1000 + len(self.descriptors)
-        self.descriptors[number] = [node, 0]
+        self.descriptors[number] = node
         return number
 
     def make_folders(self, path: Path) -> None:
@@ -146,7 +146,7 @@ class MemoryFiles(CheckpointFiles):
 
     def write(self, descriptor: int, data: memoryview) -> int:
         self.on_change()
-        self.descriptors[descriptor][0].content += data
+        self.descriptors[descriptor].content += data
         return len(data)
 
     def write_back(self, descriptor: int, begin: int, size: int) -> None:
@@ -154,7 +154,7 @@ class MemoryFiles(CheckpointFiles):
 
     def sync(self, descriptor: int) -> None:
         self.on_change()
-        node = self.descriptors[descriptor][0]
+        node = self.descriptors[descriptor]
         if isinstance(node, File):
             node.synced = bytes(node.content)
         else:
@@ -169,15 +169,13 @@ class MemoryFiles(CheckpointFiles):
     def open_folder(self, path: Path) -> int:
         return self._new_descriptor(self._find(path))
 
-    def read(self, descriptor: int, buffer: memoryview) -> int:
-        file, at = self.descriptors[descriptor]
-        data = file.content[at : at + len(buffer)]
+    def read(self, descriptor: int, buffer: memoryview, at: int) -> int:
+        data = self.descriptors[descriptor].content[at : at + len(buffer)]
         buffer[: len(data)] = data
-        self.descriptors[descriptor][1] += len(data)
         return len(data)
 
     def status(self, target: Path | int) -> os.stat_result:
-        node = self.descriptors[target][0] if isinstance(target, int) else self._find(target)
+        node = self.descriptors[target] if isinstance(target, int) else self._find(target)
         mode, size = (stat.S_IFREG, len(node.content)) if isinstance(node, File) else (stat.S_IFDIR, 0)
         return os.stat_result((mode, 0, 0, 1, 0, 0, size, 0, 0, 0))
 
@@ -207,7 +205,7 @@ class MemoryFiles(CheckpointFiles):
         return self.open(path)
 
     def truncate(self, descriptor: int) -> None:
-        del self.descriptors[descriptor][0].content[:]
+        del self.descriptors[descriptor].content[:]
 
     def lock(self, descriptor: int) -> None:
         pass

@@ -36,10 +36,8 @@ class CheckpointFiles:
         return os.write(descriptor, data)
 
     def write_back(self, descriptor: int, begin: int, size: int) -> None:
-        """Have the disk begin with a part of a file; waits for nothing and promises nothing."""
-        if hasattr(
-            os, "posix_fadvise"
-        ):  # Linux takes it as the wish to have the pages on the disk, and writes
+        """Have the disk begin with a part of a file, and keep none of it in memory that is on the disk; promises nothing."""
+        if hasattr(os, "posix_fadvise"):  # Linux writes what is not on the disk, and drops the rest
             os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_DONTNEED)
 
     def sync(self, descriptor: int) -> None:
@@ -59,10 +57,10 @@ class CheckpointFiles:
         """Open a folder, to sync what its entries are."""
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
-    def read(self, descriptor: int, buffer: memoryview) -> int:
-        """Read some bytes into the buffer and return how many; 0 at the end."""
-        # not os.read, which makes a bytes object that must be copied once more
-        return os.readv(descriptor, [buffer])
+    def read(self, descriptor: int, buffer: memoryview, at: int) -> int:
+        """Read some bytes from a place of the file on into the buffer and return how many; 0 at the end."""
+        # not os.pread, which makes a bytes object that must be copied once more
+        return os.preadv(descriptor, [buffer], at)
 
     def status(self, target: Path | int) -> os.stat_result:
         """Return type and size of a path (a link itself, not its target) or a descriptor."""
@@ -111,12 +109,12 @@ def write_all(files: CheckpointFiles, descriptor: int, data: memoryview) -> None
         data = data[taken:]
 
 
-def read_into(files: CheckpointFiles, descriptor: int, buffer: memoryview) -> int:
-    """Fill the buffer and return how many bytes there were; fewer than asked at the file's end."""
+def read_into(files: CheckpointFiles, descriptor: int, buffer: memoryview, at: int) -> int:
+    """Fill the buffer from a place of the file on and return how many bytes there were; fewer than asked at its end."""
     done = 0
     while done < len(buffer):
         try:
-            got = files.read(descriptor, buffer[done:])
+            got = files.read(descriptor, buffer[done:], at + done)
         except InterruptedError:
             continue
         if got == 0:
@@ -125,21 +123,21 @@ def read_into(files: CheckpointFiles, descriptor: int, buffer: memoryview) -> in
     return done
 
 
-def read_bytes(files: CheckpointFiles, descriptor: int, size: int) -> bytes:
-    """Return the next bytes of a file; fewer than asked at its end."""
+def read_bytes(files: CheckpointFiles, descriptor: int, size: int, at: int = 0) -> bytes:
+    """Return bytes of a file from a place on; fewer than asked at its end."""
     buffer = memoryview(bytearray(size))
-    return bytes(buffer[: read_into(files, descriptor, buffer)])
+    return bytes(buffer[: read_into(files, descriptor, buffer, at)])
 
 
-def read_chunks(files: CheckpointFiles, descriptor: int, size: int) -> Iterator[memoryview]:
-    """Yield `size` bytes in pieces, through one reused buffer; stop early where the file ends."""
-    buffer = memoryview(bytearray(min(size, CHUNK_BYTES)))
-    while size:
-        got = read_into(files, descriptor, buffer[: min(size, len(buffer))])
+def read_chunks(files: CheckpointFiles, descriptor: int, begin: int, end: int) -> Iterator[memoryview]:
+    """Yield the bytes between two places in pieces, through one reused buffer; stop early where the file ends."""
+    buffer = memoryview(bytearray(min(end - begin, CHUNK_BYTES)))
+    while begin < end:
+        got = read_into(files, descriptor, buffer[: end - begin], begin)
         if got == 0:
             return
         yield buffer[:got]
-        size -= got
+        begin += got
 
 
 def sync(files: CheckpointFiles, descriptor: int) -> None:

@@ -50,15 +50,14 @@ def read_safetensors(path: Path, files: CheckpointFiles | None = None) -> dict[s
     files = files or CheckpointFiles()
     try:
         with opened_file(files, path) as (descriptor, size):
-            header = read_bytes(
-                files, descriptor, safetensors_header_length(read_bytes(files, descriptor, 8), size)
-            )
+            length = safetensors_header_length(read_bytes(files, descriptor, 8), size)
+            header = read_bytes(files, descriptor, length, 8)
             entries = parse_safetensors_header(header, size - 8 - len(header))
             ordered = sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end))
             tensors = {name: _tensor(name, entry) for name, entry in ordered}
-            for tensor in tensors.values():
-                memory = saved_bytes_of(tensor)
-                if read_into(files, descriptor, memory) < len(memory):
+            for name, entry in ordered:
+                memory = saved_bytes_of(tensors[name])
+                if read_into(files, descriptor, memory, 8 + length + entry.begin) < len(memory):
                     raise ValueError("it ends too early")
     except (ValueError, DamagedCheckpointError) as error:
         raise CheckpointError(f"{path} is no sound safetensors file: {error}.") from error

@@ -5,7 +5,8 @@ Nothing is mapped: a file that shrinks under a mapping kills the process by SIGB
 """
 
 import math
-from collections.abc import Iterator
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,16 @@ import torch
 from torch import Tensor
 
 from truestep.checkpoints.boxes import CheckpointBox, PartOf, WantedCheckpointPart
+from truestep.checkpoints.checksum import Checksum
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.manifest import Manifest, ManifestTensor
+from truestep.checkpoints.manifest import Manifest, ManifestTensor, TensorShard
 from truestep.checkpoints.memory import saved_bytes_of
 from truestep.checkpoints.tree import decode_state, saved_tensor_nodes, state_subtree
-from truestep.checkpoints.verify import check_structure, checkpoint_scratch_memory, scan_file
+from truestep.checkpoints.verify import check_structure, read_past, scan_file
 from truestep.core.collector import collector_at_rest
+
+SMALL_BYTES = 16 << 10  # below this tensors are read together
+MOST_TOGETHER = 1024  # of them: 16 MiB at the most
 
 
 def load_state(
@@ -47,16 +52,16 @@ def _loaded(
 ) -> Any:
     check_structure(folder, files, manifest)
     tree = state_subtree(manifest.state, under)
-    nodes = saved_tensor_nodes(tree)
+    nodes = saved_tensor_nodes(tree) if under or part_of else []
     names = {node["tensor"] for node in nodes} if under else set(manifest.tensors)
     boxes = {name: _whole(manifest.tensors[name]) for name in names}
     parts = {} if part_of is None else _parts(part_of, manifest, nodes)
     boxes |= {name: part.box for name, part in parts.items()}
-    tensors = {name: _empty(manifest.tensors[name], box) for name, box in boxes.items()}
+    reader = _FileReader(manifest, boxes)
     # A whole state is loaded only where every file is sound, those without a tensor of it too.
     for file in _wanted(manifest, boxes) if under or parts else manifest.files:
-        scan_file(files, folder / file, manifest, _buffers(file, manifest, tensors, boxes))
-    return _restore(tree, manifest, tensors, parts)
+        scan_file(files, folder / file, manifest, partial(reader.read, manifest.shards_in(file)))
+    return _restore(tree, manifest, {name: reader.tensor(name) for name in boxes}, parts)
 
 
 def _whole(entry: ManifestTensor) -> CheckpointBox:
@@ -101,40 +106,71 @@ def _restore(
     return decode_state(tree, tensor)
 
 
-def _empty(entry: ManifestTensor, box: CheckpointBox) -> Tensor:
-    return torch.empty(box.shape, dtype=getattr(torch, entry.dtype))
+class _FileReader:
+    """Reads what is wanted of files into tensors, and past the rest."""
 
+    def __init__(self, manifest: Manifest, boxes: dict[str, CheckpointBox]) -> None:
+        self._manifest, self._boxes = manifest, boxes
+        self._tensors: dict[str, Tensor] = {}
 
-def _buffers(
-    file: str, manifest: Manifest, tensors: dict[str, Tensor], boxes: dict[str, CheckpointBox]
-) -> Iterator[memoryview]:
-    """Yield memory for what a file holds, in order; what is of no wanted box is read past."""
-    for name, shard in manifest.shards_in(file):
-        if name in tensors and tensors[name].shape == shard.shape == manifest.tensors[name].shape:
-            yield saved_bytes_of(tensors[name])  # most are whole: quick, for there may be many
-            continue
+    def tensor(self, name: str) -> Tensor:
+        """Return the box that is wanted of a tensor, not filled where nothing of it was read yet."""
+        if name not in self._tensors:
+            dtype = getattr(torch, self._manifest.tensors[name].dtype)
+            self._tensors[name] = torch.empty(self._boxes[name].shape, dtype=dtype)
+        return self._tensors[name]
+
+    def read(self, shards: list[tuple[str, TensorShard]], checksum: Checksum) -> None:
+        """Give the checksum memory for what a file holds, in order."""
+        for small, several in groupby(shards, self._is_small):
+            if small:
+                self._read_small(list(several), checksum)
+            else:
+                for name, shard in several:
+                    self._read_one(name, shard, checksum)
+
+    def _is_small(self, item: tuple[str, TensorShard]) -> bool:
+        """Return whether this is a small tensor that is wanted whole, to be read together with others."""
+        name, shard = item
+        return (
+            shard.end - shard.begin < SMALL_BYTES
+            and name in self._boxes
+            and self._boxes[name].shape == shard.shape == self._manifest.tensors[name].shape
+        )
+
+    def _read_small(self, items: list[tuple[str, TensorShard]], checksum: Checksum) -> None:
+        """Read small tensors in one piece: to fill each by itself costs more than to copy it."""
+        for first in range(0, len(items), MOST_TOGETHER):
+            some = items[first : first + MOST_TOGETHER]
+            sizes = [shard.end - shard.begin for _, shard in some]
+            memory = torch.empty(sum(sizes), dtype=torch.uint8)
+            checksum.fill(saved_bytes_of(memory))
+            checksum.settle()
+            for (name, shard), values in zip(some, torch.split(memory, sizes), strict=True):
+                dtype = getattr(torch, self._manifest.tensors[name].dtype)
+                self._tensors[name] = values.clone().view(dtype).view(shard.shape)
+
+    def _read_one(self, name: str, shard: TensorShard, checksum: Checksum) -> None:
         own = CheckpointBox(shard.offset, shard.shape)
-        common = boxes[name].common(own) if name in boxes else None
+        common = self._boxes[name].common(own) if name in self._boxes else None
         if common is None:
-            yield from checkpoint_scratch_memory(shard.end - shard.begin)
+            read_past(checksum, shard.end - shard.begin)
         else:
-            yield from _memory(own, common, tensors[name][common.within(boxes[name])])
+            _fill(checksum, own, common, self.tensor(name)[common.within(self._boxes[name])])
 
 
-def _memory(shard: CheckpointBox, common: CheckpointBox, kept: Tensor) -> Iterator[memoryview]:
-    """Yield memory for a shard: that of what is kept of it, or a detour where this does not lie in one piece."""
+def _fill(checksum: Checksum, shard: CheckpointBox, common: CheckpointBox, kept: Tensor) -> None:
+    """Read a shard, of which some is kept, by a detour where this does not lie in one piece."""
     if kept.is_contiguous() and common.shape[1:] == shard.shape[1:]:  # whole rows
         first = common.offset[0] - shard.offset[0] if shard.shape else 0
         row_bytes = math.prod(shard.shape[1:]) * kept.element_size()
-        yield from checkpoint_scratch_memory(first * row_bytes)
-        yield saved_bytes_of(kept)
-        yield from checkpoint_scratch_memory(
-            (shard.shape[0] - first - common.shape[0]) * row_bytes if shard.shape else 0
-        )
+        read_past(checksum, first * row_bytes)
+        checksum.fill(saved_bytes_of(kept))
+        read_past(checksum, (shard.shape[0] - first - common.shape[0]) * row_bytes if shard.shape else 0)
         return
     detour = torch.empty(shard.shape, dtype=kept.dtype)
-    yield saved_bytes_of(detour)
-    # Only now is it filled: the reader has asked for the next memory.
+    checksum.fill(saved_bytes_of(detour))
+    checksum.settle()
     kept.copy_(detour[common.within(shard)])
 
 

@@ -27,11 +27,15 @@ def safetensors_header(entries: dict[str, SafetensorsEntry], metadata: dict[str,
     """Return the header, padded by spaces so that the tensors begin at a multiple of ALIGNMENT."""
     content: dict[str, Any] = {"__metadata__": metadata}
     for key, entry in entries.items():
-        place = [entry.begin, entry.end]
-        content[key] = {"dtype": entry.code, "shape": list(entry.shape), "data_offsets": place}
+        content[key] = safetensors_json(entry.code, entry.shape, entry.begin, entry.end)
     text = json.dumps(content, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     return len(text).to_bytes(8, "little") + text
+
+
+def safetensors_json(code: str, shape: tuple[int, ...], begin: int, end: int) -> dict[str, Any]:
+    """Return what a header says of a tensor."""
+    return {"dtype": code, "shape": list(shape), "data_offsets": [begin, end]}
 
 
 def safetensors_header_length(first_bytes: bytes, file_bytes: int) -> int:
@@ -42,14 +46,26 @@ def safetensors_header_length(first_bytes: bytes, file_bytes: int) -> int:
     return length
 
 
+def parse_json_header(text: bytes) -> dict[str, Any]:
+    """Return what the JSON part says of each tensor, not looked at; raises ValueError where it is no such part."""
+    try:
+        content: dict[str, Any] = json.loads(text.decode())
+        content.pop("__metadata__", None)
+    except (AttributeError, TypeError, RecursionError) as error:
+        raise _no_header(error) from error
+    return content
+
+
+def _no_header(error: Exception) -> ValueError:
+    return ValueError(f"its header is no safetensors header ({type(error).__name__}: {error})")
+
+
 def parse_safetensors_header(text: bytes, data_bytes: int) -> dict[str, SafetensorsEntry]:
     """Read the JSON part; raises ValueError unless its tensors fill `data_bytes` without gap or overlap."""
     try:
-        content = json.loads(text.decode())
-        content.pop("__metadata__", None)
-        entries = {key: _entry(value) for key, value in content.items()}
-    except (AttributeError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"its header is no safetensors header ({type(error).__name__}: {error})") from error
+        entries = {key: _entry(value) for key, value in parse_json_header(text).items()}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise _no_header(error) from error
     at = 0
     for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
         if entry.begin != at or entry.end < at:

@@ -17,6 +17,8 @@ from torch import Tensor
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
 from truestep.checkpoints.memory import saved_bytes_of
 
+ALONE_BYTES = 1 << 20  # a tensor of so much is a piece by itself, which the writer reads where it lies
+
 
 class CopyAbandonedError(Exception):
     """The owner of the tensors was interrupted before they were copied, so that they can't be written."""
@@ -32,11 +34,11 @@ class CopyPiece:
         """Divide it: parts of large tensors, and small ones together."""
         begin = end = first = 0
         for number, source in enumerate(self._sources):
-            if source.nbytes >= PIECE_BYTES and first < number:
+            if source.nbytes >= ALONE_BYTES and first < number:
                 yield self._some(first, number, begin, end)
                 begin, first = end, number
             end += source.nbytes
-            if end - begin >= PIECE_BYTES:
+            if source.nbytes >= ALONE_BYTES or end - begin >= PIECE_BYTES:
                 yield from self._some(first, number + 1, begin, end)._slices()
                 begin, first = end, number + 1
         if first < len(self._sources):

@@ -8,9 +8,10 @@ contents pass through one buffer.
 import hashlib
 import math
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,9 @@ from truestep.checkpoints.manifest import (
 )
 from truestep.checkpoints.safetensors_header import (
     MAX_HEADER_BYTES,
-    SafetensorsEntry,
-    parse_safetensors_header,
+    parse_json_header,
     safetensors_header_length,
+    safetensors_json,
 )
 from truestep.checkpoints.tree import saved_tensor_nodes
 
@@ -96,7 +97,7 @@ def read_manifest(files: CheckpointFiles, folder: Path, known: dict[str, Manifes
 def _check_manifest(files: CheckpointFiles, descriptor: int, size: int) -> str:
     promised = manifest_checksum(read_bytes(files, descriptor, HEAD_BYTES))
     digest = hashlib.sha256()
-    for chunk in read_chunks(files, descriptor, size - HEAD_BYTES - _SUFFIX_BYTES):
+    for chunk in read_chunks(files, descriptor, HEAD_BYTES, size - _SUFFIX_BYTES):
         digest.update(chunk)
     if digest.hexdigest() != promised:
         raise DamagedCheckpointError(f"{MANIFEST_NAME}: its content does not have the checksum it names")
@@ -106,18 +107,24 @@ def _check_manifest(files: CheckpointFiles, descriptor: int, size: int) -> str:
 def verify_checkpoint(files: CheckpointFiles, folder: Path, manifest: Manifest) -> None:
     """Check every byte of a checkpoint's files against its manifest; raises DamagedError."""
     check_structure(folder, files, manifest)
-    for name, entry in manifest.files.items():
-        scan_file(files, folder / name, manifest, checkpoint_scratch_memory(entry.bytes))
+    for name in manifest.files:
+        scan_file(files, folder / name, manifest, partial(read_past, size=_data_bytes(manifest, name)))
 
 
-def checkpoint_scratch_memory(size: int) -> Iterator[memoryview]:
-    """Yield memory for bytes that nobody needs, a few buffers again and again."""
-    kept = [memoryview(bytearray(min(size, CHUNK_BYTES)))]
+def _data_bytes(manifest: Manifest, file: str) -> int:
+    """Return how many bytes follow a file's header."""
+    shards = manifest.shards_in(file)
+    return shards[-1][1].end if shards else 0
+
+
+def read_past(checksum: Checksum, size: int) -> None:
+    """Have a checksum take bytes that nobody needs, through a few buffers again and again."""
+    kept: list[memoryview] = []
     for number, start in enumerate(range(0, size, CHUNK_BYTES)):
-        place = number % (1 + Checksum().lag // CHUNK_BYTES)  # by then the first is no longer read
+        place = number % (1 + checksum.lag // CHUNK_BYTES)  # by then the first is no longer read
         if place == len(kept):
-            kept.append(memoryview(bytearray(CHUNK_BYTES)))
-        yield kept[place][: size - start]
+            kept.append(memoryview(bytearray(min(size, CHUNK_BYTES))))
+        checksum.fill(kept[place][: size - start])
 
 
 def check_structure(folder: Path, files: CheckpointFiles, manifest: Manifest) -> None:
@@ -212,23 +219,24 @@ def _ends(shard: TensorShard) -> tuple[int, ...]:
     return tuple(at + size for at, size in zip(shard.offset, shard.shape, strict=True))
 
 
-def scan_file(files: CheckpointFiles, path: Path, manifest: Manifest, buffers: Iterable[memoryview]) -> None:
-    """Read a file once, its tensors into buffers, and raise DamagedError unless every byte is as promised.
+def scan_file(
+    files: CheckpointFiles, path: Path, manifest: Manifest, read: Callable[[Checksum], None]
+) -> None:
+    """Read a file once, and raise DamagedError unless every byte is as promised.
 
-    The manifest's structure must have been checked. What the buffers hold must not be used before this
-    returns.
+    `read` gives memory for its tensors, in their order, to the checksum, which fills it. The manifest's structure must have been
+    checked. What was read must not be used before this returns.
     """
-    shards = manifest.shards_in(path.name)
-    data_bytes = shards[-1][1].end if shards else 0
+    data_bytes = _data_bytes(manifest, path.name)
     try:
         with (
             opened_file(files, path) as (descriptor, size),
-            Checksum(in_pieces=manifest.format > 1) as digest,
+            Checksum(in_pieces=manifest.format > 1, read=partial(read_into, files, descriptor)) as digest,
         ):
-            header, checksum = _read(files, descriptor, size - data_bytes, buffers, digest)
+            header, checksum = _read(files, descriptor, size - data_bytes, read, digest)
         if checksum != manifest.files[path.name].sha256:
             raise ValueError("its content does not have the checksum in the manifest")
-        _check_header(parse_safetensors_header(header[8:], data_bytes), shards, manifest)
+        _check_header(parse_json_header(header[8:]), manifest.shards_in(path.name), manifest)
     except ValueError as error:
         raise DamagedCheckpointError(f"{path.name}: {error}") from error
 
@@ -237,7 +245,7 @@ def _read(
     files: CheckpointFiles,
     descriptor: int,
     header_bytes: int,
-    buffers: Iterable[memoryview],
+    read: Callable[[Checksum], None],
     digest: Checksum,
 ) -> tuple[bytes, str]:
     if header_bytes > MAX_HEADER_BYTES:
@@ -246,18 +254,15 @@ def _read(
     if safetensors_header_length(header[:8], header_bytes) != header_bytes - 8:
         raise ValueError(f"its header does not have the {header_bytes - 8} bytes that are left for it")
     digest.update(memoryview(header))
-    for buffer in buffers:
-        for start in range(0, len(buffer), CHUNK_BYTES):
-            chunk = buffer[start : start + CHUNK_BYTES]
-            digest.update(chunk[: read_into(files, descriptor, chunk)])
+    read(digest)
     return header, digest.hexdigest()
 
 
-def _check_header(
-    header: dict[str, SafetensorsEntry], shards: list[tuple[str, TensorShard]], manifest: Manifest
-) -> None:
+def _check_header(header: dict[str, Any], shards: list[tuple[str, TensorShard]], manifest: Manifest) -> None:
     for name, shard in shards:
         stored = DTYPES[manifest.tensors[name].dtype]
-        expected = SafetensorsEntry(stored.code, stored.shape(shard.shape), shard.begin, shard.end)
-        if header.get(shard.key) != expected:
-            raise ValueError(f"it does not hold {name!r} as {expected}, but {header.get(shard.key)}")
+        expected = safetensors_json(stored.code, stored.shape(shard.shape), shard.begin, shard.end)
+        if (found := header.pop(shard.key, None)) != expected:
+            raise ValueError(f"it does not hold {name!r} as {expected}, but {found}")
+    if header:  # these fill all that follows it: `_check_tiling`
+        raise ValueError(f"its header has {min(header)!r}, which the manifest does not name")

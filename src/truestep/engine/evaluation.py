@@ -142,6 +142,7 @@ class _Totals:
         """Add what one batch gave; None where this process has none of its examples."""
         if result is None:
             return
+        num_examples = try_count_examples(batch)
         if isinstance(result, Weighted):
             weights = torch.ones_like(result.values) if result.weights is None else result.weights
             self._least = torch.minimum(self._least.to(weights.device), weights.min())
@@ -157,9 +158,7 @@ class _Totals:
             )
         first = next(iter(named.values()))
         for name, values in named.items():
-            self._check(name, values, first)
-            if weights is None:
-                self._check_count(name, values, try_count_examples(batch))
+            self._check(name, values, weights, first, num_examples)
         weights = torch.ones_like(first, dtype=torch.float64) if weights is None else weights.double()
         # In float64: a float32 sum stops growing by ones at 2**24 examples.
         total = weights.sum()
@@ -169,28 +168,28 @@ class _Totals:
             self._sums[name] = so_far.to(part.device) + part.sum()
         self._weight = total + self._weight
 
-    def _check_count(self, name: str, values: Tensor, num_examples: int | None) -> None:
-        if values.ndim == 0:
-            raise LossError(
-                "The function to evaluate returned a scalar. A mean of means is not the mean when the last batch is shorter; "
-                "return one value per example, for example (scores.argmax(1) == labels).float()."
-            )
-        if values.numel() != (num_examples or len(values)):
-            raise LossError(
-                f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for {num_examples} examples; "
-                "return one value per example, or ts.weighted(values, weights) for values that count otherwise."
-            )
-
-    def _check(self, name: str, values: Any, first: Any) -> None:
+    def _check(
+        self, name: str, values: Any, weights: Tensor | None, first: Any, num_examples: int | None
+    ) -> None:
         if not isinstance(values, Tensor):
             raise LossError(
                 f"The function to evaluate returned {type(values).__name__} for {name!r}; return one value per example."
+            )
+        if values.ndim == 0 and weights is None:
+            raise LossError(
+                "The function to evaluate returned a scalar. A mean of means is not the mean when the last batch is shorter; "
+                "return one value per example, for example (scores.argmax(1) == labels).float()."
             )
         if values.ndim and values.shape != first.shape:
             raise LossError(
                 f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} beside another of shape "
                 f"{tuple(first.shape)}. They are averaged over the same examples, and would broadcast and count some twice; "
                 "bring all to one shape, for example (batch,)."
+            )
+        if weights is None and values.numel() != (num_examples or len(values)):
+            raise LossError(
+                f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for {num_examples} examples; "
+                "return one value per example, or ts.weighted(values, weights) for values that count otherwise."
             )
 
     def _be_of_all(self, world: World) -> None:

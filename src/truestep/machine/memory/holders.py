@@ -32,13 +32,14 @@ Steps = tuple[str, ...]
 class MemoryHolders:
     """Finds paths to objects; the roots are read once, for several questions."""
 
-    def __init__(self, ignored: Iterable[Any] = ()) -> None:
+    def __init__(self, ignored: Iterable[Any] = (), max_seconds: float | None = None) -> None:
         modules = [each for each in list(sys.modules.items()) if isinstance(each[1], types.ModuleType)]
         # reversed: a module of two names keeps the older one (__main__ is __mp_main__ too)
         self.modules = {id(vars(module)): name for name, module in reversed(modules)}
         self.locals = dict(_running_locals())
         self.ignored = {id(item) for item in ignored}
-        self.end = time.monotonic() + MAX_SECONDS
+        self.max_seconds = MAX_SECONDS if max_seconds is None else max_seconds
+        self.end = time.monotonic() + self.max_seconds
 
     def paths_to(self, target: Any) -> tuple[str, ...]:
         """Return up to MAX_PATHS paths, shortest first; none where nothing in Python holds it."""
@@ -49,7 +50,7 @@ class MemoryHolders:
             if look == len(items) or len(paths) >= MAX_PATHS:
                 break
             if time.monotonic() > self.end:
-                return tuple(paths) or (f"not found within {MAX_SECONDS:g} s",)
+                return tuple(paths) or (f"not found within {self.max_seconds:g} s",)
             self._follow(items, steps_of, look, seen, paths)
         return tuple(paths)[:MAX_PATHS]
 
