@@ -53,19 +53,8 @@ class PackageMissing(Explainer):
 
 # what is imported by another name than it is installed by
 _NAMES = {
-    "cv2": "opencv-python",
-    "PIL": "pillow",
-    "yaml": "pyyaml",
-    "sklearn": "scikit-learn",
-    "skimage": "scikit-image",
-    "bs4": "beautifulsoup4",
-    "attr": "attrs",
-    "dateutil": "python-dateutil",
-    "faiss": "faiss-cpu",
-    "flash_attn": "flash-attn",
-    "tensorboard": "tensorboard",
-    "torchvision": "torchvision",
-    "pycocotools": "pycocotools",
-    "einops": "einops",
-    "timm": "timm",
-}
+    "cv2": "opencv-python", "PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn", "skimage":
+    "scikit-image", "bs4": "beautifulsoup4", "attr": "attrs", "dateutil": "python-dateutil", "faiss":
+    "faiss-cpu", "flash_attn": "flash-attn", "tensorboard": "tensorboard", "torchvision": "torchvision",
+    "pycocotools": "pycocotools", "einops": "einops", "timm": "timm",
+}  # fmt: skip
