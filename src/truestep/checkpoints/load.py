@@ -150,7 +150,7 @@ class _FileReader:
             memory = torch.empty(sum(sizes), dtype=torch.uint8)
             checksum.fill(saved_bytes_of(memory))
             checksum.settle()
-            for (name, shard), values in zip(some, memory.split(sizes), strict=True):
+            for (name, shard), values in zip(some, memory.split_with_sizes(sizes), strict=True):
                 dtype = getattr(torch, self._manifest.tensors[name].dtype)
                 self._tensors[name] = values.clone().view(dtype).view(shard.shape)
 
