@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saves, loads, a report and samples by this code and by an older one, in turns, each in a process of its own.
 
-mkdir /tmp/before; git archive COMMIT src | tar -x -C /tmp/before
-python benchmarks/before.py /tmp/before/src [--repeats 3] [--folder .]
+    mkdir /tmp/before; git archive COMMIT src | tar -x -C /tmp/before
+    python benchmarks/before.py /tmp/before/src [--repeats 3] [--folder .]
 
 Of each measure the medians by the clock and in processor time (all threads) are shown, and the median of the pairs' ratios.
 `torch.save` is the same in both. A few minutes on a quiet machine with 8 GB of memory and 3 GB of room in the folder.

@@ -36,12 +36,15 @@ def page_of(error: type[Explainer]) -> str:
         if checks
         else []
     )
+    cases = [f"* {each}" for each in page.told_cases()]
+    told = ["In one run it may say:\n", *cases, ""] if cases else []
     return "\n".join(
         [
             f"({error.name()})=\n### {error.name()}\n",
             f"{page.summary} {page.means[:1].upper()}{page.means[1:]}\n",
             *blocks,
             f"{page.fix[:1].upper()}{page.fix[1:]}\n",
+            *told,
             *found,
         ]
     )

@@ -43,12 +43,14 @@ def commands() -> Iterator[list[str]]:
     """Yield every command as the words that call it: the program itself, each command, each command of a group."""
     import typer
 
-    from truestep.cli.main import COMMANDS
+    from truestep.cli.main import COMMANDS, module_of_command
 
     yield []
-    for name, (module, _) in COMMANDS.items():
+    for name in COMMANDS:
         yield [name]
-        command: Any = typer.main.get_command(import_module(module).app)
+        command: Any = typer.main.get_command(
+            import_module(module_of_command(name)).app
+        )
         yield from ([name, part] for part in sorted(getattr(command, "commands", {})))
 
 

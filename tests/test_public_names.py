@@ -7,11 +7,12 @@ import types
 from pathlib import Path
 
 import pytest
+from support.pages import HAND_WRITTEN
 
 import truestep
 
 REPOSITORY = Path(__file__).parents[1]
-PAGES = sorted([*(REPOSITORY / "docs").rglob("*.md"), REPOSITORY / "README.md"])
+PAGES = [REPOSITORY / "README.md", *HAND_WRITTEN]
 SOURCES = sorted(Path(truestep.__file__).parent.rglob("*.py"))
 
 ENGINE = (

@@ -79,8 +79,7 @@ CHECK_PAGE = '''\
     Fix: FILL IN: what to write instead.
     """'''
 ERROR = '''\
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class {name}(Explainer):
@@ -95,13 +94,12 @@ class {name}(Explainer):
         torch.zeros(2) @ torch.zeros(2)
 
     Fix: FILL IN: what to write instead.
+
+    Cases:
+        otherwise: FILL IN: what is known of this run: {{shapes}}.
     """
 
     messages = (r"FILL IN",)
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        """Return what is known of this run."""
-        return None
 '''
 
 

@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from truestep.cli.main import COMMANDS, PANELS, app, main
+from truestep.cli.main import COMMANDS, PANELS, app, main, module_of_command
 from truestep.cli.screen import complain_on_screen
 
 FULL = Path("/dev/full")
@@ -22,8 +22,8 @@ FULL = Path("/dev/full")
 def commands():
     """Return every command as the words that call it."""
     words = [[]]
-    for name, (module, _) in COMMANDS.items():
-        command = typer.main.get_command(import_module(module).app)
+    for name in COMMANDS:
+        command = typer.main.get_command(import_module(module_of_command(name)).app)
         words += [[name], *([name, part] for part in sorted(getattr(command, "commands", {})))]
     return words
 

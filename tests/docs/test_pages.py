@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.pages import HAND_WRITTEN
 
 import truestep
 from truestep.engine.clipping import KINDS
@@ -17,7 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
 PAGES = [
     *(REPOSITORY / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-    *(page for page in sorted(DOCS.rglob("*.md")) if "_build" not in page.parts),
+    *HAND_WRITTEN,
 ]
 
 

@@ -25,42 +25,11 @@ LEFT = {
             "bad"
         ),
     ),
-    "in_attributes": (
-        "the check follows the uses of a variable, not those of an attribute",
-        (
-            "DIST008 bad, EVAL030 bad, GRAD012 bad, GRAD014 bad, GRAD017 bad, GRAD020 bad, GRAD023 bad, GRAD028 "
-            "bad, GRAD029 bad, GRAD040 bad, GRAD041 bad, GRAD059 bad, LOSS017 bad, LOSS034 bad, "
-            "SAVE002 bad, VALUE011 bad, snippet 11 wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, "
-            "snippet 39 wrong, snippet 45 wrong, snippet 9 wrong"
-        ),
-    ),
-    "in_dict": (
-        "the check follows the uses of a variable, not those of an item",
-        (
-            "DATA001 bad, DATA002 bad, DATA013 bad, DATA014 bad, DATA020 bad, DATA030 bad, DATA031 bad, DATA036 "
-            "bad, DIST001 bad, EVAL030 bad, EVAL031 bad, GRAD010 bad, GRAD012 bad, GRAD014 bad, GRAD017 bad, "
-            "GRAD020 bad, GRAD023 bad, GRAD028 bad, GRAD029 bad, GRAD040 bad, GRAD041 bad, GRAD048 bad, GRAD049 "
-            "bad, GRAD059 bad, LOSS015 bad, LOSS017 bad, LOSS023 bad, LOSS025 bad, LOSS033 bad, "
-            "LOSS034 bad, LOSS036 bad, LOSS037 bad, LOSS040 bad, LOSS046 bad, PARAM022 bad, PARAM041 bad, "
-            "SAVE002 bad, SCHED002 bad, SCHED009 bad, VALUE003 bad, VALUE008 bad, VALUE011 bad, VALUE015 bad, "
-            "snippet 11 wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 39 wrong, snippet "
-            "45 wrong, snippet 49 wrong, snippet 5 wrong, snippet 9 wrong"
-        ),
-    ),
     "in_function": (
         "what is set for the process, or read from a command, stands at the top of a file; a fragment ends unread",
         (
             "DEV001 bad, snippet 14 wrong, snippet 17 right, snippet 17 wrong, snippet 3 wrong, snippet 8 "
             "right, snippet 8 wrong"
-        ),
-    ),
-    "in_tuples": (
-        "the check reads an assignment of one value to one name",
-        (
-            "DATA001 bad, DATA002 bad, DATA020 bad, GRAD010 bad, GRAD012 bad, GRAD013 bad, GRAD028 bad, GRAD041 "
-            "bad, GRAD048 bad, GRAD049 bad, LOSS015 bad, LOSS025 bad, PARAM022 bad, SAVE002 bad, "
-            "SCHED002 bad, snippet 20 wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 5 "
-            "wrong"
         ),
     ),
     "inverse_condition": (

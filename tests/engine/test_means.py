@@ -9,7 +9,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.core.errors import NonFiniteError
-from truestep.engine.clipping import total_gradient_norm
+from truestep.engine.clipping.base import total_gradient_norm
 from truestep.engine.means import (
     AT_ONCE,
     MOST_NUMBERS,

@@ -3,10 +3,13 @@
 
 import ast
 import gc
+import inspect
 import linecache
+import re
 import subprocess
 import sys
 import warnings
+from string import Formatter
 
 import pytest
 import torch
@@ -144,3 +147,16 @@ def test_an_explanation_that_fails_leaves_the_page(caplog, monkeypatch):
     assert explanation.here is None
     assert explanation.fix == error.page().fix
     assert "cause of matrix-sizes-differ" in caplog.text
+
+
+@pytest.mark.parametrize("error", [error for error in ERRORS if error.page().cases], ids=by_name)
+def test_its_cases_name_facts_that_there_are(error):
+    groups = {
+        name for pattern in (*error.messages, *error.besides) for name in re.compile(pattern).groupindex
+    }
+    source = inspect.getsource(inspect.getmodule(error))
+    evidence = {"layer", "input", "data_set", "shapes", "and_shapes", "tensor", "and_tensor", "verdict"}
+    for case in error.page().cases:
+        named = {name for _, name, _, _ in Formatter().parse(case.says + case.fix) if name is not None}
+        own = {name for name in named if f'"{name}"' in source}  # what its `facts` give
+        assert named <= groups | evidence | own, case

@@ -15,9 +15,9 @@ from truestep.report.timeline import (
     MAX_KNOTS,
     TOLERANCE,
     epoch_timeline,
+    epoch_timeline_value,
     epochs_done,
     seconds_gone,
-    timeline_value,
 )
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)  # of epochs, in steps
@@ -47,9 +47,9 @@ def test_a_step_lies_within_its_epoch_and_the_last_one_at_its_end(tmp_path_facto
     knots = epochs_done(record)
     ends = {epoch: step for step, epoch, _ in rows}
     for step, epoch, _ in rows:
-        assert math.ceil(timeline_value(knots, step)) == epoch + 1
+        assert math.ceil(epoch_timeline_value(knots, step)) == epoch + 1
     for epoch, step in list(ends.items())[:-1]:
-        assert timeline_value(knots, step) == epoch + 1
+        assert epoch_timeline_value(knots, step) == epoch + 1
     assert knots == sorted(knots)
 
 
@@ -80,8 +80,8 @@ def test_epochs_without_number_make_no_large_page():
         ends[epoch] = step
     knots = epochs_done(ReportedRun(name="", first_step=1, epoch_ends=ends))
     assert len(knots) <= MAX_KNOTS + 1
-    assert timeline_value(knots, step) == 50_000
-    assert timeline_value(knots, ends[25_000]) == pytest.approx(25_001, abs=1)
+    assert epoch_timeline_value(knots, step) == 50_000
+    assert epoch_timeline_value(knots, ends[25_000]) == pytest.approx(25_001, abs=1)
 
 
 @settings(max_examples=60, deadline=None)
@@ -90,7 +90,9 @@ def test_time_is_what_the_lines_say_and_never_falls(tmp_path_factory, seconds):
     rows = [(step, 0, each) for step, each in enumerate(sorted(seconds), 1)]
     knots = seconds_gone(write(tmp_path_factory.mktemp("run"), rows))
     for step, _, each in rows:
-        assert timeline_value(knots, step) == pytest.approx(each, rel=1e-5, abs=max(seconds) * TOLERANCE)
+        assert epoch_timeline_value(knots, step) == pytest.approx(
+            each, rel=1e-5, abs=max(seconds) * TOLERANCE
+        )
     shaken = seconds_gone(
         write(
             tmp_path_factory.mktemp("run"),
@@ -106,7 +108,7 @@ def test_a_long_runs_time_is_read_off_within_one_of_its_points(tmp_path):
     knots = seconds_gone(record)
     assert len(knots) < 100
     for step in (1, 777, 10_000, 20_000):
-        assert timeline_value(knots, step) == pytest.approx(step**1.5, abs=20_000**1.5 / 2_000)
+        assert epoch_timeline_value(knots, step) == pytest.approx(step**1.5, abs=20_000**1.5 / 2_000)
 
 
 @settings(max_examples=60, deadline=None)

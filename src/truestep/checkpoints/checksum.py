@@ -37,7 +37,7 @@ class Checksum:
         self._read = read
         self._at = 0
         self._whole = hashlib.sha256()
-        self._waiting: list[_ChecksumPart] = []
+        self._waiting: list[_PieceOfMemory] = []
         self._waiting_bytes = 0
         self._digests: deque[Future[bytes] | bytes] = deque()
         self._threads: ThreadPoolExecutor | None = None
@@ -61,7 +61,7 @@ class Checksum:
             if self._waiting_bytes == self._piece_bytes:  # and more follows: the last piece is hashed here
                 self._hand_over()
             part = data[: self._piece_bytes - self._waiting_bytes]
-            self._waiting.append(_ChecksumPart(part, self._at, read))
+            self._waiting.append(_PieceOfMemory(part, self._at, read))
             self._waiting_bytes += len(part)
             self._at += len(part)
             data = data[len(part) :]
@@ -88,7 +88,7 @@ class Checksum:
         if isinstance(leaving, Future):
             leaving.result()
 
-    def _submitted(self, piece: list["_ChecksumPart"]) -> Future[bytes] | bytes:
+    def _submitted(self, piece: list["_PieceOfMemory"]) -> Future[bytes] | bytes:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._num_threads, "truestep-checksum")
         try:
@@ -117,7 +117,7 @@ class Checksum:
             self._threads.shutdown(cancel_futures=True)
 
 
-class _ChecksumPart:
+class _PieceOfMemory:
     """Memory in a piece, what fills it, and from where in the file on."""
 
     __slots__ = ("_at", "_memory", "_read")
@@ -138,7 +138,7 @@ class _ChecksumPart:
             digest.update(some if read is None else some[: read(some, self._at + start)])
 
 
-def _digest(piece: list[_ChecksumPart]) -> bytes:
+def _digest(piece: list[_PieceOfMemory]) -> bytes:
     found = hashlib.sha256()
     for part in piece:
         part.hash_into(found)

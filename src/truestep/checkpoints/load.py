@@ -23,10 +23,8 @@ from truestep.checkpoints.verify import check_structure, read_past, scan_file
 from truestep.core.collector import collector_at_rest
 
 SMALL_BYTES = 16 << 10  # below this tensors are read together, where many lie in a row
-LEAST_TOGETHER, MOST_TOGETHER = (
-    32,
-    1024,
-)  # of them: 16 MiB at the most; for few it is not worth waiting until they are read
+LEAST_TOGETHER = 32  # for fewer it is not worth to wait until they are read
+MOST_TOGETHER = 1024  # of them: 16 MiB at the most
 
 
 def load_state(

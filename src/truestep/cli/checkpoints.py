@@ -18,8 +18,10 @@ from truestep.checkpoints.listing import (
     select_checkpoint,
 )
 from truestep.cli import screen
+from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED
 from truestep.cli.usage import EXAMPLE, NamedCommands
+from truestep.core.metric_names import MEASURED
 
 app = typer.Typer(
     cls=NamedCommands,
@@ -36,17 +38,8 @@ Which = Annotated[
         help='A step or a name as `list` shows it, or "highest METRIC", "lowest METRIC"; the newest sound one if left out.'
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 LONG_LIST = 16
-OWN = (  # measured by the run itself: `show` and the JSON have them, but nobody chooses a checkpoint by them
-    "samples_per_second",
-    "memory_bytes",
-    "save_stall_seconds",
-    "updates_skipped",
-    "gradient_norm",
-    "learning_rate",
-)
 
 
 class Mode(Enum):
@@ -229,7 +222,7 @@ def _row(item: Checkpoint | PassedOver) -> list[str]:
     metrics = " ".join(
         f"{name}={_number(value)}"
         for name, value in item.metrics.items()
-        if name.rpartition("/")[2] not in OWN
+        if name.rpartition("/")[2] not in MEASURED  # nobody chooses a checkpoint by these
     )
     created = summary.created[:16].replace("T", " ")
     return [item.name, created, summary.reason, _size(item.bytes), " ".join(words) or "whole", metrics]

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep checks`: what the doctor knows, and the page of one check."""
 
-import json
 import textwrap
 from enum import StrEnum
 from typing import Annotated
@@ -12,7 +11,8 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from truestep.cli.screen import command_console, show_on_screen
+from truestep.cli.options import Json
+from truestep.cli.screen import command_console, print_json_document, show_on_screen
 from truestep.core.errors import OptionError
 from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.catalogue import checks, find_check, topic_of
@@ -43,16 +43,12 @@ HOW = typer.Option(
 def show_checks(
     check: Annotated[str | None, CHECK] = None,
     how: Annotated[How | None, HOW] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the checks of the doctor, or print the page of one with its examples."""
     wanted = _wanted(check, how)
     if as_json:
-        typer.echo(
-            json.dumps(
-                {"schema_version": SCHEMA_VERSION, "checks": [_entry(each) for each in wanted]}, indent=2
-            )
-        )
+        print_json_document({"schema_version": SCHEMA_VERSION, "checks": [_entry(each) for each in wanted]})
     elif check and check in (wanted[0].code, wanted[0].name(), wanted[0].code.lower()):
         _show_page(wanted[0], command_console())
     else:

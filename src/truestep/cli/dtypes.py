@@ -5,13 +5,15 @@ from typing import Annotated
 
 import typer
 
+from truestep.cli.options import Json
+
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def dtypes(
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
     time_matmul: Annotated[
         bool,
         typer.Option(
@@ -24,8 +26,8 @@ def dtypes(
 
     Everything is tried out here: a sum and a product on each device, a safetensors file in memory.
     """
-    from truestep.cli.screen import print_json_document, show_on_screen
+    from truestep.cli.screen import show_result
     from truestep.machine.dtypes import dtypes as read
 
     report = read(time_matmul=time_matmul, size=size)
-    print_json_document(report.to_dict()) if as_json else show_on_screen(report)
+    show_result(report, as_json=as_json)

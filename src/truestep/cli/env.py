@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from truestep.cli.options import Json
+from truestep.cli.statuses import EXIT_FAILED
 from truestep.core.errors import OptionError
-
-EXIT_CHECK_FAILED = 1
 
 app = typer.Typer(add_completion=False)
 
@@ -16,7 +16,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def env(
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
     collect_env: Annotated[
         bool,
         typer.Option(
@@ -35,18 +35,16 @@ def env(
 
     The exit status is 1 when a verdict fails.
     """
-    from truestep.cli.screen import print_json_document, show_on_screen
+    from truestep.cli.screen import show_result
     from truestep.machine.environment import environment
 
     if as_json and collect_env:
         raise OptionError("--json and --collect-env are two formats. Write one of them.")
     report = environment(real_import=real_import)
-    if as_json:
-        print_json_document(report.to_dict())
-    elif collect_env:
+    if collect_env:
         from truestep.machine.environment.collect_env import collect_env_text
 
         sys.stdout.write(collect_env_text(report.machine) + "\n")
     else:
-        show_on_screen(report)
-    raise typer.Exit(EXIT_CHECK_FAILED if report.failed else 0)
+        show_result(report, as_json=as_json)
+    raise typer.Exit(EXIT_FAILED if report.failed else 0)

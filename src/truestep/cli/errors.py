@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep errors`: the errors that are explained, and the page of one."""
 
+from dataclasses import asdict
 from itertools import groupby
 from typing import Annotated, Any
 
 import typer
 
+from truestep.cli.options import Json
 from truestep.cli.screen import print_json_document
 from truestep.explainer.catalogue import explained_errors, find_error, topic_of
 from truestep.explainer.explainer import Explainer
@@ -16,7 +18,7 @@ app = typer.Typer(add_completion=False)
 @app.command(name="errors")
 def show(
     name: Annotated[str | None, typer.Argument(help="An error's name; all errors when left out.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the errors that `truestep explain` knows, or print the page of one."""
     wanted = (
@@ -31,18 +33,9 @@ def show(
 
 
 def _entry(error: type[Explainer]) -> dict[str, Any]:
-    page = error.page()
-    return {
-        "name": error.name(),
-        "topic": topic_of(error),
-        "summary": page.summary,
-        "means": page.means,
-        "raises": page.raises or None,
-        "recorded": page.recorded or None,
-        "works": page.works or None,
-        "fix": page.fix,
-        "checks": list(error.checks),
-    }
+    page = {name: value or None for name, value in asdict(error.page()).items() if name != "cases"}
+    told = {"cases": error.page().told_cases(), "checks": list(error.checks)}
+    return {"name": error.name(), "topic": topic_of(error), **page, **told}
 
 
 def _list(wanted: list[type[Explainer]]) -> list[str]:
@@ -60,4 +53,6 @@ def _page(error: type[Explainer]) -> list[str]:
         if code:
             lines += [f"{title}:", *(f"    {line}".rstrip() for line in code.splitlines()), ""]
     checks = f" (the doctor's checks: {', '.join(error.checks)})" if error.checks else ""
-    return [*lines, f"Fix: {page.fix}{checks}"]
+    cases = [f"  {each}" for each in page.told_cases()]
+    told = ["", "In one run it may say:", *cases] if cases else []
+    return [*lines, f"Fix: {page.fix}{checks}", *told]

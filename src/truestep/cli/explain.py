@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from truestep.cli.options import Json
 from truestep.cli.screen import print_json_document
 from truestep.cli.statuses import EXIT_FAILED
 from truestep.core.errors import OptionError, did_you_mean_path
@@ -27,7 +28,7 @@ def explain(
             help="A file, - for what is piped in, or the message itself.", metavar="FILE|-|MESSAGE"
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say what the error in a log means, its likeliest cause there, and what to do; imports no torch.
 

@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_NO_COMMAND, EXIT_UNMET
 from truestep.cli.usage import NamedCommands
 from truestep.core.errors import OptionError
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(cls=NamedCommands, add_completion=False, invoke_without_command=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this the command is only shown.")]
 Cards = Annotated[
     list[str] | None,
@@ -84,14 +85,12 @@ def gpus(
 
 
 def _once(as_json: bool, form: str) -> None:
-    from truestep.cli.screen import print_json_document, show_on_screen, warn_on_screen
+    from truestep.cli.screen import show_result, warn_on_screen
     from truestep.machine.gpus import gpus as read
 
     report = read()
-    if as_json:
-        print_json_document(report.to_dict())
-    elif form == "table":
-        show_on_screen(report)
+    if as_json or form == "table":
+        show_result(report, as_json=as_json)
     else:
         sys.stdout.writelines(f"{line}\n" for card in report.gpus for line in _lines(card, form))
         if report.error:
@@ -125,7 +124,7 @@ def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
         raise OptionError(f"Readings {every} apart make no sense. Write --every with a time above 0.")
     report: GpuReport | None = None
     try:
-        with _screen(sample is None) as draw:
+        with _drawing(sample is None) as draw:
             for number, report in enumerate(watch_cards(period), start=1):
                 append_card_reading(report, sample) if sample else draw(report)
                 if number == readings or (report.error and not report.gpus):
@@ -139,34 +138,19 @@ def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
     raise typer.Exit(0 if report and report.gpus else EXIT_MISSING)
 
 
-class _screen:  # noqa: N801  used like a function
-    """Draws readings in place on a terminal, one below the other elsewhere."""
+@contextmanager
+def _drawing(is_shown: bool) -> Iterator[Callable[["GpuReport"], None]]:
+    """Give what draws readings: in place on a terminal, one below the other elsewhere."""
+    from rich.live import Live
 
-    def __init__(self, wanted: bool) -> None:
-        from rich.live import Live
+    from truestep.cli.screen import command_console, show_on_screen
 
-        from truestep.cli.screen import command_console
-
-        screen = command_console()
-        in_place = wanted and screen.is_terminal
-        self.live = Live(console=screen, auto_refresh=False, screen=True) if in_place else None
-
-    def __enter__(self) -> Callable[["GpuReport"], None]:
-        if self.live:
-            self.live.start()
-        return self.draw
-
-    def __exit__(self, *_: object) -> None:
-        if self.live:
-            self.live.stop()
-
-    def draw(self, report: "GpuReport") -> None:
-        from truestep.cli.screen import show_on_screen
-
-        if self.live:
-            self.live.update(report, refresh=True)
-        else:
-            show_on_screen(report)
+    screen = command_console()
+    if not (is_shown and screen.is_terminal):
+        yield show_on_screen
+        return
+    with Live(console=screen, auto_refresh=False, screen=True) as live:
+        yield lambda report: live.update(report, refresh=True)
 
 
 def _conditions(**given: Any) -> "CardConditions":
@@ -244,13 +228,8 @@ def pick(
     )
     choice = _pick(wanted, wait, steady, parse_seconds(hold))
     if as_json:
-        print_json_document(
-            {
-                **choice.to_dict(),
-                "uuids": list(choice.uuids),
-                "says": None if choice.met else choice.explain(),
-            }
-        )
+        says = None if choice.met else choice.explain()
+        print_json_document({**choice.to_dict(), "uuids": list(choice.uuids), "says": says})
     else:
         sys.stdout.writelines(f"{uuid}\n" for uuid in choice.uuids)
     _unless_met(choice)

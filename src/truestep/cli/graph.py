@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from truestep.cli.summary import BATCH, INPUT
+from truestep.cli.options import Batch, Inputs, Json, Model
 
 app = typer.Typer(add_completion=False)
 
@@ -21,12 +21,10 @@ class GraphKind(StrEnum):
 
 @app.command()
 def graph(
-    model: Annotated[
-        str, typer.Argument(metavar="FILE.py:NAME", help="A function (or class) that makes the model.")
-    ],
+    model: Model,
     *,
-    inputs: Annotated[list[str] | None, INPUT] = None,
-    batch: Annotated[str | None, BATCH] = None,
+    inputs: Inputs = None,
+    batch: Batch = None,
     depth: Annotated[
         int | None,
         typer.Option("--depth", help="How deep the graph shown goes; by default as deep as 60 boxes show."),
@@ -42,7 +40,7 @@ def graph(
         list[Path] | None,
         typer.Option("--out", help="Also write a file: .html with every depth, .svg, .mmd, .dot or .json."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show how a model's modules and operations follow one another, with repeated blocks rolled up; draw them in a page.
 

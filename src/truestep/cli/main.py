@@ -21,85 +21,33 @@ from truestep.cli.statuses import EXIT_FAILED, EXIT_MISSING, EXIT_USAGE
 from truestep.cli.usage import USAGE_ERROR, NamedCommands, usage_message
 from truestep.core.errors import MissingPackageError, ModelError, TruestepError
 
-# name: (module that holds its typer `app`, one line for `truestep --help`), in the order shown
-COMMANDS: dict[str, tuple[str, str]] = {
-    "train": (
-        "truestep.cli.train",
-        "Train a recipe: one of `truestep recipes`, or a file of your own.",
-    ),
-    "launch": (
-        "truestep.cli.launch",
-        "Run a training file in several processes, on one machine or on many.",
-    ),
-    "recipes": (
-        "truestep.cli.recipes",
-        "List the trainings that `truestep train NAME` runs.",
-    ),
-    "runs": (
-        "truestep.cli.runs",
-        "List runs: running, finished, stopped, interrupted or damaged; best value, size.",
-    ),
-    "report": (
-        "truestep.cli.report",
-        "Write the page of a run, or of several side by side: differences, best values, curves.",
-    ),
-    "checkpoints": (
-        "truestep.cli.checkpoints",
-        "List, verify, show, compare, export and prune the checkpoints of a run.",
-    ),
-    "doctor": (
-        "truestep.cli.doctor",
-        "Run a training script under watch and say what is wrong with it.",
-    ),
-    "read": (
-        "truestep.cli.read",
-        "Read training code for silent bugs; needs no torch and runs nothing.",
-    ),
-    "checks": (
-        "truestep.cli.checks",
-        "List the checks of the doctor, or print the page of one.",
-    ),
-    "explain": (
-        "truestep.cli.explain",
-        "Say what an error means and what to do, from a log or a message.",
-    ),
-    "errors": (
-        "truestep.cli.errors",
-        "List the errors that are explained, or print the page of one.",
-    ),
-    "env": (
-        "truestep.cli.env",
-        "Report on torch, CUDA, Python and the machine, with verdicts.",
-    ),
-    "gpus": (
-        "truestep.cli.gpus",
-        "Show the GPUs; pick, claim, free and set them.",
-    ),
-    "schedule": (
-        "truestep.cli.schedule",
-        "Plot the learning rate that a schedule gives over a training.",
-    ),
-    "summary": (
-        "truestep.cli.summary",
-        "Show a model's layers: shapes, parameters, multiply-adds, memory of training.",
-    ),
-    "graph": (
-        "truestep.cli.graph",
-        "Draw a model's modules and its autograd graph, with repeated blocks rolled up.",
-    ),
-    "export": (
-        "truestep.cli.export",
-        "Export a model to ONNX and compare onnxruntime's results with torch's.",
-    ),
-    "dtypes": (
-        "truestep.cli.dtypes",
-        "Show every dtype of the installed torch: range, precision, devices, carriers.",
-    ),
-    "completion": (
-        "truestep.cli.completion",
-        "Print what makes bash, zsh or fish complete commands and options.",
-    ),
+# one line for `truestep --help`, in the order shown; each command is the typer `app` of the module of its name
+COMMANDS = {
+    "train": "Train a recipe: one of `truestep recipes`, or a file of your own.",
+    "launch": "Run a training file in several processes, on one machine or on many.",
+    "recipes": "List the trainings that `truestep train NAME` runs.",
+    "runs": "List runs: running, finished, stopped, interrupted or damaged; best value, size.",
+    "report": "Write the page of a run, or of several side by side: differences, best values, curves.",
+    "checkpoints": "List, verify, show, compare, export and prune the checkpoints of a run.",
+    "doctor": "Run a training script under watch and say what is wrong with it.",
+    "read": "Read training code for silent bugs; needs no torch and runs nothing.",
+    "checks": "List the checks of the doctor, or print the page of one.",
+    "explain": "Say what an error means and what to do, from a log or a message.",
+    "errors": "List the errors that are explained, or print the page of one.",
+    "env": "Report on torch, CUDA, Python and the machine, with verdicts.",
+    "gpus": "Show the GPUs; pick, claim, free and set them.",
+    "schedule": "Plot the learning rate that a schedule gives over a training.",
+    "summary": "Show a model's layers: shapes, parameters, multiply-adds, memory of training.",
+    "graph": "Draw a model's modules and its autograd graph, with repeated blocks rolled up.",
+    "export": "Export a model to ONNX and compare onnxruntime's results with torch's.",
+    "dtypes": "Show every dtype of the installed torch: range, precision, devices, carriers.",
+    "completion": "Print what makes bash, zsh or fish complete commands and options.",
 }
+
+
+def module_of_command(name: str) -> str:
+    """Return the module that holds a command."""
+    return f"truestep.cli.{name}"
 
 
 # in `truestep --help`: what a command is for
@@ -139,9 +87,7 @@ class LazyCommands(NamedCommands):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = {
-            name: TyperCommand(
-                name, help=COMMANDS[name][1], short_help=COMMANDS[name][1], rich_help_panel=panel
-            )
+            name: TyperCommand(name, help=COMMANDS[name], short_help=COMMANDS[name], rich_help_panel=panel)
             for panel, names in PANELS.items()
             for name in names
         }
@@ -151,7 +97,7 @@ class LazyCommands(NamedCommands):
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None:
             # Only the command that was called is imported, with whatever it needs.
-            command = typer.main.get_command(import_module(COMMANDS[name][0]).app)
+            command = typer.main.get_command(import_module(module_of_command(name)).app)
         return name, command, rest
 
     def main(

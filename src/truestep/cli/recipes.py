@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep recipes`: the trainings that `truestep train` can run."""
 
-import json
-from typing import Annotated
-
 import typer
 
+from truestep.cli.options import Json
+from truestep.cli.screen import print_json_document
 from truestep.recipes.loading.find import description_of, recipes
 
 app = typer.Typer(add_completion=False)
@@ -13,13 +12,13 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def list_recipes(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the trainings that `truestep train NAME` runs."""
     found = {name: description_of(path).partition("\n")[0] for name, path in recipes().items()}
     if as_json:
         rows = [{"name": name, "summary": summary} for name, summary in found.items()]
-        typer.echo(json.dumps({"schema_version": 1, "recipes": rows}))
+        print_json_document({"schema_version": 1, "recipes": rows})
         return
     width = max(map(len, found))
     for name, summary in found.items():

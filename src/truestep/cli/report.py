@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from truestep.cli.options import Json
+
 app = typer.Typer(add_completion=False)
 
 
@@ -24,7 +26,7 @@ def make_report(
     csv: Annotated[
         Path | None, typer.Option("--csv", help="Also write every value that was logged: one row a value.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write the page of a run; of several, one page: what differs, best values, and their curves on the same axes.
 

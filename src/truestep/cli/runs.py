@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from truestep.cli.options import Json
+
 app = typer.Typer(add_completion=False)
 
 
@@ -19,15 +21,15 @@ def list_runs(
         str | None,
         typer.Option("--best", help="Compare by this metric, the best run first.", metavar="METRIC"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the runs in a folder: state, best value, size, and when each was last written.
 
     A run is running, finished, stopped (asked to end), interrupted (killed, or by an exception) or damaged. It may be at work:
     nothing of it is touched.
     """
-    from truestep.cli.screen import print_json_document, show_on_screen
+    from truestep.cli.screen import show_result
     from truestep.report.listing import runs
 
     found = runs(folder, best=best)
-    print_json_document(found.to_dict()) if as_json else show_on_screen(found)
+    show_result(found, as_json=as_json)

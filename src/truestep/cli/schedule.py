@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from truestep.cli.options import Json
+
 app = typer.Typer(add_completion=False)
 
 
@@ -39,13 +41,13 @@ def schedule(
     out: Annotated[
         list[Path] | None, typer.Option("--out", help="Also write a file: .svg, .csv, .png or .pdf.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Plot the learning rate that a schedule gives over a training, with warm-up, peak and end.
 
     The schedule is stepped on a dummy parameter; several are drawn in one plot.
     """
-    from truestep.cli.screen import print_json_document, show_on_screen, warn_on_screen
+    from truestep.cli.screen import show_result, warn_on_screen
     from truestep.cli.targets import load_command_target
     from truestep.model.schedules.plot import plot_schedule
     from truestep.model.schedules.stepping import factory_taking_optimizer
@@ -56,4 +58,4 @@ def schedule(
     plot = plot_schedule(factories, steps, optimizer=lr, steps_per_epoch=steps_per_epoch, by=by.value)
     for path in out or []:
         warn_on_screen(f"wrote {plot.save(path)}")
-    print_json_document(plot.to_dict()) if as_json else show_on_screen(plot)
+    show_result(plot, as_json=as_json)

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.results import RenderableType, print_results
+from truestep.core.results import RenderableType, Result, print_results
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,6 +46,11 @@ def _strict(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     return value
+
+
+def show_result(result: Result, *, as_json: bool) -> None:
+    """Print a result: as one JSON document, or drawn for people."""
+    print_json_document(result.to_dict()) if as_json else show_on_screen(result)
 
 
 def warn_on_screen(message: str) -> None:

@@ -32,11 +32,10 @@ def spectral_norm_buffers(module: nn.Module) -> list[Place]:
 def _is_spectral(part: nn.Module, name: str) -> bool:
     if type(part).__name__ == "_SpectralNorm" and name in ("_u", "_v"):
         return True
-    hooks: list[Any] = list(part._forward_pre_hooks.values())
-    return any(
-        type(hook).__name__ == "SpectralNorm" and name in (f"{hook.name}_u", f"{hook.name}_v")
-        for hook in hooks
-    )
+    hooks: list[Any] = [
+        hook for hook in part._forward_pre_hooks.values() if type(hook).__name__ == "SpectralNorm"
+    ]
+    return any(name in (f"{hook.name}_u", f"{hook.name}_v") for hook in hooks)
 
 
 def _moves_uncounted(part: nn.Module, name: str) -> bool:
@@ -87,11 +86,8 @@ class _Entry:
 
     def differs(self) -> bool:
         """Whether its values are not those that were kept."""
-        return (
-            self.buffer is not None
-            and self.copy is not None
-            and not bool(torch.equal(self.buffer, self.copy))
-        )
+        buffer, copy = self.buffer, self.copy
+        return buffer is not None and copy is not None and not torch.equal(buffer, copy)
 
 
 class MovingBufferSnapshot:

@@ -31,12 +31,7 @@ def _variable(frame: FrameType) -> str | None:
     """Return what the instruction behind the running call stores into; the name alone of an attribute."""
     following = (each for each in dis.get_instructions(frame.f_code) if each.offset > frame.f_lasti)
     first, second = next(following, None), next(following, None)
-    if (
-        first is not None
-        and second is not None
-        and first.opname.startswith("LOAD_")
-        and second.opname == "STORE_ATTR"
-    ):
+    if first and second and first.opname.startswith("LOAD_") and second.opname == "STORE_ATTR":
         first = second
     if first is None or not first.opname.startswith("STORE_") or first.opname == "STORE_SUBSCR":
         return None

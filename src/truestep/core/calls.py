@@ -108,15 +108,12 @@ def _named(signature: inspect.Signature) -> list[str]:
 def _too_many(owner: str, signature: inspect.Signature, arguments: tuple[Any, ...]) -> str | None:
     """Return what to write where more was given by place than goes by place."""
     parameters = list(signature.parameters.values())
-    by_place = [
-        each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-    ]
+    by_place = [each for each in parameters if each.kind <= each.POSITIONAL_OR_KEYWORD]
     extra = arguments[len(by_place) :]
     by_place = [each for each in by_place if each.name != "self"]
     by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
-    if not _named(signature) and not any(
-        each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters
-    ):
+    takes_any = any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters)
+    if not _named(signature) and not takes_any:
         return f"{owner} takes nothing: write {owner}()."
     if not extra or not by_name:
         return None

@@ -183,10 +183,12 @@ class ExampleDraws:
         what = (kind, begin, end)
         kept = self._kept.get(ordinal)
         if kept is None or kept[0] != what:
-            generator = self._generator(kind, ordinal, begin)
-            block = kind.draw(
-                (end - begin, *kind.row), generator=generator, dtype=kind.dtype, device=kind.device
-            )
+            made = {
+                "generator": self._generator(kind, ordinal, begin),
+                "dtype": kind.dtype,
+                "device": kind.device,
+            }
+            block = kind.draw((end - begin, *kind.row), **made)
             kept = self._kept[ordinal] = (what, block)
         return kept[1]
 
@@ -231,9 +233,8 @@ def keyed_draw(
             "from the update's key, so that the batch can be split. Leave generator= out; the run's seed decides the numbers."
         )
     shape = tuple(sizes)
-    kind = DrawKind(
-        function, shape[1:], dtype or torch.get_default_dtype(), torch.empty(0, device=device).device
-    )
+    here = torch.empty(0, device=device).device
+    kind = DrawKind(function, shape[1:], dtype or torch.get_default_dtype(), here)
     return draws.rows(kind, shape[0] if shape else None)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 _PACKAGE = f"{Path(__file__).parents[1]}/"
+_MADE_BY_PROGRAMS = ("<frozen", "<__array_function__", "<eval_with_key>")
 _known: dict[str, bool] = {}  # hooks ask for the same few files at every call
 
 
@@ -25,9 +26,7 @@ def is_library_file(filename: str) -> bool:
     found = _known.get(filename)
     if found is None:
         # "<eval_with_key>" is code that torch.fx wrote, and "/torchinductor_" what torch.compile did.
-        inside = filename.startswith(
-            (*library_folders(), _PACKAGE, "<frozen", "<__array_function__", "<eval_with_key>")
-        )
+        inside = filename.startswith((*library_folders(), _PACKAGE, *_MADE_BY_PROGRAMS))
         inside = inside or "/torchinductor_" in filename
         _known[filename] = found = inside or "site-packages" in filename or "dist-packages" in filename
     return found

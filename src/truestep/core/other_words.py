@@ -2,6 +2,7 @@
 """What other libraries call things: words for options, and names that people look for in this package."""
 
 import sys
+from collections.abc import Mapping
 
 # An option, and the words that other libraries have for it.
 _WORDS = {
@@ -83,6 +84,12 @@ _WORDS = {
     "window_size": "win_length win_size",
 }
 
+
+def answers_by_word(answers: Mapping[str, str]) -> dict[str, str]:
+    """Return what to write for each word; a key of `answers` holds all words that have the same answer."""
+    return {word: answer for words, answer in answers.items() for word in words.split()}
+
+
 # Words that count batches for one update, where `micro_batch` counts examples.
 ACCUMULATE = ("accumulate", "accumulation", "accumulation_steps", "accumulate_steps", "accumulate_grad_batches",
               "gradient_accumulation_steps", "grad_accum_steps", "grad_accum", "accum_iter", "accum_steps")  # fmt: skip
@@ -136,78 +143,29 @@ _LOGGING = (
 )
 
 # Names that people look for in this package, and what to write.
-NAMES = {
-    **dict.fromkeys(
-        (
-            "Trainer",
-            "Fabric",
-            "Accelerator",
-            "LightningModule",
-            "TrainingArguments",
-            "Engine",
-            "fit",
-            "train",
-            "Model",
-        ),
-        _LOOP,
-    ),
-    **dict.fromkeys(
-        ("EarlyStopping", "early_stopping"),
-        "Count in the loop and end the run: if waited == 3: run.finish(); docs/howto/early-stopping.md shows it whole",
-    ),
-    **dict.fromkeys(("ModelCheckpoint", "Checkpoint", "save", "save_checkpoint", "Saver"), _SAVING),
-    **dict.fromkeys(
-        ("load", "load_checkpoint", "load_model", "resume", "load_from_checkpoint"),
-        "A run goes on by itself, ts.Run(directory) of the same directory; for weights alone write ts.load_weights(module, path)",
-    ),
-    **dict.fromkeys(
-        ("Callback", "callbacks"), "The loop is plain python: what a callback would do stands in its body"
-    ),
-    **dict.fromkeys(
-        ("DataLoader", "DataModule", "LightningDataModule", "Loader"),
-        "Write run.data(data_set, batch_size=64, shuffle=True)",
-    ),
-    **dict.fromkeys(
-        ("GradScaler", "autocast", "amp", "mixed_precision"),
-        'Write ts.Run(directory, precision="bf16-mixed")',
-    ),
-    **dict.fromkeys(
-        ("seed", "set_seed", "manual_seed", "seed_all"),
-        "Write ts.Run(directory, seed=0), or ts.seed_everything(0)",
-    ),
-    **dict.fromkeys(
-        ("log", "Logger", "WandbLogger", "TensorBoardLogger", "SummaryWriter", "CSVLogger"), _LOGGING
-    ),
-    **dict.fromkeys(
-        ("LearningRateMonitor", "ProgressBar", "tqdm"),
-        "A run logs learning rates and shows its progress by itself",
-    ),
-    **dict.fromkeys(
-        ("evaluate", "validate", "test", "predict", "no_grad"),
-        "net.evaluate(values, data) measures a learner, without gradients",
-    ),
-    **dict.fromkeys(
-        ("clip_grad_norm", "clip_grad_norm_"),
-        "Write run.learner(..., clip=ts.ClipNorm(1.0)), or ts.clip_gradients",
-    ),
-    **dict.fromkeys(
-        ("DistributedDataParallel", "DDP", "DataParallel", "FSDP", "init_process_group"),
-        "Nothing is wrapped: start the script with truestep launch --processes 4 train.py, and choose by ts.Run(strategy=...)",
-    ),
-    **dict.fromkeys(
-        ("learner", "data", "epochs", "batches", "steps", "finish", "track"),
-        "It is a run's: run = ts.Run(directory), run.{name}(...)",
-    ),
-    "metrics": "Give net.evaluate what torchmetrics makes: net.evaluate(outputs, data, metric=torchmetrics.Accuracy(...))",
-}
-_TORCH = (
-    "torch",
-    "torch.nn",
-    "torch.nn.functional",
-    "torch.optim",
-    "torch.optim.lr_scheduler",
-    "torch.utils.data",
+NAMES = answers_by_word(
+    {
+        "Trainer Fabric Accelerator LightningModule TrainingArguments Engine fit train Model": _LOOP,
+        "EarlyStopping early_stopping": "Count in the loop and end the run: if waited == 3: run.finish(); "
+        "docs/howto/early-stopping.md shows it whole",
+        "ModelCheckpoint Checkpoint save save_checkpoint Saver": _SAVING,
+        "load load_checkpoint load_model resume load_from_checkpoint": "A run goes on by itself, ts.Run(directory) of the same "
+        "directory; for weights alone write ts.load_weights(module, path)",
+        "Callback callbacks": "The loop is plain python: what a callback would do stands in its body",
+        "DataLoader DataModule LightningDataModule Loader": "Write run.data(data_set, batch_size=64, shuffle=True)",
+        "GradScaler autocast amp mixed_precision": 'Write ts.Run(directory, precision="bf16-mixed")',
+        "seed set_seed manual_seed seed_all": "Write ts.Run(directory, seed=0), or ts.seed_everything(0)",
+        "log Logger WandbLogger TensorBoardLogger SummaryWriter CSVLogger": _LOGGING,
+        "LearningRateMonitor ProgressBar tqdm": "A run logs learning rates and shows its progress by itself",
+        "evaluate validate test predict no_grad": "net.evaluate(values, data) measures a learner, without gradients",
+        "clip_grad_norm clip_grad_norm_": "Write run.learner(..., clip=ts.ClipNorm(1.0)), or ts.clip_gradients",
+        "DistributedDataParallel DDP DataParallel FSDP init_process_group": "Nothing is wrapped: start the script with truestep "
+        "launch --processes 4 train.py, and choose by ts.Run(strategy=...)",
+        "learner data epochs batches steps finish track": "It is a run's: run = ts.Run(directory), run.{name}(...)",
+        "metrics": "Give net.evaluate what torchmetrics makes: net.evaluate(outputs, data, metric=torchmetrics.Accuracy(...))",
+    }
 )
+_TORCH = ("torch", "torch.nn", "torch.nn.functional", "torch.optim", "torch.optim.lr_scheduler", "torch.utils.data")  # fmt: skip
 
 
 def option_by_other_name(word: str, known: list[str]) -> str | None:

@@ -38,10 +38,10 @@ def parse_seconds(duration: str | float) -> float:
     return sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts)
 
 
-def bytes_text(size: float | None, *, unknown: str = "-") -> str:
+def bytes_text(size: float | None) -> str:
     """Return `size` with three significant digits or so: 512 B, 1.5 MiB, 140.4 GiB."""
     if size is None:
-        return unknown
+        return "-"
     amount, unit = float(size), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(amount) < 1024 or unit == "TiB":
@@ -56,9 +56,6 @@ def seconds_text(seconds: float) -> str:
     days, rest = divmod(rest, 86400)
     hours, rest = divmod(rest, 3600)
     minutes, rest = divmod(rest, 60)
-    parts = [
-        f"{number}{unit}"
-        for number, unit in ((days, "d"), (hours, "h"), (minutes, "m"), (rest, "s"))
-        if number
-    ]
+    numbers = {"d": days, "h": hours, "m": minutes, "s": rest}
+    parts = [f"{number}{unit}" for unit, number in numbers.items() if number]
     return " ".join(parts[:2]) or "0s"

@@ -6,22 +6,23 @@ from typing import Any
 import torch
 
 # SplitMix64's multipliers (Steele, Lea and Flood 2014). The offset is added since the finaliser takes 0 to 0.
-_MASK = (1 << 64) - 1
-_GOLDEN, _OFFSET, _FIRST, _SECOND = (
-    *(0x9E3779B97F4A7C15, 0x632BE59BD9B4E019),
-    *(0xBF58476D1CE4E5B9, 0x94D049BB133111EB),
-)
+MASK = (1 << 64) - 1
+GOLDEN, _OFFSET = (
+    0x9E3779B97F4A7C15,
+    0x632BE59BD9B4E019,
+)  # 2⁶⁴ divided by the golden ratio: neighbours end far apart
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _WINDOW = 64  # steps whose keys are computed at once
 _SMALL = 16  # larger numbers come again so rarely that computing a window would not pay
 
 
 def random_key(*numbers: int) -> int:
     """Return a 64-bit key that depends on every number and on their order (SplitMix64's finaliser, chained)."""
-    key = _GOLDEN
+    key = GOLDEN
     for number in numbers:
-        key = (key + (number & _MASK) * _GOLDEN + _OFFSET) & _MASK
-        key = ((key ^ (key >> 30)) * _FIRST) & _MASK
-        key = ((key ^ (key >> 27)) * _SECOND) & _MASK
+        key = (key + (number & MASK) * GOLDEN + _OFFSET) & MASK
+        key = ((key ^ (key >> 30)) * _FIRST) & MASK
+        key = ((key ^ (key >> 27)) * _SECOND) & MASK
         key ^= key >> 31
     return key
 
@@ -43,21 +44,27 @@ class StepRandomKeys:
         return keys[step - first]
 
 
+def mix_random_keys(values: Any) -> Any:
+    """Return each of NumPy's 64-bit numbers hashed: SplitMix64's finaliser, as in `random_key`."""
+    import numpy as np
+
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(_FIRST)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(_SECOND)
+    return values ^ (values >> np.uint64(31))
+
+
 def _keys_of(seed: int, step: int, others: tuple[int, ...]) -> list[int]:
     import numpy as np
 
     def mixed(key: Any, number: Any) -> Any:
-        key = key + number * np.uint64(_GOLDEN) + np.uint64(_OFFSET)
-        key = (key ^ (key >> np.uint64(30))) * np.uint64(_FIRST)
-        key = (key ^ (key >> np.uint64(27))) * np.uint64(_SECOND)
-        return key ^ (key >> np.uint64(31))
+        return mix_random_keys(key + number * np.uint64(GOLDEN) + np.uint64(_OFFSET))
 
     # uint64 wraps around as the mask above does; NumPy warns of it for scalars.
     with np.errstate(over="ignore"):
         keys = np.full(_WINDOW, random_key(seed), np.uint64)
-        keys = mixed(keys, np.uint64(step & _MASK) + np.arange(_WINDOW, dtype=np.uint64))
+        keys = mixed(keys, np.uint64(step & MASK) + np.arange(_WINDOW, dtype=np.uint64))
         for number in others:
-            keys = mixed(keys, np.uint64(number & _MASK))
+            keys = mixed(keys, np.uint64(number & MASK))
     found: list[int] = keys.tolist()
     return found
 

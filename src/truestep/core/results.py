@@ -40,10 +40,8 @@ class Result(Shown, ABC):
 
         screen = StringIO()
         # in a notebook rich would show it there and then
-        console = Console(
-            file=screen, width=NOTEBOOK_COLUMNS, color_system=None, emoji=False, force_jupyter=False
-        )
-        console.print(self)
+        plain: dict[str, Any] = {"color_system": None, "emoji": False, "force_jupyter": False}
+        Console(file=screen, width=NOTEBOOK_COLUMNS, **plain).print(self)
         return "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
 
 
@@ -96,9 +94,8 @@ def result_facts(title: str, facts: Iterable[tuple[str, str]]) -> RenderableType
 def plain_result(value: Any) -> Any:
     """Return `value` with data classes as dicts of their shown fields, sequences as lists and keys as strings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        shown = [
-            each.name for each in dataclasses.fields(value) if each.repr and not each.name.startswith("_")
-        ]
+        fields = dataclasses.fields(value)
+        shown = [each.name for each in fields if each.repr and not each.name.startswith("_")]
         return {name: plain_result(getattr(value, name)) for name in shown}
     if isinstance(value, Mapping):
         return {str(key): plain_result(item) for key, item in value.items()}

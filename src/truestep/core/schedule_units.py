@@ -26,13 +26,8 @@ ScheduleFactory = Callable[[Optimizer], LRScheduler | Plateau]
 # torch's documentation steps these once an epoch, much code of today once an update: the same numbers mean different things.
 # The others say what they count (OneCycleLR, CyclicLR), or are functions that were written for it (LambdaLR).
 AMBIGUOUS = (
-    lr_scheduler.StepLR,
-    lr_scheduler.MultiStepLR,
-    lr_scheduler.ConstantLR,
-    lr_scheduler.LinearLR,
-    lr_scheduler.ExponentialLR,
-    lr_scheduler.PolynomialLR,
-    lr_scheduler.CosineAnnealingLR,
+    *(lr_scheduler.StepLR, lr_scheduler.MultiStepLR, lr_scheduler.ConstantLR, lr_scheduler.LinearLR),
+    *(lr_scheduler.ExponentialLR, lr_scheduler.PolynomialLR, lr_scheduler.CosineAnnealingLR),
     lr_scheduler.CosineAnnealingWarmRestarts,
 )
 

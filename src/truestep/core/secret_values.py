@@ -4,22 +4,8 @@
 import re
 
 HIDDEN = "(hidden)"
-_SECRET_WORDS = {
-    "TOKEN",
-    "KEY",
-    "APIKEY",
-    "SECRET",
-    "PASSWORD",
-    "PASSWD",
-    "PASS",
-    "PWD",
-    "CREDENTIAL",
-    "CREDENTIALS",
-    "AUTH",
-    "COOKIE",
-    "PRIVATE",
-    "SIGNATURE",
-}
+_SECRET_WORDS = {"TOKEN", "KEY", "APIKEY", "SECRET", "PASSWORD", "PASSWD", "PASS", "PWD", "CREDENTIAL", "CREDENTIALS",
+                 "AUTH", "COOKIE", "PRIVATE", "SIGNATURE"}  # fmt: skip
 _SECRET_VALUE = re.compile(
     r"\b(hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[bp]-|AKIA|eyJ)[\w.-]{8,}|\b[0-9a-f]{40}\b"
 )

@@ -1,31 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is at a path, where "may not look" means "not there": pathlib raises for it before Python 3.14."""
 
+import os.path
 from pathlib import Path
 
-
-def is_visible_file(path: Path) -> bool:
-    """Return whether a file is there that this user may see."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
-def is_visible_folder(path: Path) -> bool:
-    """Return whether a folder is there that this user may see."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
-
-
-def is_visible_path(path: Path) -> bool:
-    """Return whether anything is there that this user may see."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
+# Whether a file, a folder, or anything is there that this user may see.
+is_visible_file, is_visible_folder, is_visible_path = os.path.isfile, os.path.isdir, os.path.exists
 
 
 def visible_paths_in(folder: Path, pattern: str) -> list[Path]:

@@ -66,9 +66,7 @@ def _shown(value: Any) -> str | None:
 
 def frozen_parameters(learner: "LearnerParts") -> list[str]:
     """Return the names of the parameters that require no gradient now."""
-    weights = learner.weights
-    named = zip(weights.names, weights.parameters, strict=True)
-    return [name for name, parameter in named if not parameter.requires_grad]
+    return [name for name, parameter in learner.weights.named if not parameter.requires_grad]
 
 
 def code_settings(learner: "LearnerParts") -> dict[str, Any]:
@@ -107,6 +105,6 @@ def freeze_as_saved(learner: "LearnerParts", saved: dict[str, Any]) -> None:
         return
     learner.frozen_at_start = saved["frozen_at_start"]
     frozen = set(saved["frozen"])
-    for name, parameter in zip(learner.weights.names, learner.weights.parameters, strict=True):
+    for name, parameter in learner.weights.named:
         if parameter.requires_grad == (name in frozen):
             parameter.requires_grad_(name not in frozen)

@@ -50,6 +50,5 @@ class AveragedBlock(HelpfulAttributes):
 
     def __del__(self) -> None:
         if not self.__dict__.get("_was_entered", True):
-            warn_user(
-                f"net.averaged() was called without a with block, so the weights stayed as they are. {_WRITE}"
-            )
+            said = "net.averaged() was called without a with block, so the weights stayed as they are."
+            warn_user(f"{said} {_WRITE}")

@@ -11,22 +11,14 @@ from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.core.held import HelpfulAttributes
+from truestep.core.other_words import answers_by_word
 from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
 
-_ELSEWHERE = dict.fromkeys(
-    (
-        "update",
-        "update_parameters",
-        "step",
-        "store",
-        "restore",
-        "copy_to",
-        "apply_shadow",
-        "module",
-        "register",
-    ),
-    "a learner averages after each update, run.learner(net, optimizer, ema=ts.EMA(0.999)), and with net.averaged(): has the "
-    "average in the place of the weights",
+_ELSEWHERE = answers_by_word(
+    {
+        "update update_parameters step store restore copy_to apply_shadow module register": "a learner averages after each update, "
+        "run.learner(net, optimizer, ema=ts.EMA(0.999)), and with net.averaged(): has the average in the place of the weights"
+    }
 )
 
 

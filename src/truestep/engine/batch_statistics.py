@@ -26,6 +26,5 @@ def warn_of_batch_statistics(modules: Sequence[nn.Module]) -> None:
 
 def _layers_of(module: nn.Module) -> list[str]:
     """Return the names of the layers in training mode that take statistics from the batch."""
-    return [
-        name for name, part in module.named_modules() if isinstance(part, BATCH_STATISTICS) and part.training
-    ]
+    parts = module.named_modules()
+    return [name for name, part in parts if isinstance(part, BATCH_STATISTICS) and part.training]

@@ -54,7 +54,8 @@ def split_along(dim: int) -> Split:
         return map_batch_tensors(lambda t: t.narrow(axis(t), start, stop - start) if t.ndim else t, batch)
 
     def count(batch: Batch) -> int:
-        sizes = {path: tensor.shape[axis(tensor)] for path, tensor in _tensors(batch) if tensor.ndim}
+        leaves = structure.batch_leaves(batch, "batch")
+        sizes = {path: t.shape[axis(t)] for path, t in leaves if isinstance(t, Tensor) and t.ndim}
         return _agreed(sizes, f"dimension {dim}")
 
     return Split(count, take, dim)
@@ -146,27 +147,25 @@ def batch_rows(batch: Batch, start: int, stop: int) -> Batch:
 
 def map_batch_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
     """Return `batch` with `function` applied to every tensor of it, in the same structure."""
-    if isinstance(batch, Tensor):
-        return function(batch)
-    if isinstance(batch, PackedSequence):
-        # Its other fields are indices on the host, which no function of values concerns.
-        return batch._replace(data=function(batch.data))
-    return _rebuild(batch, lambda _, member: map_batch_tensors(function, member))
+
+    def change(leaf: Any) -> Any:
+        if isinstance(leaf, PackedSequence):
+            # Its other fields are indices on the host, which no function of values concerns.
+            return leaf._replace(data=function(leaf.data))
+        return function(leaf) if isinstance(leaf, Tensor) else leaf
+
+    return structure.map_batch_leaves(change, batch)
 
 
 def batch_to_device(batch: Batch, device: torch.device, *, non_blocking: bool = False) -> Batch:
     """Return `batch` with every tensor (and packed sequence) of it on `device`; nothing is copied that is there."""
-    if isinstance(batch, Tensor | PackedSequence):
-        return batch.to(device, non_blocking=non_blocking)  # type: ignore[arg-type]
-    return _rebuild(batch, lambda _, member: batch_to_device(member, device, non_blocking=non_blocking))
 
+    def change(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor | PackedSequence):
+            return leaf.to(device, non_blocking=non_blocking)  # type: ignore[arg-type]
+        return leaf
 
-def _rebuild(value: Any, transform: Callable[[str, Any], Any]) -> Any:
-    """Return a container like `value` with each member transformed (path suffix, member); leaves come back as they are."""
-    parts = structure.batch_children(value)
-    if parts is None:
-        return value
-    return structure.rebuild_batch(value, [transform(suffix, member) for suffix, member in parts])
+    return structure.map_batch_leaves(change, batch)
 
 
 def _leading(value: Any) -> int | None:
@@ -212,14 +211,6 @@ def _list_lengths(value: Any, path: str) -> Iterator[tuple[str, int]]:
             yield from _list_lengths(member, path + suffix)
 
 
-def _tensors(value: Any, path: str = "batch") -> Iterator[tuple[str, Tensor]]:
-    if isinstance(value, Tensor):
-        yield path, value
-    elif not _is_leaf(value):
-        for suffix, member in structure.batch_children(value) or ():
-            yield from _tensors(member, path + suffix)
-
-
 def _agreed(sizes: Mapping[str, int], where: str) -> int:
     if not sizes:
         raise BatchError(
@@ -254,7 +245,10 @@ def _take(value: Any, total: int, part: slice, path: str) -> Any:
                 f"{total} examples. Give it one member an example, or pass split=ts.Split(count, take)."
             )
         return value[part]
-    return _rebuild(value, lambda suffix, member: _take(member, total, part, path + suffix))
+    parts = structure.batch_children(value)
+    if parts is None:
+        return value
+    return structure.rebuild_batch(value, [_take(each, total, part, path + suffix) for suffix, each in parts])
 
 
 def _holds_examples(value: list[Any], total: int, path: str) -> bool:
@@ -274,6 +268,5 @@ def _take_packed(packed: PackedSequence, part: slice) -> PackedSequence:
     padded, lengths = pad_packed_sequence(packed, batch_first=True)
     lengths = lengths[part]
     padded = padded[part, : int(lengths.max())]
-    return pack_padded_sequence(
-        padded, lengths, batch_first=True, enforce_sorted=packed.sorted_indices is None
-    )
+    is_sorted = packed.sorted_indices is None
+    return pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=is_sorted)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.engine.optimizers import optimizer_parameters
 from truestep.engine.own_steps import step_optimizer
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import UpdateEvidence, UpdateVerdict
@@ -86,7 +87,7 @@ class _Kept:
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
-        self._parameters: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
+        self._parameters: list[Tensor] = [*optimizer_parameters(optimizer)]
         self._copies = [parameter.detach().clone() for parameter in self._parameters]
         self._state = {parameter: _copied(state) for parameter, state in optimizer.state.items()}
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from truestep.checkpoints.boxes import PartOf, WantedCheckpointPart
 from truestep.checkpoints.tree import saved_tensor_name
+from truestep.engine.optimizers import optimizer_parameters
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.shards import (
     divided_over_ranks_as,
@@ -18,7 +19,7 @@ def divided_learner_state(learner: LearnerParts, state: dict[str, Any]) -> dict[
     """Return a state with this process's parts of what is whole in it."""
     optimizers = []
     for optimizer, saved in zip(learner.optimizers, state["optimizers"], strict=True):
-        parameters = _parameters(optimizer)
+        parameters = optimizer_parameters(optimizer)
         kept = {
             index: {name: divided_over_ranks_as(value, parameters[index]) for name, value in each.items()}
             for index, each in saved["state"].items()
@@ -33,31 +34,23 @@ def divided_learner_state(learner: LearnerParts, state: dict[str, Any]) -> dict[
     return found
 
 
-def _parameters(optimizer: Any) -> list[Any]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
 def learner_parts_here(learner: LearnerParts, *under: str) -> PartOf:
     """Return what says which part of a checkpoint's tensor is this process's, of a learner whose state lies under these keys."""
     likes: dict[str, Any] = {}
-    owners: dict[
-        str, Any
-    ] = {}  # of the state that an optimizer keeps for a parameter, under names of its own
+    # of the state that an optimizer keeps for a parameter, under names of its own
+    owners: dict[str, Any] = {}
     named = {"modules": learner.module.state_dict()}
     if learner.average is not None:
         named["averages"] = learner.average.state_dict()
     for part, tensors in named.items():
         likes |= {saved_tensor_name((*under, part, name)): tensor for name, tensor in tensors.items()}
     for number, optimizer in enumerate(learner.optimizers):
-        for index, parameter in enumerate(_parameters(optimizer)):
+        for index, parameter in enumerate(optimizer_parameters(optimizer)):
             owners[saved_tensor_name((*under, "optimizers", number, "state", index))] = parameter
 
     def part_of(name: str, shape: tuple[int, ...]) -> WantedCheckpointPart | None:
         like: Any = likes.get(name, owners.get(name.rpartition("/")[0]))
-        return (
-            part_wanted_of_divided_tensor(like)
-            if is_divided_over_ranks(like) and like.shape == shape
-            else None
-        )
+        is_part = is_divided_over_ranks(like) and like.shape == shape
+        return part_wanted_of_divided_tensor(like) if is_part else None
 
     return part_of

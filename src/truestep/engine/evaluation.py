@@ -8,15 +8,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from truestep.core.errors import BatchError, LossError
+from truestep.core.calls import is_argument_error
+from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.core.random_streams import random_key
+from truestep.core.trees import map_tree_leaves
 from truestep.engine.batches import batch_to_device, is_empty_batch, try_count_examples
 from truestep.engine.context import LearnerContext
-from truestep.engine.feeding import FedMetric
 from truestep.engine.losses import Weighted, negative_loss_weights
 from truestep.engine.parts import LearnerParts
+from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.fillers import shared_example
 from truestep.engine.wrong_calls import check_evaluation, loss_call_error, tell_observer_of
@@ -58,8 +60,7 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
     context = learner.context
     context.observer.starting()
     batches = data.batches(0) if hasattr(data, "batches") else data
-    fed = None if metric is None else FedMetric(metric, context.world)
-    totals = _Totals()
+    totals = _Totals(context.world) if metric is None else FedMetric(metric, context.world)
     stopping = False
     own = [context.rank] if context.rank else []  # several processes: each draws for its own examples
     with evaluating(learner):
@@ -71,20 +72,12 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
             if seen is not None:
                 with learner.precision.autocast_context(context.device):
                     result = _call(values, batch_to_device(seen, context.device), context)
-            result = result if is_here else None
-            if fed is not None:
-                fed.add(result)
-            elif result is not None:
-                totals.add(result, try_count_examples(batch))
+            totals.add(result if is_here else None, batch)
             if stopping := context.observer.wants_to_stop():
                 break
     if stopping:
         context.observer.stop()
-    if fed is not None:
-        return fed.answer()
-    if context.world is not None:
-        totals.be_of_all(context.world)
-    return totals.result()
+    return totals.answer()
 
 
 def _call(values: Values, batch: Any, context: LearnerContext) -> Any:
@@ -118,9 +111,7 @@ def evaluating(learner: LearnerParts) -> Iterator[None]:
     context = learner.context
     was_measuring, context.is_measuring = context.is_measuring, True
     everybody = [other.module for other in context.learners.values()]
-    modes: list[tuple[nn.Module, bool]] = [
-        (part, part.training) for module in everybody for part in module.modules()
-    ]
+    modes = [(part, part.training) for module in everybody for part in module.modules()]
     caller = context.random.save()
     for module in everybody:
         # Everybody's, since the function may call another learner.
@@ -140,14 +131,18 @@ def evaluating(learner: LearnerParts) -> Iterator[None]:
 class _Totals:
     """Weighted sums of named values in float64, read from the device once at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: World | None) -> None:
+        self._world = world
         self._sums: dict[str, Tensor] = {}
         self._weight: Tensor | float = 0.0
         self._single = True
         self._least = torch.zeros(())  # of the weights: read once, at the end
 
-    def add(self, result: Any, num_examples: int | None) -> None:
-        """Add what one batch gave."""
+    def add(self, result: Any, batch: Any) -> None:
+        """Add what one batch gave; None where this process has none of its examples."""
+        if result is None:
+            return
+        num_examples = try_count_examples(batch)
         if isinstance(result, Weighted):
             weights = torch.ones_like(result.values) if result.weights is None else result.weights
             self._least = torch.minimum(self._least.to(weights.device), weights.min())
@@ -163,23 +158,19 @@ class _Totals:
             )
         first = next(iter(named.values()))
         for name, values in named.items():
-            self._check(name, values, weights, first)
-            if weights is None and values.numel() != (num_examples or len(values)):
-                raise LossError(
-                    f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for {num_examples} examples; "
-                    "return one value per example, or ts.weighted(values, weights) for values that count otherwise."
-                )
+            self._check(name, values, weights, first, num_examples)
         weights = torch.ones_like(first, dtype=torch.float64) if weights is None else weights.double()
         # In float64: a float32 sum stops growing by ones at 2**24 examples.
         total = weights.sum()
         for name, values in named.items():
             part = values.double() * (total if values.ndim == 0 else weights)
-            self._sums[name] = (
-                self._sums.get(name, torch.zeros((), dtype=torch.float64)).to(part.device) + part.sum()
-            )
+            so_far = self._sums.get(name, torch.zeros((), dtype=torch.float64))
+            self._sums[name] = so_far.to(part.device) + part.sum()
         self._weight = total + self._weight
 
-    def _check(self, name: str, values: Any, weights: Tensor | None, first: Any) -> None:
+    def _check(
+        self, name: str, values: Any, weights: Tensor | None, first: Any, num_examples: int | None
+    ) -> None:
         if not isinstance(values, Tensor):
             raise LossError(
                 f"The function to evaluate returned {type(values).__name__} for {name!r}; return one value per example."
@@ -195,31 +186,27 @@ class _Totals:
                 f"{tuple(first.shape)}. They are averaged over the same examples, and would broadcast and count some twice; "
                 "bring all to one shape, for example (batch,)."
             )
+        if weights is None and values.numel() != (num_examples or len(values)):
+            raise LossError(
+                f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for {num_examples} examples; "
+                "return one value per example, or ts.weighted(values, weights) for values that count otherwise."
+            )
 
-    def be_of_all(self, world: World) -> None:
+    def _be_of_all(self, world: World) -> None:
         """Add up what all processes have, in the order of ranks, so that all get the same bits."""
         sums = {name: float(total) for name, total in self._sums.items()}
-        mine = {
-            "sums": sums,
-            "weight": float(self._weight),
-            "least": float(self._least),
-            "single": self._single,
-        }
-        found = [
-            json.loads(each)
-            for each in world.share_bytes(json.dumps(mine).encode(), "the end of an evaluation")
-        ]
-        names = list(dict.fromkeys(name for each in found for name in each["sums"]))
-        self._sums = {
-            name: torch.tensor(_sum([each["sums"].get(name, 0.0) for each in found]), dtype=torch.float64)
-            for name in names
-        }
-        self._weight = _sum([each["weight"] for each in found])
-        self._least = torch.tensor(min(each["least"] for each in found))
-        self._single = all(each["single"] for each in found)
+        mine = json.dumps([sums, float(self._weight), float(self._least), self._single]).encode()
+        found = map(json.loads, world.share_bytes(mine, "the end of an evaluation"))
+        all_sums, weights, least, single = zip(*found, strict=True)
+        for name in dict.fromkeys(name for each in all_sums for name in each):
+            total = _sum([each.get(name, 0.0) for each in all_sums])
+            self._sums[name] = torch.tensor(total, dtype=torch.float64)
+        self._weight, self._least, self._single = _sum(weights), torch.tensor(min(least)), all(single)
 
-    def result(self) -> float | dict[str, float]:
-        """Return the average, or the averages by name."""
+    def answer(self) -> float | dict[str, float]:
+        """Return the average, or the averages by name; of all processes' examples."""
+        if self._world is not None:
+            self._be_of_all(self._world)
         if not self._sums:
             raise BatchError(
                 "There was nothing to evaluate: the data gave no batch. A generator that was used up gives none."
@@ -233,3 +220,53 @@ class _Totals:
 def _sum(numbers: Sequence[float]) -> float:
     """Return the sum, rounded once; infinities and NaN as in any sum."""
     return math.fsum(numbers) if all(map(math.isfinite, numbers)) else sum(numbers)
+
+
+class FedMetric:
+    """A metric that is being given the results of an evaluation; of several processes, each gives all of them to its own."""
+
+    def __init__(self, metric: Any, world: World | None) -> None:
+        self._metric, self._world = metric, world
+        # Each process's metric sees everything: to gather again would count it several times.
+        self._syncs = getattr(metric, "sync_on_compute", None)
+        metric.reset()
+
+    def add(self, result: Any, _: Any) -> None:
+        """Add what one batch gave; None where this process has none of its examples."""
+        if self._world is None:
+            self._update(result)
+            return
+        for each in self._world.share_bytes(pack_rank_message(result), "a batch of an evaluation"):
+            if (found := unpack_rank_message(each)) is not None:
+                self._update(found)
+
+    def _update(self, result: Any) -> None:
+        given = result if isinstance(result, tuple) else (result,)
+        try:
+            self._metric.update(*given)
+        except TypeError as error:
+            if not is_argument_error(error, through="torchmetrics."):
+                raise
+            raise OptionError(
+                f"The function given to evaluate returned {len(given)} value{'s' * (len(given) != 1)} a batch, which "
+                f"{type(self._metric).__name__}.update does not take ({error}). Return what it takes, several as a tuple: "
+                "return net(inputs), labels."
+            ) from error
+
+    def answer(self) -> Any:
+        """Compute the metric, and leave it as it was."""
+        if self._world is not None and self._syncs:
+            self._metric.sync_on_compute = False
+        try:
+            return map_tree_leaves(_as_number, self._metric.compute())
+        finally:
+            if self._world is not None and self._syncs:
+                self._metric.sync_on_compute = self._syncs
+            self._metric.reset()
+
+
+def _as_number(value: Any) -> Any:
+    """Return a scalar tensor of a metric's answer as a number, a longer one as a list."""
+    if isinstance(value, Tensor):
+        return value.item() if value.numel() == 1 else value.tolist()
+    return value

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learner's names beside its module's: which are whose, and what is said where neither has one."""
 
-import difflib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -9,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from truestep.core.errors import OptionError
+from truestep.core.errors import OptionError, did_you_mean
 from truestep.core.frames import warn_user
 from truestep.engine.elsewhere import LEARNER
 
@@ -34,8 +33,7 @@ def unknown_attribute(learner: ForwardingLearner, name: str) -> str:
     if name in LEARNER:
         return f"{message} {LEARNER[name]}"
     names = [each for each in {*dir(learner), *dir(module)} if not each.startswith("_")]
-    close = difflib.get_close_matches(name, sorted(names), n=3, cutoff=0.6)
-    return message + (f" Did you mean {' or '.join(repr(each) for each in close)}?" if close else "")
+    return f"{message} {did_you_mean(name, names)}".rstrip()
 
 
 def forwarded_to_module(learner: ForwardingLearner, name: str) -> Any:
@@ -91,26 +89,21 @@ def _stay(learner: ForwardingLearner, name: str, /, *arguments: Any, **keywords:
 
 
 def _is_so(tensor: torch.Tensor, device: torch.device | None, dtype: torch.dtype | None) -> bool:
-    here = device is None or (
-        device.type == tensor.device.type and device.index in (None, tensor.device.index)
-    )
+    own = tensor.device
+    here = device is None or (device.type == own.type and device.index in (None, own.index))
     return here and (dtype is None or not tensor.is_floating_point() or dtype == tensor.dtype)
 
 
 def set_on_module(learner: ForwardingLearner, name: str, value: Any) -> None:
     """Set an attribute of the learner's module; an AttributeError says so where it has none of this name."""
     if hasattr(type(learner), name):
-        instead = " Set it in the optimizer: " if name == "learning_rate" else ""
-        if name == "optimizers":
-            instead = " The learner's is made by the function that run.learner(module, optimizer) is given."
-        group = (
-            f'for group in {learner.name}.optimizers[0].param_groups: group["lr"] = {value!r}'
-            if name == "learning_rate"
-            else ""
-        )
-        raise AttributeError(
-            f"{name!r} of the learner {learner.name!r} can be read, not set.{instead}{group}"
-        )
+        groups = f"for group in {learner.name}.optimizers[0].param_groups"
+        instead = {
+            "learning_rate": f' Set it in the optimizer: {groups}: group["lr"] = {value!r}',
+            "optimizers": " The learner's is made by the function that run.learner(module, optimizer) is given.",
+        }
+        said = f"{name!r} of the learner {learner.name!r} can be read, not set."
+        raise AttributeError(said + instead.get(name, ""))
     if not hasattr(learner.module, name):
         raise AttributeError(
             f"{unknown_attribute(learner, name)} A name that nobody reads would be set without effect; to add one to the module "

@@ -135,9 +135,8 @@ class FusedOptimizerStep:
             return
         # torch calls them in its own `step`, which they may have been registered to see.
         before = _global_optimizer_pre_hooks
-        if any(self._hooks) or len(before) > (
-            LOOKING in before
-        ):  # one that looks at others' steps needs not see these
+        # one that looks at others' steps needs not see these
+        if any(self._hooks) or len(before) > (LOOKING in before):
             step_optimizer(optimizer)
             return
         if gathered is not None and self._takes_gathered:
@@ -199,9 +198,7 @@ class FusedOptimizerStep:
 
 def _is_complete(optimizer: Optimizer) -> bool:
     """Whether every parameter has a gradient, and so its state now."""
-    return not any(
-        parameter.grad is None for group in optimizer.param_groups for parameter in group["params"]
-    )
+    return all(p.grad is not None for group in optimizer.param_groups for p in group["params"])
 
 
 def _is_plain(group: dict[str, Any]) -> bool:

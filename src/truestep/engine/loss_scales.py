@@ -54,13 +54,7 @@ def divisor_of(values: Tensor) -> int:
     if node is None or node.name() not in ("DivBackward0", "MulBackward0"):
         return 0
     number, divided = node._saved_other, node.next_functions[0][0]
-    if (
-        number is None
-        or number.ndim
-        or number.device.type != "cpu"
-        or divided is None
-        or number.requires_grad
-    ):
+    if number is None or divided is None or number.ndim or not number.is_cpu or number.requires_grad:
         return 0
     divisor = float(number) if node.name() == "DivBackward0" else 1 / float(number or 1)
     whole = round(divisor) if 1.5 < divisor < _MOST_PARTS else 0

@@ -195,11 +195,7 @@ def _check_values(values: Tensor) -> None:
 def _check_shape(values: Tensor, num_examples: int | None) -> None:
     if values.ndim != 1 or num_examples not in (None, values.shape[0]):
         expected = "(batch,)" if num_examples is None else f"({num_examples},)"
-        if (
-            num_examples is not None
-            and values.ndim == 2
-            and values.shape[0] == values.shape[1] == num_examples > 1
-        ):
+        if num_examples not in (None, 1) and values.shape == (num_examples, num_examples):
             raise LossError(
                 f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. Each example was "
                 f"compared with each other one: outputs of shape ({num_examples}, 1) and targets of shape {expected} were "

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from truestep.core.buffers import MovingBufferSnapshot, spectral_norm_buffers
@@ -33,7 +34,7 @@ from truestep.engine.precision.weights import (
     named_parameters_for_optimizer,
     precision_back_after_error,
 )
-from truestep.engine.schedules import LearnerSchedules
+from truestep.engine.schedules.stepping import LearnerSchedules
 from truestep.engine.sharing import check_sharing
 from truestep.engine.transient import TransientLearnerBuffers
 from truestep.engine.weights import LearnerWeights
@@ -169,9 +170,7 @@ def _unwrapped(module: nn.Module, context: LearnerContext) -> nn.Module:
 
 
 def _refuse_lazy_parameters(module: nn.Module) -> None:
-    lazy = [
-        name for name, p in module.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)
-    ]
+    lazy = [name for name, each in module.named_parameters() if is_lazy(each)]
     if lazy:
         raise OptionError(
             f"{len(lazy)} parameters have no shape yet ({', '.join(lazy[:4])}): lazy layers learn it from their first input, and "

@@ -16,6 +16,9 @@ from truestep.core.modules import NORMS
 
 OptimizerFactory = Callable[["Parameters"], Optimizer | Sequence[Optimizer]]
 
+# Which kernel steps a group is this machine's choice, and no setting of the training.
+KERNEL_OPTIONS = ("fused", "foreach")
+_SCHEDULED = ("lr", "momentum", "betas")  # what a schedule of torch's may move
 # Where torch has one fused kernel for the whole step (measured: benchmarks/engine/fused.py).
 FUSED_ON = ("cpu", "cuda", "mps", "xpu")
 
@@ -141,6 +144,11 @@ def sparse_gradient_embeddings(module: nn.Module) -> list[nn.Module]:
     ]
 
 
+def optimizer_parameters(*optimizers: Optimizer) -> list[nn.Parameter]:
+    """Return the parameters that optimizers hold, group by group."""
+    return [each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]]
+
+
 def optimizer_needs_closure(optimizers: Sequence[Optimizer]) -> bool:
     """Whether one of them evaluates the loss itself while it steps."""
     return any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers)
@@ -192,7 +200,7 @@ def _check_kinds(optimizers: Sequence[object]) -> None:
 
 def _check_membership(optimizers: Sequence[Optimizer], parameters: Parameters) -> None:
     mine = {id(parameter) for parameter in parameters}
-    held = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+    held = optimizer_parameters(*optimizers)
     foreign = [tuple(p.shape) for p in held if id(p) not in mine]
     if foreign:
         raise OptionError(
@@ -220,9 +228,8 @@ def choose_fused_optimizer(
     name = type(optimizer).__name__
     if "fused" not in inspect.signature(type(optimizer).__init__).parameters:
         return f"{name} has no fused kernel in torch {torch.__version__}."
-    if any(
-        group.get("fused") is not None or group.get("foreach") is not None for group in optimizer.param_groups
-    ):
+    groups = optimizer.param_groups
+    if any(group.get(name) is not None for group in groups for name in KERNEL_OPTIONS):
         return None
     if has_wrong_kernel(optimizer):
         return f"{name}'s fused kernel computes wrong numbers from half-precision weights on a CPU in torch {torch.__version__}."
@@ -230,15 +237,12 @@ def choose_fused_optimizer(
         return f"{name}'s fused kernel takes no sparse gradients, which an embedding of this learner has."
     if divided and not isinstance(optimizer, torch.optim.Adam):
         return f"torch has no fused kernel of {name} for weights that are divided among processes."
-    if device.type not in FUSED_ON or any(
-        not p.is_floating_point() or group.get("differentiable")
-        for group in optimizer.param_groups
-        for p in group["params"]
-    ):
+    is_real = all(each.is_floating_point() for each in optimizer_parameters(optimizer))
+    if device.type not in FUSED_ON or not is_real or any(group.get("differentiable") for group in groups):
         return f"{name}'s fused kernel does not run here ({device.type}, or complex or differentiable parameters)."
-    if device.type == "cpu" and name == "SGD" and not any(g["momentum"] for g in optimizer.param_groups):
+    if device.type == "cpu" and name == "SGD" and not any(g["momentum"] for g in groups):
         return "SGD without momentum is one addition; its fused kernel is no faster on a CPU (benchmarks/engine/fused.py)."
-    for group in optimizer.param_groups:
+    for group in groups:
         group["fused"] = True
     # for groups that are added later
     optimizer.defaults["fused"] = True
@@ -251,9 +255,8 @@ def has_wrong_kernel(optimizer: Optimizer) -> bool:
     """Whether torch's fused kernel for this optimizer is wrong here: SGD on a CPU reads and writes only a half of each vector
     of float16 or bfloat16 (torch 2.13; tests/engine/test_optimizers.py says when that is over)."""
     return isinstance(optimizer, torch.optim.SGD) and any(
-        p.device.type == "cpu" and p.dtype in (torch.float16, torch.bfloat16)
-        for group in optimizer.param_groups
-        for p in group["params"]
+        each.device.type == "cpu" and each.dtype in (torch.float16, torch.bfloat16)
+        for each in optimizer_parameters(optimizer)
     )
 
 
@@ -275,25 +278,16 @@ def prepare_optimizer_momentum(optimizer: Optimizer) -> None:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
-# Which kernel steps a group is this machine's choice, and no setting of the training.
-KERNEL_OPTIONS = ("fused", "foreach")
-_SCHEDULED = ("lr", "momentum", "betas")  # what a schedule of torch's may move
-
-
 def given_optimizer_options(optimizers: Sequence[Optimizer]) -> list[list[dict[str, Any]]]:
     """Return the options of each group of each optimizer as the code gives them, before anything moves them."""
-    return [
-        [{name: _own(group[name]) for name in _fixed_options(group)} for group in optimizer.param_groups]
-        for optimizer in optimizers
-    ]
+    return [[_given_options(group) for group in optimizer.param_groups] for optimizer in optimizers]
 
 
-def _own(value: Any) -> Any:
-    """Return a number for a rate that is a tensor, which a schedule writes into."""
-    return value.item() if isinstance(value, Tensor) and value.ndim == 0 else value
-
-
-def _fixed_options(group: dict[str, Any]) -> list[str]:
-    """Return the options of a group that its schedule leaves alone."""
-    moved = _SCHEDULED if "initial_lr" in group else ()
-    return [name for name in group if name not in ("params", *KERNEL_OPTIONS, *moved)]
+def _given_options(group: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a group that its schedule leaves alone; a rate that is a tensor, which one writes into, as a number."""
+    left_out = ("params", *KERNEL_OPTIONS, *(_SCHEDULED if "initial_lr" in group else ()))
+    return {
+        name: value.item() if isinstance(value, Tensor) and value.ndim == 0 else value
+        for name, value in group.items()
+        if name not in left_out
+    }

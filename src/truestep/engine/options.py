@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from truestep.core.errors import OptionError, check_flag, check_number
+from truestep.core.schedule_units import ScheduleFactory
 from truestep.engine.averages import EMA
 from truestep.engine.clipping import Clip
 from truestep.engine.precision.loss_scale import LossScale
-from truestep.engine.schedules import ScheduleFactory
 from truestep.engine.splitting import MicroBatch
 
 

@@ -20,7 +20,7 @@ from truestep.engine.options import LearnerOptions
 from truestep.engine.policy import GradientPolicy
 from truestep.engine.precision import Precision
 from truestep.engine.processes.compiles import tell_of_compiles
-from truestep.engine.schedules import LearnerSchedules
+from truestep.engine.schedules.stepping import LearnerSchedules
 from truestep.engine.transient import TransientLearnerBuffers
 from truestep.engine.weights import LearnerWeights
 

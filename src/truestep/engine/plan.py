@@ -10,8 +10,8 @@ from torch import Tensor
 
 from truestep.core.buffers import BufferSnapshot, Place
 from truestep.core.errors import OptionError
+from truestep.core.random_streams import host_random_streams, set_host_random_streams
 from truestep.engine.batch_statistics import warn_of_batch_statistics
-from truestep.engine.before import BatchRetry
 from truestep.engine.changes import changes
 from truestep.engine.isolation import LearnerIsolation
 from truestep.engine.losses import LossOutput
@@ -132,10 +132,8 @@ class UpdatePlan:
     @property
     def micro_batch_in_use(self) -> int | None:
         """The micro-batch size that "auto" arrived at, None while the whole batch fits."""
-        return min(
-            (m for learner in self.learners if (m := learner.counters.micro_batch_in_use) is not None),
-            default=None,
-        )
+        sizes = (learner.counters.micro_batch_in_use for learner in self.learners)
+        return min((size for size in sizes if size is not None), default=None)
 
     def shrink_micro_batch(self, size: int, reason: str) -> None:
         """Halve the micro-batch after an allocation failed at `size` examples."""
@@ -148,9 +146,8 @@ class UpdatePlan:
         for learner in self.learners:
             learner.counters.micro_batch_in_use = smaller
         names = ", ".join(learner.name for learner in self.learners)
-        self.context.choose(
-            f"micro_batch of {names}", smaller, f"{size} examples at once did not fit: {reason}"
-        )
+        why = f"{size} examples at once did not fit: {reason}"
+        self.context.choose(f"micro_batch of {names}", smaller, why)
 
     def clear_gradients(self) -> None:
         """Drop all gradients of the learners, those being accumulated in float32 too."""
@@ -173,9 +170,16 @@ class UpdatePlan:
         for learner in self.learners:
             learner.buffers.restore()
 
-    def snapshot(self) -> "BatchRetry":
-        """Remember what a failed attempt could change."""
-        return BatchRetry(self.buffers)
+    def snapshot(self) -> Callable[[], None]:
+        """Return what puts back all that a failed attempt could change: buffers, the host's random streams (torch's are keyed)."""
+        streams = host_random_streams()
+
+        def restore() -> None:
+            for buffers in self.buffers:
+                buffers.restore()
+            set_host_random_streams(streams)
+
+        return restore
 
     def spectral_snapshot(self) -> BufferSnapshot:
         """Remember the power-iteration vectors: one iteration an update, not one a micro-batch, keeps the split exact."""

@@ -128,19 +128,15 @@ class GradientPolicy:
 
 def nonfinite_error(name: str, step: int, loss: float, norm: float | None, *, spoilt: bool) -> NonFiniteError:
     """Return the error for a loss or gradient that is NaN or infinite; `spoilt`: the parameters were so before."""
-    what = (
-        f"The loss of {name!r} is {loss}"
-        if not math.isfinite(loss)
-        else f"The loss of {name!r} is finite ({loss:.6g}) but its gradient is not (norm {norm})"
-    )
-    before = (
-        "the parameters were not finite before it already: an earlier gradient was not, though its loss was (sqrt at 0, say); "
-        'measure gradients too, with a clip or nonfinite="skip"'
-        if spoilt
-        else "the parameters are as before"
-    )
+    what = f"finite ({loss:.6g}) but its gradient is not (norm {norm})" if math.isfinite(loss) else loss
+    before = "the parameters are as before"
+    if spoilt:
+        before = (
+            "the parameters were not finite before it already: an earlier gradient was not, though its loss was (sqrt at 0, say); "
+            'measure gradients too, with a clip or nonfinite="skip"'
+        )
     return NonFiniteError(
-        f"{what} at step {step}; the update was not applied, {before}. Usual causes: "
+        f"The loss of {name!r} is {what} at step {step}; the update was not applied, {before}. Usual causes: "
         "log or division of 0, sqrt at 0, an overflow of float16, a learning rate that is too high, NaN in the data. "
         'To leave such batches out and count them, use ts.Run(nonfinite="skip").'
     )

@@ -10,7 +10,7 @@ from torch import Tensor
 from truestep.core.errors import LossError, OptionError
 from truestep.core.held import HelpfulAttributes
 from truestep.core.other_words import FORMS
-from truestep.engine.clipping import gradient_norms, total_gradient_norm
+from truestep.engine.clipping.base import gradient_norms, total_gradient_norm
 from truestep.engine.elsewhere import UPDATE
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
@@ -116,10 +116,8 @@ class Update(HelpfulAttributes):
                     "The gradient of this update is gone: without a clip its norm is only computed when asked for, and the "
                     "next update has replaced it. Read update.gradient_norm right after the update."
                 )
-            tensors = self._weights.gather().tensors
-            self._norm = (
-                total_gradient_norm(tensors) if tensors else torch.zeros((), device=self.skipped.device)
-            )
+            tensors = self._weights.gather().tensors or [torch.zeros((), device=self.skipped.device)]
+            self._norm = total_gradient_norm(tensors)
         return self._norm
 
     def note_norm(self) -> Tensor | NotedGradientNorm:
@@ -158,19 +156,5 @@ def _is_no_number(*_: object) -> NoReturn:
     )
 
 
-for _name in (
-    "add",
-    "radd",
-    "sub",
-    "rsub",
-    "mul",
-    "rmul",
-    "truediv",
-    "float",
-    "format",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-):
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "float", "format", "lt", "le", "gt", "ge"):  # fmt: skip
     setattr(Update, f"__{_name}__", _is_no_number)

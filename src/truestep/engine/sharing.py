@@ -14,10 +14,7 @@ from truestep.engine.precision import Precision
 def check_sharing(module: nn.Module, name: str, precision: Precision, others: Iterable[LearnerParts]) -> None:
     """Raise an OptionError if `module` has parameters of another learner that train, or that it would cast to another type."""
     for other in others:
-        owned = {
-            id(parameter): key
-            for key, parameter in zip(other.weights.names, other.weights.parameters, strict=True)
-        }
+        owned = {id(parameter): key for key, parameter in other.weights.named}
         shared = [parameter for parameter in module.parameters() if id(parameter) in owned]
         if not shared:
             continue
@@ -46,7 +43,7 @@ class SharedParameters:
         self._found = [
             (weight, name, *first[id(weight)], learner.name)
             for learner in learners
-            for name, weight in zip(learner.weights.names, learner.weights.parameters, strict=True)
+            for name, weight in learner.weights.named
             if first.setdefault(id(weight), (name, learner.name))[1] != learner.name
         ]
         self._weights = [found[0] for found in self._found]

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from operator import attrgetter, is_
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from truestep.core.errors import LossError
 from truestep.engine.batches import Batch, is_pair_batch, map_batch_tensors
+from truestep.engine.optimizers import optimizer_parameters
 from truestep.engine.parts import LearnerParts
 
 _HOOK = -1  # torch numbers its own from 0
@@ -22,9 +23,7 @@ class LossSideEffects:
 
     def __init__(self, learners: Sequence[LearnerParts]) -> None:
         self._learners = learners
-        self._weights: list[nn.Parameter] = [
-            weight for learner in learners for weight in learner.weights.parameters
-        ]
+        self._weights = [weight for learner in learners for weight in learner.weights.parameters]
         self._hook = self._refuse_step
         self._none = [None] * len(self._weights)
         self._before: tuple[list[Tensor | None], list[int]] | None = None
@@ -61,7 +60,7 @@ class LossSideEffects:
             for learner in self._learners
             for parameter in (*learner.weights.parameters, *learner.weights.stepped)
         }
-        stepped = [owners.get(id(p)) for group in optimizer.param_groups for p in group["params"]]
+        stepped = [owners.get(id(each)) for each in optimizer_parameters(optimizer)]
         if name := next(filter(None, stepped), None):
             raise stepped_in_loss(optimizer, name)
 

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from truestep.core.errors import OptionError
 from truestep.engine.batches import Split
@@ -54,11 +54,8 @@ def check_micro_batch(micro_batch: MicroBatch) -> None:
     """Raise unless `micro_batch` is None, "auto", a positive number, or a sequence of positive numbers."""
     if micro_batch is None or micro_batch == "auto":
         return
-    sizes = (
-        micro_batch
-        if isinstance(micro_batch, Sequence) and not isinstance(micro_batch, str)
-        else [micro_batch]
-    )
+    is_list = isinstance(micro_batch, Sequence) and not isinstance(micro_batch, str)
+    sizes: Any = micro_batch if is_list else [micro_batch]
     if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise OptionError(
             f'micro_batch={micro_batch!r}: give the largest number of examples computed at once (at least 1), "auto" to let '

@@ -3,16 +3,18 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from truestep.core.errors import CheckpointError
 from truestep.engine.as_made import changed_code_settings, code_settings
 from truestep.engine.counters import UpdateCounters
 from truestep.engine.divided_state import divided_learner_state
-from truestep.engine.optimizers import KERNEL_OPTIONS
+from truestep.engine.optimizers import KERNEL_OPTIONS, optimizer_parameters
 from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
 
@@ -103,9 +105,8 @@ def _differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
             ]
     here, there = (len(state.get("schedules", ())) for state in (mine, saved))
     if here != there:
-        problems.append(
-            f"{there or 'no'} schedules, here {here or 'none'}: {_changed('schedule', here, there)}"
-        )
+        change = "is new" if not there else "is gone" if not here else "has changed"
+        problems.append(f"{there or 'no'} schedules, here {here or 'none'}: schedule= {change}")
     if "counters" in saved:
         problems += UpdateCounters.differences(saved["counters"])
     return problems + _optimizer_differences(mine, saved)
@@ -121,29 +122,17 @@ def _optimizer_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[
     for tree, other, name, own in zip(here, there, names, mine["settings"]["optimizers"], strict=True):
         groups, saved_groups = (state["param_groups"] for state in (tree, other))
         sizes, saved_sizes = ([len(group["params"]) for group in found] for found in (groups, saved_groups))
+        lacks = {key for group in groups for key in group} - {key for group in saved_groups for key in group}
+        absent = sorted(lacks - {"initial_lr"})  # a schedule's, told of above
         if sizes != saved_sizes:
             problems.append(
                 f"{name} with groups of {saved_sizes} parameters, here {own} with groups of {sizes}"
             )
-        elif absent := {key for group in groups for key in group} - {
-            key for group in saved_groups for key in group
-        }:
-            problems += _other_options(
-                name, own, sorted(absent - {"initial_lr"})
-            )  # a schedule's, told of above
+        elif lacks and name != own:
+            problems.append(f"the optimizer {name}, here {own}")
+        elif absent:
+            problems.append(f"{name} without {', '.join(absent)}, here {own}")
     return problems
-
-
-def _other_options(name: str, own: str, absent: list[str]) -> list[str]:
-    if name != own:
-        return [f"the optimizer {name}, here {own}"]
-    return [f"{name} without {', '.join(absent)}, here {own}"] if absent else []
-
-
-def _changed(option: str, here: int, there: int) -> str:
-    return (
-        f"{option}= is new" if not there else f"{option}= is gone" if not here else f"{option}= has changed"
-    )
 
 
 def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
@@ -152,9 +141,8 @@ def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str
     found = compare_weight_names(_shapes(mine), _shapes(saved))
     differences = found.differences
     renamed = [f"{other}, expected {name}" for name, other in found.pairs.items() if name != other]
-    return renamed + [
-        str(each) for each in (*differences.missing, *differences.unexpected, *differences.reshaped)
-    ]
+    others = (*differences.missing, *differences.unexpected, *differences.reshaped)
+    return [*renamed, *map(str, others)]
 
 
 def _shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -171,7 +159,10 @@ def learner_settings(learner: LearnerParts) -> dict[str, Any]:
         "micro_batch": _shown(learner.options.micro_batch),
         "precision": learner.precision.name,
         "starts_at": learner.options.starts_at,
-        "options": _options_as_text(learner),
+        "options": [
+            [{name: _shown(value) for name, value in group.items()} for group in groups]
+            for groups in learner.given_options
+        ],
     }
 
 
@@ -191,30 +182,28 @@ def changed_learner_settings(learner: LearnerParts, state: dict[str, Any]) -> li
     return found + changed_code_settings(learner, saved)
 
 
-def _options_as_text(learner: LearnerParts) -> list[list[dict[str, str]]]:
-    return [
-        [{name: _shown(value) for name, value in group.items()} for group in groups]
-        for groups in learner.given_options
-    ]
+def _changed_options(
+    learner: LearnerParts, state: dict[str, Any]
+) -> Iterator[tuple[Optimizer, int, str, Any, str]]:
+    """Yield each option that the code gives otherwise than `state` has it: its optimizer and group, its value, and the saved "
+    "one."""
+    saved_options = state.get("settings", {}).get("options", [])
+    for optimizer, groups, saved in zip(
+        learner.optimizers, learner.given_options, saved_options, strict=False
+    ):
+        for number, (given, before) in enumerate(zip(groups, saved, strict=False)):
+            for name, value in given.items():
+                if name in before and before[name] != _shown(value):
+                    yield optimizer, number, name, value, before[name]
 
 
 def changed_optimizer_options(learner: LearnerParts, state: dict[str, Any]) -> list[str]:
     """Return which options of the optimizers the code gives otherwise than when the run was started."""
-    found: list[str] = []
-    for groups, saved_groups in zip(_options_as_text(learner), _saved_options(state), strict=False):
-        for number, (group, saved) in enumerate(zip(groups, saved_groups, strict=False)):
-            where = f" (group {number})" if len(groups) > 1 else ""
-            found += [
-                f"{name.removeprefix('initial_')}={value} in the code, {saved[name]} in the checkpoint{where}"
-                for name, value in group.items()
-                if name in saved and value != saved[name]
-            ]
-    return found
-
-
-def _saved_options(state: dict[str, Any]) -> list[list[dict[str, str]]]:
-    found: list[list[dict[str, str]]] = state.get("settings", {}).get("options", [])
-    return found
+    return [
+        f"{name.removeprefix('initial_')}={_shown(value)} in the code, {saved} in the checkpoint"
+        + (f" (group {number})" if len(optimizer.param_groups) > 1 else "")
+        for optimizer, number, name, value, saved in _changed_options(learner, state)
+    ]
 
 
 def use_given_optimizer_options(learner: LearnerParts, state: dict[str, Any]) -> None:
@@ -222,20 +211,14 @@ def use_given_optimizer_options(learner: LearnerParts, state: dict[str, Any]) ->
 
     A rate that a schedule moves keeps its place in the schedule: it is scaled as its first value is.
     """
-    saved_options = _saved_options(state)
-    for optimizer, groups, saved_groups in zip(
-        learner.optimizers, learner.given_options, saved_options, strict=False
-    ):
-        for group, given, saved in zip(optimizer.param_groups, groups, saved_groups, strict=False):
-            for name, value in given.items():
-                if name not in saved or saved[name] == _shown(value):
-                    continue
-                if name == "initial_lr" and group[name]:
-                    group["lr"] = group["lr"] * (value / group[name])
-                if isinstance(group[name], Tensor):
-                    group[name].fill_(value)
-                else:
-                    group[name] = value
+    for optimizer, number, name, value, _ in _changed_options(learner, state):
+        group = optimizer.param_groups[number]
+        if name == "initial_lr" and group[name]:
+            group["lr"] = group["lr"] * (value / group[name])
+        if isinstance(group[name], Tensor):
+            group[name].fill_(value)
+        else:
+            group[name] = value
     learner.schedules.take_initial_rates()
 
 
@@ -285,17 +268,13 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any], *, 
 
 def _keep_dtypes(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Give each tensor of a state the dtype that it was saved in: torch casts them to their parameter's (8-bit moments, too)."""
-    own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
-    for parameter, number in zip(own, numbers, strict=True):
+    for parameter, number in zip(optimizer_parameters(optimizer), numbers, strict=True):
         state = optimizer.state.get(parameter, {})
         for key, value in saved["state"].get(number, {}).items():
-            if (
-                isinstance(value, Tensor)
-                and isinstance(state.get(key), Tensor)
-                and state[key].dtype != value.dtype
-            ):
-                state[key] = value.to(state[key].device, copy=True)
+            now = state.get(key)
+            if isinstance(value, Tensor) and isinstance(now, Tensor) and now.dtype != value.dtype:
+                state[key] = value.to(now.device, copy=True)
 
 
 def _without_functions(value: Any) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, NonFiniteError
-from truestep.engine.clipping import Gradients, gradient_norms, total_gradient_norm
+from truestep.engine.clipping.base import Gradients, gradient_norms, total_gradient_norm
 from truestep.engine.delayed_reports import UpdateReport
 from truestep.engine.losses import negative_loss_weights
 from truestep.engine.parts import LearnerParts
@@ -76,9 +76,8 @@ def prepare_gradients(
             "change nothing. Does the loss function call this learner, without detach() or no_grad() on the way?"
         )
     factor = sums.factor
-    if (
-        policy.scaler is not None
-    ):  # what the backward's seed could not know yet: the total weight, the inverse loss scale
+    # what the backward's seed could not know yet: the total weight, the inverse loss scale
+    if policy.scaler is not None:
         policy.scaler.unscale(gradients.tensors, factor)
         policy.scaler.found_inf = hooks.joined(policy.scaler.found_inf, math.inf)
     elif factor is not None:
@@ -178,9 +177,8 @@ def note_applied(learner: LearnerParts) -> None:
 def note_skipped(learner: LearnerParts, evidence: UpdateEvidence) -> Tensor:
     """Count an update that is skipped, with nothing left of it; return the flag that says so."""
     learner.buffers.restore()
-    learner.counters.note_skipped(
-        overflow=evidence in (UpdateEvidence.OVERFLOW, UpdateEvidence.LASTING_OVERFLOW)
-    )
+    overflows = (UpdateEvidence.OVERFLOW, UpdateEvidence.LASTING_OVERFLOW)
+    learner.counters.note_skipped(overflow=evidence in overflows)
     return learner.was_skipped
 
 

@@ -6,6 +6,7 @@ from operator import attrgetter
 
 from truestep.core.errors import LossError, OptionError
 from truestep.core.frames import warn_user
+from truestep.engine.optimizers import optimizer_parameters
 from truestep.engine.parts import LearnerParts
 
 
@@ -32,8 +33,7 @@ def refuse_untrained(learner: LearnerParts) -> None:
 def _refuse_strangers(learner: LearnerParts) -> None:
     """Raise an OptionError if an optimizer was given parameters, later on, that the module does not have."""
     known = {id(parameter) for parameter in learner.weights.stepped}
-    groups = [group for optimizer in learner.optimizers for group in optimizer.param_groups]
-    strangers = [each for group in groups for each in group["params"] if id(each) not in known]
+    strangers = [each for each in optimizer_parameters(*learner.optimizers) if id(each) not in known]
     if strangers:
         raise OptionError(
             f"The optimizer of {learner.name!r} was given {len(strangers)} parameters that its module does not have (shapes "
@@ -81,19 +81,11 @@ class LeftOutParameters:
         return bool(self._weights)
 
     def _find(self) -> None:
-        groups = [
-            group
-            for each in self._learners
-            for optimizer in each.optimizers
-            for group in optimizer.param_groups
-        ]
-        held = {id(parameter) for group in groups for parameter in group["params"]}
+        held = {id(each) for learner in self._learners for each in optimizer_parameters(*learner.optimizers)}
         self._parameters = [
             (learner.name, name, weight)
             for learner in self._learners
-            for name, weight, stepped in zip(
-                learner.weights.names, learner.weights.parameters, learner.weights.stepped, strict=True
-            )
+            for (name, weight), stepped in zip(learner.weights.named, learner.weights.stepped, strict=True)
             if id(stepped) not in held
         ]
         self._weights = [weight for _, _, weight in self._parameters]

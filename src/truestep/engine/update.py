@@ -102,7 +102,7 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
         size = cutting.sizes[0] if cutting.sizes else _count_to_split(batch, cutting.split, reason)
         plan.shrink_micro_batch(size, reason)
         # Buffers and host streams as they were, so that the retry draws and normalises as a first try would.
-        before.restore()
+        before()
         release_memory_for_update(plan.context.device)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.engine.clipping import Gradients, dense_gradient
+from truestep.engine.clipping.base import Gradients, dense_gradient
 from truestep.engine.optimizers import sparse_gradient_embeddings
 from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
 
@@ -51,6 +51,11 @@ class LearnerWeights:
         self._sums: dict[nn.Parameter, Tensor] = {}  # of half-precision gradients, in float32
         self._rounded = [(p, s) for p, s in zip(self.parameters, self.stepped, strict=True) if p is not s]
         self.has_masters = bool(self._rounded)
+
+    @property
+    def named(self) -> list[tuple[str, nn.Parameter]]:
+        """The parameters with their names."""
+        return list(zip(self.names, self.parameters, strict=True))
 
     @property
     def masters(self) -> dict[str, nn.Parameter]:

@@ -11,7 +11,7 @@ from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.source import (
     EvidenceLine,
     crashed_file_name,
-    crashed_file_tree,
+    crashed_file_nodes,
     crashed_line_without_strings,
     line_that_made,
 )
@@ -53,24 +53,23 @@ def call_without_gradients(crash: Crash, name: str) -> str | None:
 
 
 def _assignment(line: EvidenceLine) -> ast.Assign | None:
-    nodes = ast.walk(crashed_file_tree(line.path) or ast.Module([], []))
-    return next((node for node in nodes if isinstance(node, ast.Assign) and node.lineno == line.number), None)
+    found = crashed_file_nodes(line.path, ast.Assign)
+    return next((node for node in found if node.lineno == line.number), None)
 
 
 def _function(frame: CrashFrame, node: ast.AST) -> Any:
     """Return the function that a plain name stands for."""
-    if not isinstance(node, ast.Name) or frame.live is None:
-        return None
-    found = frame.locals().get(node.id, frame.live.f_globals.get(node.id))
+    found = frame.lookup(node.id) if isinstance(node, ast.Name) else None
     return found if isinstance(found, types.FunctionType) else None
 
 
 def _returned(code: types.CodeType) -> ast.Return | None:
     """Return the last `return` with a value of a function."""
-    nodes = ast.walk(crashed_file_tree(code.co_filename) or ast.Module([], []))
-    functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == code.co_name]
+    named = [
+        node for node in crashed_file_nodes(code.co_filename, ast.FunctionDef) if node.name == code.co_name
+    ]
     # By its first line: a file may define several functions of one name, methods above all.
-    function = next((node for node in functions if _first_line(node) == code.co_firstlineno), None)
+    function = next((node for node in named if _first_line(node) == code.co_firstlineno), None)
     returns = [node for node in _own(function) if isinstance(node, ast.Return) and node.value is not None]
     return max(returns, key=lambda node: node.lineno, default=None)
 

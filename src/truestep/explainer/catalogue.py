@@ -70,15 +70,6 @@ def _known_words(error: type[Explainer]) -> frozenset[str]:
 
 def _words(text: str) -> frozenset[str]:
     common = {
-        "error",
-        "runtimeerror",
-        "valueerror",
-        "typeerror",
-        "with",
-        "that",
-        "this",
-        "from",
-        "have",
-        "should",
-    }
+        "error", "runtimeerror", "valueerror", "typeerror", "with", "that", "this", "from", "have", "should",
+    }  # fmt: skip
     return frozenset(re.findall(r"[a-z]{4,}", text.lower().replace("-", " "))) - common

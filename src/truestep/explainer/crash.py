@@ -15,6 +15,7 @@ from typing import Any
 from truestep.core.frames import is_library_file
 from truestep.explainer.source import (
     EvidenceLine,
+    Node,
     crashed_file_name,
     crashed_line_text,
     failing_expression,
@@ -66,6 +67,10 @@ class CrashFrame:
         """Return the names of a live frame."""
         return dict(self.live.f_locals) if self.live is not None else {}
 
+    def lookup(self, name: str) -> Any:
+        """Return what a name stands for there; None where it stands for nothing, and in a log."""
+        return self.locals().get(name, self.live.f_globals.get(name)) if self.live is not None else None
+
     def expression(self) -> ast.AST | None:
         """Return what was being evaluated."""
         if self.live is not None:
@@ -113,6 +118,11 @@ class Crash:
         name = self.type_names[0] if self.type_names else ""
         return f"{name}: {first}" if name and first else name or first
 
+    @property
+    def text(self) -> str:
+        """Return the message, and in a log what stands around it."""
+        return f"{self.message}\n{self.context}"
+
     @cached_property
     def user(self) -> CrashFrame | None:
         """Return the innermost frame of the user's own code; one that torch called back only where there is no other."""
@@ -123,6 +133,11 @@ class Crash:
     def values(self) -> tuple[EvidenceValue, ...]:
         """Return the values on the user's line."""
         return self.user.values() if self.user else ()
+
+    def written(self, kind: type[Node]) -> list[Node]:
+        """Return what is written on the user's line of one kind of expression."""
+        expression = self.user.expression() if self.user else None
+        return [node for node in ast.walk(expression) if isinstance(node, kind)] if expression else []
 
     @property
     def tensors(self) -> tuple[EvidenceValue, ...]:

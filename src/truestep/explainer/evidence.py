@@ -4,16 +4,15 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from truestep.explainer.crash import Crash, CrashFrame
+from truestep.explainer.crash import Crash
 from truestep.explainer.origins import data_set_behind, line_of_origin
 from truestep.explainer.source import EvidenceLine, crashed_file_name
 from truestep.explainer.values import (
     EvidenceValue,
-    dtype_at_crash,
     is_layer_at_crash,
     is_tensor_at_crash,
-    shape_as_evidence,
-    shape_at_crash,
+    tensor_as_evidence,
+    tensor_shape_as_evidence,
 )
 
 
@@ -45,7 +44,7 @@ def layer_input(crash: Crash) -> Any:
 def input_sentence(crash: Crash) -> str:
     """Return " got an input of shape ..." for the layer that was running."""
     tensor = layer_input(crash)
-    return "" if tensor is None else f" got an input of shape {shape_as_evidence(shape_at_crash(tensor))}"
+    return "" if tensor is None else f" got an input of shape {tensor_shape_as_evidence(tensor)}"
 
 
 def _layer_made(crash: Crash) -> str:
@@ -63,7 +62,7 @@ def tensors_with(crash: Crash, holds: Callable[[Any], bool]) -> list[EvidenceVal
 
 def with_origin(crash: Crash, each: EvidenceValue) -> str:
     """Return `name (float32 (4, 3)), made at FILE:LINE: TEXT`, and the data set that it is from."""
-    return f"{each.name} ({dtype_at_crash(each.value)} {shape_as_evidence(shape_at_crash(each.value))}){made_at(crash, each)}"
+    return f"{each.name} ({tensor_as_evidence(each.value)}){made_at(crash, each)}"
 
 
 def made_at(crash: Crash, each: EvidenceValue) -> str:
@@ -74,19 +73,15 @@ def made_at(crash: Crash, each: EvidenceValue) -> str:
 
 def shapes_on_line(crash: Crash) -> str:
     """Return the shapes of the tensors on the user's line."""
-    return ", ".join(f"{each.name} {shape_as_evidence(shape_at_crash(each.value))}" for each in crash.tensors)
+    return ", ".join(f"{each.name} {tensor_shape_as_evidence(each.value)}" for each in crash.tensors)
 
 
-def argument_in_frame(frame: CrashFrame, position: int) -> EvidenceValue | None:
-    """Return an argument of the call on a frame's line, if it is a plain name."""
-    import ast
-
-    expression = frame.expression()
-    calls = [node for node in ast.walk(expression) if isinstance(node, ast.Call)] if expression else []
-    if not calls or len(calls[0].args) <= position:
-        return None
-    written = ast.unparse(calls[0].args[position])
-    return next((each for each in frame.values() if each.name == written), None)
+def shapes_and_origins(crash: Crash) -> str:
+    """Return the shapes of the first two tensors on the user's line, with where each was made."""
+    return "; ".join(
+        f"{each.name} {tensor_shape_as_evidence(each.value)}{made_at(crash, each)}"
+        for each in crash.tensors[:2]
+    )
 
 
 def running_models(crash: Crash) -> Iterator[tuple[str, Any]]:
@@ -96,6 +91,12 @@ def running_models(crash: Crash) -> Iterator[tuple[str, Any]]:
         if is_layer_at_crash(value) and id(value) not in seen:
             seen.add(id(value))
             yield name, value
+
+
+def num_frozen(model: Any) -> int:
+    """Return how many parameters a model has, if none of them requires a gradient; else 0."""
+    parameters = list(model.parameters())
+    return 0 if any(each.requires_grad for each in parameters) else len(parameters)
 
 
 def parameter_owner(crash: Crash, tensor: Any) -> str | None:

@@ -6,15 +6,19 @@ One file under `errors/<topic>/` holds one error. Its docstring is its page. Non
 
 import re
 from abc import ABC
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from truestep.doctor.page import check_name
 from truestep.explainer.crash import Crash
+from truestep.explainer.facts import CaseFacts
 from truestep.explainer.page import ErrorPage, parse_error_page
 
 Match = re.Match[str]
+
+__all__ = ["Cause", "Crash", "Explainer", "Match"]  # what an error's file is made of
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class Explainer(ABC):
     is_consequence: ClassVar[bool] = False  # another error, of another process or before it, led to this one
     checks: ClassVar[tuple[str, ...]] = ()  # codes of the doctor's checks that find its usual causes
     not_in_a_log: ClassVar[str] = "the shapes, dtypes and devices of the values on that line"
+    besides: ClassVar[
+        tuple[str, ...]
+    ] = ()  # further expressions, whose groups are facts where they are in the text
+    verdict: ClassVar[str] = ""  # the question of `truestep env` that its cases name as {verdict}
 
     @classmethod
     @cache
@@ -63,8 +71,29 @@ class Explainer(ABC):
         return None
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        """Return the likeliest cause in this run; None where nothing is known beyond the page."""
+        """Return the likeliest cause in this run; None where nothing is known beyond the page.
+
+        It is the first of the page's cases that fits, whose facts are all known.
+        """
+        found = [match, *filter(None, (re.search(pattern, crash.text) for pattern in self.besides))]
+        named = [each.groupdict().items() for each in found]
+        groups = {name: value for each in named for name, value in each if value is not None}
+        groups |= self.facts(crash, match)
+        told = "\n".join([match[0], *(f"{name}={value};" for name, value in groups.items())])
+        facts = CaseFacts(crash, groups, self.concerns, self.verdict)
+        for case in self.page().cases:
+            with suppress(KeyError):
+                if case.is_in(told):
+                    return Cause(case.says.format_map(facts), case.fix.format_map(facts))
         return None
+
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        """Return what else is known of this run, by the names that the cases have for it."""
+        return {}
+
+    def concerns(self, tensor: Any) -> bool:
+        """Whether a tensor on the user's line is one that the cases mean by {tensor}."""
+        return True
 
 
 @cache

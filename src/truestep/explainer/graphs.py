@@ -3,14 +3,13 @@
 
 import ast
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import made_at_line
 from truestep.explainer.explainer import Cause
-from truestep.explainer.source import crashed_file_tree
-from truestep.explainer.values import dtype_at_crash, is_tensor_at_crash, shape_as_evidence, shape_at_crash
+from truestep.explainer.source import crashed_file_nodes
+from truestep.explainer.values import is_tensor_at_crash, tensor_as_evidence
 
 _MAX_NODES = 50_000
 
@@ -43,7 +42,7 @@ def value_shared_by_graphs(crash: Crash) -> Cause | None:
     name, value, line = max(shared, key=lambda each: sum(each[1].grad_fn in known for _, known in others))
     loss = next((f"`{other}`" for other, known in others if value.grad_fn in known), "an earlier loss")
     return Cause(
-        f"`{name}` ({dtype_at_crash(value)} {shape_as_evidence(shape_at_crash(value))}){made_at_line(line)}, is in this graph and "
+        f"`{name}` ({tensor_as_evidence(value)}){made_at_line(line)}, is in this graph and "
         f"in that of {loss}, whose backward (line {earlier[-1]}) freed it.",
         f"write {name}.detach() for the loss that is not to train what made it (a GAN's discriminator), or add the losses "
         f"and call backward once. Where both train it, compute {name} anew after the first step.",
@@ -81,14 +80,6 @@ def _backward_lines(crash: Crash) -> list[int]:
     code = crash.user.live.f_code if crash.user.live is not None else None
     # Lines of this function alone: when another one ran can't be told from its text.
     own = {line for *_, line in code.co_lines() if line} if code is not None else set()
-    return sorted(line for line in _calls_of_backward(crashed_file_tree(crash.user.path)) if line in own)
-
-
-def _calls_of_backward(tree: ast.Module | None) -> Iterator[int]:
-    for node in ast.walk(tree or ast.Module([], [])):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "backward"
-        ):
-            yield node.lineno
+    calls = crashed_file_nodes(crash.user.path, ast.Call)
+    named = (call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "backward")
+    return sorted(call.lineno for call in named if call.lineno in own)

@@ -6,7 +6,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_models
-from truestep.explainer.source import crashed_file_tree
+from truestep.explainer.source import crashed_file_nodes
 from truestep.explainer.values import evidence_of_layer
 
 # these keep what they were given and not what they gave, so that a change of it does no harm
@@ -42,7 +42,7 @@ def _plain(name: str) -> str:
 def crash_lines_in_place(path: str, first: int, last: int) -> list[tuple[int, str]]:
     """Return the lines that change a tensor in place, with its name: x += y, x[i] = y, x.add_(y)."""
     found = []
-    for node in ast.walk(crashed_file_tree(path) or ast.Module([], [])):
+    for node in crashed_file_nodes(path, ast.AST):
         line = getattr(node, "lineno", 0)
         if not first <= line <= last:
             continue

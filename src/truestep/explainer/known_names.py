@@ -3,22 +3,9 @@
 
 # what tensors have, and numbers of Python's do not
 TENSOR_NAMES = {
-    "backward",
-    "item",
-    "detach",
-    "cpu",
-    "cuda",
-    "to",
-    "shape",
-    "size",
-    "dim",
-    "mean",
-    "sum",
-    "numpy",
-    "data",
-    "clone",
-    "view",
-}
+    "backward", "item", "detach", "cpu", "cuda", "to", "shape", "size", "dim", "mean", "sum", "numpy", "data",
+    "clone", "view",
+}  # fmt: skip
 
 # a type that was met instead of the one expected: (what it means, what to do)
 KINDS = {

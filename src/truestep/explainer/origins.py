@@ -13,7 +13,7 @@ from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.source import (
     EvidenceLine,
     crashed_file_name,
-    crashed_file_tree,
+    crashed_file_nodes,
     crashed_line_without_strings,
     line_that_made,
 )
@@ -39,30 +39,16 @@ def line_of_origin(crash: Crash, name: str, value: Any) -> EvidenceLine | None:
 
 def data_set_behind(crash: Crash, line: EvidenceLine | None) -> str:
     """Return " (from CLASS.__getitem__, FILE:LINE)" where a line loops over a loader."""
-    frame = next(
-        (
-            each
-            for each in crash.frames
-            if line is not None and each.path == line.path and each.live is not None
-        ),
-        None,
-    )
-    if frame is None or line is None:
-        return ""
-    for value in _looped_over(frame, line):
-        shown = _getter(value)
-        if shown:
-            return f" (from {shown})"
-    return ""
+    frames = (each for each in crash.frames if line is not None and each.path == line.path and each.live)
+    frame = next(frames, None)
+    values = _looped_over(frame, line) if frame is not None and line is not None else ()
+    return next((f" (from {shown})" for value in values if (shown := _getter(value))), "")
 
 
 def data_set_being_read(crash: Crash) -> str:
     """Return " of CLASS.__getitem__, FILE:LINE" for the data set that is being read."""
-    for frame in crash.frames:
-        shown = _getter(frame.locals().get("self"))
-        if shown:
-            return f" ({shown})"
-    return ""
+    readers = (frame.locals().get("self") for frame in crash.frames)
+    return next((f" ({shown})" for reader in readers if (shown := _getter(reader))), "")
 
 
 def _getter(loader: Any) -> str:
@@ -78,18 +64,12 @@ def _getter(loader: Any) -> str:
 
 def _looped_over(frame: CrashFrame, line: EvidenceLine) -> Iterator[Any]:
     """Yield the values that the `for` at a line names after `in`."""
-    assert frame.live is not None
-    for node in ast.walk(crashed_file_tree(line.path) or ast.Module([], [])):
-        looped = (
-            node.iter if isinstance(node, ast.For) else node.value if isinstance(node, ast.Assign) else None
-        )
-        if looped is None or getattr(node, "lineno", 0) != line.number:
-            continue
-        for name in ast.walk(looped):
-            if isinstance(name, ast.Name):
-                value = frame.locals().get(name.id, frame.live.f_globals.get(name.id))
-                if value is not None:
-                    yield value
+    loops = [(node, node.iter) for node in crashed_file_nodes(line.path, ast.For)]
+    givings = [(node, node.value) for node in crashed_file_nodes(line.path, ast.Assign)]
+    for node, looped in (*loops, *givings):
+        for name in ast.walk(looped) if node.lineno == line.number else ():
+            if isinstance(name, ast.Name) and (value := frame.lookup(name.id)) is not None:
+                yield value
 
 
 def files_of_models(crash: Crash) -> list[str]:
@@ -120,4 +100,4 @@ def definition_as_evidence(function: Any) -> str:
         return ""
     if not path or not CrashFrame(path, 0, "").is_users:
         return ""
-    return f", defined at {path.replace(chr(92), '/').rpartition('/')[2]}:{number}"
+    return f", defined at {crashed_file_name(path)}:{number}"

@@ -1,12 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An error's page is its docstring: one sentence, then Means, Raises (or Recorded), Works and Fix."""
+"""An error's page is its docstring: one sentence, then Means, Raises (or Recorded), Works, Fix, and its Cases.
+
+A case is what is said where the message has certain words, "`these` or `those`:", or "otherwise:". Among the words may be
+`group=`, where a group was found, and `group=value`. A case may name facts in braces: groups of the message's pattern and of those
+`besides`, or what `facts.py` knows of the run; where one is not known, the case is passed over.
+"""
 
 import inspect
 import re
 import textwrap
 from dataclasses import dataclass
 
-SECTIONS = ("Means", "Raises", "Recorded", "Works", "Fix")
+SECTIONS = ("Means", "Raises", "Recorded", "Works", "Fix", "Cases")
+_CASE = re.compile(
+    r"(?P<words>otherwise|`[^`]+`(?: (?:or|and) `[^`]+`)*): (?P<says>.+?)(?: Fix: (?P<fix>.+))?"
+)
+
+
+@dataclass(frozen=True)
+class ErrorCase:
+    """One of an error's causes, as its message tells it."""
+
+    words: str
+    says: str
+    fix: str  # where it calls for another one than the page's; else ""
+
+    def is_in(self, text: str) -> bool:
+        """Whether it is the case that a message tells of."""
+        found = [words in text for words in re.findall("`([^`]+)`", self.words)]
+        return any(found) if " or " in self.words else all(found)
 
 
 @dataclass(frozen=True)
@@ -19,6 +41,12 @@ class ErrorPage:
     recorded: str  # a text as it was printed somewhere; "" where the code raises it
     works: str  # the code as it should be; "" where it can't run here
     fix: str
+    cases: tuple[ErrorCase, ...]
+
+    def told_cases(self) -> list[str]:
+        """Return the cases as they are shown, those left out that are a fact of the run alone."""
+        shown = [each for each in self.cases if not re.fullmatch(r"\{\w+\}\.", each.says)]
+        return [f"{each.says}{f' Fix: {each.fix}' if each.fix else ''}" for each in shown]
 
 
 def parse_error_page(docstring: str) -> ErrorPage:
@@ -37,6 +65,7 @@ def parse_error_page(docstring: str) -> ErrorPage:
     code = {
         name: textwrap.dedent(sections.get(name, "").strip("\n")) for name in ("Raises", "Recorded", "Works")
     }
+    cases = sections.get("Cases", "").strip("\n")
     return ErrorPage(
         summary=" ".join(summary.split()),
         means=prose["Means"],
@@ -44,7 +73,15 @@ def parse_error_page(docstring: str) -> ErrorPage:
         recorded=_ended(code["Recorded"]),
         works=_ended(code["Works"]),
         fix=prose["Fix"],
+        cases=tuple(_case(entry) for entry in re.split(r"\n(?=\S)", textwrap.dedent(cases)) if entry),
     )
+
+
+def _case(entry: str) -> ErrorCase:
+    found = _CASE.fullmatch(" ".join(entry.split()))
+    if found is None:
+        raise ValueError(f"the case {entry!r} is none: `words`: what it is. Fix: what to do.")
+    return ErrorCase(found["words"], found["says"], found["fix"] or "")
 
 
 def _ended(code: str) -> str:

@@ -7,9 +7,14 @@ import re
 import textwrap
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 _STRING = re.compile(r"""(?:\"{3}|'{3}).*?(?:\"{3}|'{3}|$)|"(?:\\.|[^"\\])*(?:"|$)|'(?:\\.|[^'\\])*(?:'|$)""")
 _DEVICE = re.compile(r"""["'](?:cpu|cuda|mps|xpu|meta)(?::\d+)?["']""")  # tells why, and is no secret
+
+
+Node = TypeVar("Node", bound=ast.AST)
+_NO_TREE = ast.Module([], [])
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,12 @@ def crashed_file_name(path: str) -> str:
 def crashed_file_tree(path: str) -> ast.Module | None:
     """Return the file's syntax tree; None where it can't be read or parsed."""
     return _parsed("".join(linecache.getlines(path)))
+
+
+def crashed_file_nodes(path: str, kind: type[Node]) -> list[Node]:
+    """Return what a file holds of one kind of syntax; nothing where it can't be read or parsed."""
+    tree = crashed_file_tree(path)
+    return [] if tree is None else [node for node in ast.walk(tree) if isinstance(node, kind)]
 
 
 @lru_cache(maxsize=16)
@@ -102,23 +113,20 @@ def _head(node: ast.stmt | None) -> ast.AST | None:
 
 def line_that_made(path: str, name: str, before: int) -> EvidenceLine | None:
     """Return the line that gave a name its value: for `x` in its function, for `self.x` in its class."""
-    tree = crashed_file_tree(path)
-    if tree is None:
-        return None
-    scope = _scope(tree, before, ast.ClassDef if name.startswith("self.") else ast.FunctionDef)
+    is_attribute = name.startswith("self.")
+    scope = crashed_file_scope(path, before, ast.ClassDef if is_attribute else ast.FunctionDef)
     lines = [node.lineno for node in ast.walk(scope) if isinstance(node, ast.stmt) and _gives(node, name)]
-    earlier = [number for number in lines if number < before or name.startswith("self.")]
-    if not earlier and scope is not tree:
-        earlier = [node.lineno for node in tree.body if _gives(node, name)]
+    earlier = [number for number in lines if number < before or is_attribute]
+    if not earlier and not isinstance(scope, ast.Module):
+        earlier = [node.lineno for node in (crashed_file_tree(path) or _NO_TREE).body if _gives(node, name)]
     number = max(earlier, default=0)
     return EvidenceLine(path, number, crashed_line_without_strings(path, number)) if number else None
 
 
 def crash_name_grows_in_loop(path: str, name: str, line: int) -> bool:
     """Whether a loop around the line, or in its function, only ever adds to a name: `x += y`, `x = x + y`."""
-    tree = crashed_file_tree(path)
-    loops = [] if tree is None else ast.walk(_scope(tree, line, ast.FunctionDef))
-    for loop in (each for each in loops if isinstance(each, ast.For | ast.While)):
+    nodes = ast.walk(crashed_file_scope(path, line, ast.FunctionDef))
+    for loop in (each for each in nodes if isinstance(each, ast.For | ast.While)):
         gives = [node for part in loop.body for node in ast.walk(part) if _gives(node, name)]
         if gives and all(_adds_to(node, name) for node in gives):
             return True
@@ -131,13 +139,11 @@ def _adds_to(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.AugAssign)
 
 
-def _scope(tree: ast.Module, line: int, kind: type[ast.ClassDef | ast.FunctionDef]) -> ast.AST:
-    around = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, kind) and node.lineno <= line <= (node.end_lineno or 0)
-    ]
-    return max(around, key=lambda node: node.lineno, default=tree)
+def crashed_file_scope(path: str, line: int, kind: type[ast.ClassDef | ast.FunctionDef]) -> ast.AST:
+    """Return the innermost class or function around a line; the whole file where there is none."""
+    nodes = crashed_file_nodes(path, kind)
+    around = [node for node in nodes if node.lineno <= line <= (node.end_lineno or 0)]
+    return max(around, key=lambda node: node.lineno, default=crashed_file_tree(path) or _NO_TREE)
 
 
 def _gives(node: ast.AST, name: str) -> bool:

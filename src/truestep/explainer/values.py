@@ -61,6 +61,16 @@ def _without_users_code() -> Any:
     return torch_at_crash()._C.DisableTorchFunctionSubclass()
 
 
+def tensor_shape_as_evidence(tensor: Any) -> str:
+    """Write a tensor's shape as a tuple."""
+    return shape_as_evidence(shape_at_crash(tensor))
+
+
+def tensor_as_evidence(tensor: Any) -> str:
+    """Write a tensor's dtype and shape: float32 (4, 3)."""
+    return f"{dtype_at_crash(tensor)} {tensor_shape_as_evidence(tensor)}"
+
+
 def evidence_of_value(value: Any) -> str:
     """Say what a value is."""
     if value is None:
@@ -68,9 +78,7 @@ def evidence_of_value(value: Any) -> str:
     if is_tensor_at_crash(value):
         with _without_users_code():
             grad = ", requires grad" if value.requires_grad else ""
-            return (
-                f"{dtype_at_crash(value)} {shape_as_evidence(shape_at_crash(value))} on {value.device}{grad}"
-            )
+            return f"{tensor_as_evidence(value)} on {value.device}{grad}"
     if is_layer_at_crash(value):
         return evidence_of_layer(value)
     if type(value) in (list, tuple, dict, set):  # isinstance would ask the value for its __class__

@@ -59,53 +59,52 @@ def forward_tensors(value: Any) -> list[Tensor]:
     return found
 
 
+def _nothing(*_: Any) -> None:
+    pass
+
+
 class ModulePath:
     """Where a forward is: the modules entered and not left, by the names under which their callers hold them."""
 
     def __init__(self, model: nn.Module) -> None:
+        # scripted modules take no hooks
+        self._modules = [each for each in model.modules() if not isinstance(each, torch.jit.ScriptModule)]
         self._names: dict[nn.Module, list[str]] = {}
         for name, module in model.named_modules(remove_duplicate=False):
             self._names.setdefault(module, []).append(name)
         self.entered: list[tuple[str, nn.Module, Any]] = []
 
-    def enter(self, module: nn.Module, inputs: Any) -> str:
-        """Note that a module is called, and return its name."""
+    @contextmanager
+    def followed(
+        self, begins: Callable[[str, Any], None] = _nothing, ends: Callable[[str, Any, Any], None] = _nothing
+    ) -> Iterator[None]:
+        """Keep the path while the model runs.
+
+        `begins` is called with a module's name and inputs once it is entered, `ends` with its output, too, before it is left.
+        """
+
+        # None is returned: what a hook gives back would replace what flows.
+        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+            self.entered.append((self._name_of(module), module, (args, kwargs)))
+            begins(self.entered[-1][0], (args, kwargs))
+
+        def leave(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            ends(self.entered[-1][0], (args, kwargs), output)
+            self.entered.pop()
+
+        with ExitStack() as stack:
+            for module in self._modules:
+                stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+                stack.callback(module.register_forward_hook(leave, with_kwargs=True).remove)
+            yield
+
+    def _name_of(self, module: nn.Module) -> str:
         above = self.entered[-1][0] if self.entered else ""
         names = self._names[module]
         # A shared module has several names: its caller's own for it is meant, else one inside its caller, else any.
         held = [name for name in names if self.entered and name.rpartition(".")[0] == above]
         inside = [name for name in names if name.startswith(f"{above}.")]
-        name = [*held, *inside, *names][0]
-        self.entered.append((name, module, inputs))
-        return name
-
-    def leave(self) -> None:
-        """Note that the innermost module has returned."""
-        self.entered.pop()
-
-
-@contextmanager
-def following_path(model: nn.Module, path: ModulePath) -> Iterator[None]:
-    """Keep `path` while the model runs."""
-
-    def enter(
-        module: nn.Module, args: Any, kwargs: Any
-    ) -> None:  # what a hook returns would replace what flows
-        path.enter(module, (args, kwargs))
-
-    def leave(*_: Any) -> None:
-        path.leave()
-
-    with ExitStack() as stack:
-        for module in hookable_modules(model):
-            stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
-            stack.callback(module.register_forward_hook(leave).remove)
-        yield
-
-
-def hookable_modules(model: nn.Module) -> list[nn.Module]:
-    """Return the modules that take hooks: all but scripted ones."""
-    return [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+        return [*held, *inside, *names][0]
 
 
 @contextmanager
@@ -123,7 +122,7 @@ def undisturbed_model(model: nn.Module) -> Iterator[None]:
 def run_forward(model: nn.Module, arguments: Arguments) -> Any:
     """Call the model; a failing forward becomes a ModelError that names the module, what it got and the cause."""
     path = ModulePath(model)
-    with following_path(model, path):
+    with path.followed():
         try:
             return model(*arguments[0], **arguments[1])
         except Exception as error:
@@ -137,9 +136,8 @@ def _message(model: nn.Module, path: ModulePath, error: Exception) -> str:
     name, module, inputs = path.entered[-1]
     where = f"{name} ({type(module).__name__})" if name else type(module).__name__
     args, kwargs = inputs
-    got = ", ".join(
-        [_shown(each) for each in args] + [f"{key}={_shown(each)}" for key, each in kwargs.items()]
-    )
+    named = (f"{key}={_shown(each)}" for key, each in kwargs.items())
+    got = ", ".join([*map(_shown, args), *named])
     said = f"The forward failed in {where}, which got {got or 'nothing'}. {cause}"
     # Other libraries' summaries take a shape in place of a batch.
     if args and all(isinstance(each, int) for each in args):

@@ -49,19 +49,18 @@ class ParameterTable(Result):
 
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("name", overflow="fold")
-        for heading in ("shape", "dtype", "count", "norm", "gradient", "share"):
-            table.add_column(
-                heading, justify="left" if heading in ("shape", "dtype") else "right", no_wrap=True
-            )
+        for heading in ("shape", "dtype"):
+            table.add_column(heading, no_wrap=True)
+        for heading in ("count", "norm", "gradient", "share"):
+            table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("remarks", overflow="fold")
         for row in self.rows:
             table.add_row(*_cells(row))
         frozen = self.num_elements - self.num_trainable
         total = f"{self.num_elements:,} parameters, {frozen:,} of them frozen, {byte_size(self.size_bytes)}"
-        norm = (
-            "" if self.gradient_norm is None else f"; norm of all gradients {number_text(self.gradient_norm)}"
-        )
-        return Group(table, "", total + norm)
+        if self.gradient_norm is not None:
+            total += f"; norm of all gradients {number_text(self.gradient_norm)}"
+        return Group(table, "", total)
 
 
 def _cells(row: ParameterRow) -> list[str]:
@@ -108,9 +107,8 @@ def parameters(model: object) -> ParameterTable:
 def _values(tensor: Tensor | None) -> Tensor | None:
     if tensor is None or tensor.is_meta or is_lazy(tensor):
         return None
-    if tensor.layout is torch.strided:
-        return tensor.detach()
-    return tensor.detach().coalesce().values()  # of a sparse gradient
+    # of a sparse gradient its values
+    return tensor.detach() if tensor.layout is torch.strided else tensor.detach().coalesce().values()
 
 
 @torch.no_grad()

@@ -38,7 +38,7 @@ def deciding_metric(curves: Mapping[str, ChartCurve] | Mapping[str, MetricExtrem
     return min(known, key=_order, default=None)
 
 
-def shared_metrics(names: Iterable[Iterable[str]]) -> list[str]:
+def compared_run_metrics(names: Iterable[Iterable[str]]) -> list[str]:
     """Return the names of metrics that have a best value, the ones to compare by first."""
     found = dict.fromkeys(name for each in names for name in each if better_way_of_metric(name))
     return sorted(found, key=_order)

@@ -8,7 +8,7 @@ from typing import Any
 
 from truestep.core.metric_names import Better, better_way_of_metric
 from truestep.core.results import RenderableType, Result
-from truestep.report.best import best_metric_value, shared_metrics
+from truestep.report.best import best_metric_value, compared_run_metrics
 from truestep.report.record import ReportedRun
 from truestep.report.tables import setting_leaves
 
@@ -96,7 +96,7 @@ def _differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[SettingDiffe
 
 
 def _best_values(records: Sequence[ReportedRun]) -> Iterator[BestMetricValues]:
-    for metric in shared_metrics(record.curves for record in records):
+    for metric in compared_run_metrics(record.curves for record in records):
         way = better_way_of_metric(metric)
         found = [
             best_metric_value(metric, record.curves[metric]) if metric in record.curves else None

@@ -11,9 +11,9 @@ from truestep.core.wording import duration_text, number_text
 from truestep.report.compare import BestMetricValues, RunComparison, SettingDifference, compare_runs
 from truestep.report.figures import metric_group, report_figures
 from truestep.report.findings import report_findings, report_findings_table
-from truestep.report.page import curve_sections, page_section, report_script, report_style
+from truestep.report.page import curve_sections, report_script, report_style, wide_card
 from truestep.report.record import ReportedRun
-from truestep.report.tables import setting_text
+from truestep.report.tables import folded_heading, setting_text
 from truestep.report.timeline import epoch_timeline
 
 Row = tuple[str, Sequence[str], int | None]
@@ -52,27 +52,16 @@ def _problems(records: Sequence[ReportedRun]) -> Iterator[Html]:
 def _findings(records: Sequence[ReportedRun]) -> Iterator[Html]:
     found = [(record.name, each) for record in records for each in report_findings(record)]
     if found:
-        yield page_section(
-            "Findings", html_tag("div", report_findings_table(found), class_="card"), class_="wide"
-        )
+        yield wide_card("Findings", report_findings_table(found))
 
 
 def _differences(found: RunComparison) -> Iterator[Html]:
     same = html_tag("p", "The configuration is the same in all runs.", class_="note")
     parts = [_table(found.runs, map(_row_of, found.differences)) if found.differences else same]
     if found.circumstances:
-        parts.append(
-            html_tag(
-                "details",
-                html_tag(
-                    "summary",
-                    "Machine, code and automatic choices",
-                    html_tag("span", f"{len(found.circumstances)}", class_="count"),
-                ),
-                _table(found.runs, map(_row_of, found.circumstances)),
-            )
-        )
-    yield page_section("What differs", html_tag("div", *parts, class_="card"), class_="wide")
+        heading = folded_heading("Machine, code and automatic choices", len(found.circumstances))
+        parts.append(html_tag("details", heading, _table(found.runs, map(_row_of, found.circumstances))))
+    yield wide_card("What differs", *parts)
 
 
 def _row_of(difference: SettingDifference) -> Row:
@@ -88,7 +77,7 @@ def _best(found: RunComparison) -> Iterator[Html]:
         ("steps", [f"{step:,}" for step in found.steps], None),
         ("time", times, None),
     ]
-    yield page_section("Best values", html_tag("div", _table(found.runs, rows), class_="card"), class_="wide")
+    yield wide_card("Best values", _table(found.runs, rows))
 
 
 def _best_row(found: BestMetricValues) -> Row:

@@ -19,6 +19,7 @@ from truestep.core import kept as store
 from truestep.core.charts import curve as curves
 from truestep.core.charts.curve import ChartExtreme
 from truestep.core.metric_names import better_way_of_metric
+from truestep.core.results import plain_result
 from truestep.report.best import MetricExtremes
 from truestep.report.names import METRICS
 from truestep.report.record import read_curves
@@ -48,7 +49,7 @@ def metrics_digest(directory: Path) -> MetricsDigest:
         return found
     found = _read(directory)
     if _stamp(path) == before:  # it did not grow meanwhile
-        store.write_cached(folder, key, _encoded(found))
+        store.write_cached(folder, key, plain_result(found))
     return found
 
 
@@ -89,28 +90,13 @@ def _read(directory: Path) -> MetricsDigest:
     )
 
 
-def _encoded(found: MetricsDigest) -> dict[str, Any]:
-    extremes = {
-        name: [None if each is None else [each.value, each.step] for each in pair]
-        for name, pair in found.extremes.items()
-    }
-    return {
-        "last_step": found.last_step,
-        "elapsed_seconds": found.elapsed_seconds,
-        "extremes": list(extremes.items()),
-    }
-
-
 def _decoded(document: Any) -> MetricsDigest | None:
+    """Return what was kept: the digest's fields, as JSON has them."""
     try:
         extremes = {
-            name: MetricExtremes(*(None if each is None else ChartExtreme(*each) for each in pair))
-            for name, pair in document["extremes"]
+            name: MetricExtremes(*(each and ChartExtreme(**each) for each in pair))
+            for name, pair in document["extremes"].items()
         }
-        return MetricsDigest(
-            last_step=document["last_step"],
-            elapsed_seconds=document["elapsed_seconds"],
-            extremes=extremes,
-        )
-    except (TypeError, KeyError, ValueError):
+        return MetricsDigest(**document | {"extremes": extremes})
+    except (TypeError, KeyError, ValueError, AttributeError):
         return None

@@ -3,7 +3,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -20,9 +20,9 @@ def write_metrics_csv(directories: Sequence[Path], names: Sequence[str], path: P
     rows = _rows(directories, names)
     num_values = 0
     with replacing_file(path) as file:
-        file.write(_lines([HEADING]))
+        file.write(csv_lines([HEADING]).encode("utf-8", "replace"))
         while some := list(islice(rows, ROWS_AT_ONCE)):
-            file.write(_lines(some))
+            file.write(csv_lines(some).encode("utf-8", "replace"))
             num_values += len(some)
     return num_values
 
@@ -34,7 +34,8 @@ def _rows(directories: Sequence[Path], names: Sequence[str]) -> Iterator[tuple[o
             yield from ((*where, name, repr(value)) for name, value in line.values.items())
 
 
-def _lines(rows: Sequence[Sequence[object]]) -> bytes:
+def csv_lines(rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as CSV."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode("utf-8", "replace")
+    return text.getvalue()

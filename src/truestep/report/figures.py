@@ -4,17 +4,26 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from truestep.core.charts.chart import Chart, ChartSeries
 from truestep.core.charts.curve import ChartCurve
-from truestep.core.wording import byte_size, number_text, short_number
+from truestep.core.wording import byte_size, short_number
 from truestep.report.record import ReportedRun
 
-# what `Learner` and `Run` log under fixed names
-KNOWN = (
-    *("learning_rate", "gradient_norm", "samples_per_second", "memory_bytes"),
-    *("updates_skipped", "save_stall_seconds"),
-)
+# what `Learner` and `Run` log under fixed names, and how it is drawn
+_FROM_ZERO: dict[str, Any] = {"may_be_log": False, "from_zero": True}
+TRAINING: dict[str, dict[str, Any]] = {
+    "learning_rate": _FROM_ZERO | {"title": "Learning rate"},
+    "gradient_norm": {"title": "Gradient norm", "note": "Before clipping."},
+    "samples_per_second": _FROM_ZERO | {"title": "Throughput", "unit": "samples/s", "wording": short_number},
+    "memory_bytes": _FROM_ZERO | {"title": "Memory", "wording": byte_size},
+    "updates_skipped": _FROM_ZERO
+    | {"title": "Updates skipped", "note": "So far, because a gradient overflowed or was not finite."},
+    "save_stall_seconds": _FROM_ZERO
+    | {"title": "Time lost to saving", "unit": "s", "note": "So far, all saves together."},
+}
+KNOWN = tuple(TRAINING)
 COUNTERS = ("updates_skipped", "save_stall_seconds")
 
 SPLIT = r"(train|training|val|valid|validation|test|eval|evaluation|dev)"
@@ -64,16 +73,10 @@ def report_figures(groups: dict[str, list[ChartSeries]]) -> ReportFigures:
     metrics = [
         Chart(title=group, series=series) for group, series in groups.items() if group not in (*KNOWN, "loss")
     ]
-    makers = {
-        "learning_rate": _learning_rate,
-        "gradient_norm": _gradient_norm,
-        "samples_per_second": _throughput,
-        "memory_bytes": _memory,
-        "updates_skipped": _skipped,
-        "save_stall_seconds": _stalled,
-    }
     training = [
-        make(groups[name]) for name, make in makers.items() if name in groups and _worth(name, groups)
+        Chart(series=groups[name], **options, **_unit(name, groups[name]))
+        for name, options in TRAINING.items()
+        if name in groups and _worth(name, groups)
     ]
     absent = [
         name.replace("_", " ") for name in ("loss", *KNOWN) if name not in (*groups, "save_stall_seconds")
@@ -92,56 +95,10 @@ def _all_zero(curve: ChartCurve) -> bool:
     return curve.highest is not None and curve.highest.value == 0 and not curve.num_nan
 
 
-def _learning_rate(series: list[ChartSeries]) -> Chart:
-    return Chart(title="Learning rate", series=series, may_be_log=False, from_zero=True)
-
-
-def _gradient_norm(series: list[ChartSeries]) -> Chart:
-    return Chart(title="Gradient norm", series=series, note="Before clipping.")
-
-
-def _throughput(series: list[ChartSeries]) -> Chart:
-    return Chart(
-        title="Throughput",
-        unit="samples/s",
-        series=series,
-        may_be_log=False,
-        from_zero=True,
-        wording=short_number,
-    )
-
-
-def _memory(series: list[ChartSeries]) -> Chart:
+def _unit(name: str, series: list[ChartSeries]) -> dict[str, Any]:
+    """Return the unit of memory, by the most that there was; others have theirs."""
+    if name != "memory_bytes":
+        return {}
     most = max((each.curve.highest.value for each in series if each.curve.highest), default=0.0)
     unit, divisor = next((unit, size) for unit, size in BINARY_UNITS if most >= size or size == 1)
-    return Chart(
-        title="Memory",
-        unit=unit,
-        divisor=divisor,
-        series=series,
-        may_be_log=False,
-        from_zero=True,
-        wording=byte_size,
-    )
-
-
-def _stalled(series: list[ChartSeries]) -> Chart:
-    return Chart(
-        title="Time lost to saving",
-        unit="s",
-        series=series,
-        note="So far, all saves together.",
-        may_be_log=False,
-        from_zero=True,
-    )
-
-
-def _skipped(series: list[ChartSeries]) -> Chart:
-    return Chart(
-        title="Updates skipped",
-        series=series,
-        may_be_log=False,
-        from_zero=True,
-        note="So far, because a gradient overflowed or was not finite.",
-        wording=number_text,
-    )
+    return {"unit": unit, "divisor": divisor}

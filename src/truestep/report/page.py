@@ -14,7 +14,7 @@ from truestep.report.gallery import media_cards
 from truestep.report.headline import report_headline
 from truestep.report.layers import report_layers_section
 from truestep.report.record import ReportedRun
-from truestep.report.tables import choices_table, settings_table
+from truestep.report.tables import report_choices_table, settings_table
 from truestep.report.timeline import epoch_timeline
 
 
@@ -117,11 +117,16 @@ def page_section(title: str, *cards: Html, class_: str = "") -> Html:
     )
 
 
+def wide_card(title: str, *parts: Html) -> Html:
+    """Return a part of the page that is one card."""
+    return page_section(title, html_tag("div", *parts, class_="card"), class_="wide")
+
+
 def _findings(record: ReportedRun) -> Iterator[Html]:
     """What may spoil the run stands before everything else."""
     if found := report_findings(record):
         table = report_findings_table([(None, each) for each in found])
-        yield page_section("Findings", html_tag("div", table, class_="card"), class_="wide")
+        yield wide_card("Findings", table)
 
 
 def _samples(record: ReportedRun) -> Iterator[Html]:
@@ -136,9 +141,7 @@ def _layers(record: ReportedRun) -> Iterator[Html]:
 
 def _tables(record: ReportedRun) -> Iterator[Html]:
     if record.choices:
-        yield page_section(
-            "Choices", html_tag("div", choices_table(record.choices), class_="card"), class_="wide"
-        )
+        yield wide_card("Choices", report_choices_table(record.choices))
     for title, value in (("Configuration", record.config), ("Environment", record.environment)):
         if value:
-            yield page_section(title, html_tag("div", settings_table(value), class_="card"), class_="wide")
+            yield wide_card(title, settings_table(value))

@@ -2,7 +2,7 @@
 """Configuration, environment and choices as tables."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from truestep.core.charts.markup import Html, html_tag
@@ -19,10 +19,14 @@ def settings_table(value: Any) -> Html:
     parts = [_rows(simple)] if simple else []
     for key, each in groups.items():
         found = dict(setting_leaves(each))
-        heading = html_tag("summary", f"{key}", html_tag("span", f"{len(found)}", class_="count"))
         is_open = {} if len(found) > LONG_FROM else {"open": "open"}
-        parts.append(html_tag("details", heading, _rows(found), **is_open))
+        parts.append(html_tag("details", folded_heading(str(key), len(found)), _rows(found), **is_open))
     return html_tag("div", *parts, class_="facts")
+
+
+def folded_heading(title: str, num_rows: int) -> Html:
+    """Return the line that stays of a table that is folded."""
+    return html_tag("summary", title, html_tag("span", f"{num_rows}", class_="count"))
 
 
 def _is_group(value: Any) -> bool:
@@ -67,16 +71,24 @@ def setting_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def choices_table(choices: Sequence[Mapping[str, Any]]) -> Html:
+def report_choices_table(choices: Sequence[Mapping[str, Any]]) -> Html:
     """Return what the run decided by itself, each with its reason."""
-    head = html_tag("tr", *(html_tag("th", word, scope="col") for word in ("choice", "value", "reason")))
-    rows = (
+    found = [[setting_text(choice.get(key)) for key in ("name", "value", "reason")] for choice in choices]
+    rows = ([name, html_tag("b", value), reason] for name, value, reason in found)
+    return report_table(("choice", "value", "reason"), rows)
+
+
+def report_table(
+    headings: Sequence[str], rows: Iterable[Sequence[Html | str]], *, num_labels: int = 1
+) -> Html:
+    """Return a table with a heading for each column; the first cells of a row are its labels."""
+    head = html_tag("tr", *(html_tag("th", word, scope="col") for word in headings))
+    body = (
         html_tag(
             "tr",
-            html_tag("th", setting_text(choice.get("name")), scope="row"),
-            html_tag("td", html_tag("b", setting_text(choice.get("value")))),
-            html_tag("td", setting_text(choice.get("reason"))),
+            *(html_tag("th", cell, scope="row") for cell in row[:num_labels]),
+            *(html_tag("td", cell) for cell in row[num_labels:]),
         )
-        for choice in choices
+        for row in rows
     )
-    return html_tag("table", html_tag("thead", head), html_tag("tbody", *rows), class_="choices")
+    return html_tag("table", html_tag("thead", head), html_tag("tbody", *body), class_="choices")

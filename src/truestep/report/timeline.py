@@ -91,7 +91,7 @@ def _fewer(knots: Knots) -> Knots:
     return knots if every < 2 else [*knots[:-1:every], knots[-1]]
 
 
-def timeline_value(knots: Knots, step: float) -> float:
+def epoch_timeline_value(knots: Knots, step: float) -> float:
     """Return the value at a step, as the page's script does: on the line, and at the ends what is there."""
     for (left, low), (right, high) in pairwise(knots):
         if step < right:
@@ -104,7 +104,7 @@ def _epoch_axis(runs: Sequence[dict[str, Knots]], records: Sequence[ReportedRun]
         return None
     drawn = [(run["epoch"], record) for run, record in zip(runs, records, strict=True) if run["epoch"]]
     low = min(knots[0][1] for knots, _ in drawn)
-    high = max(timeline_value(knots, record.last_step) for knots, record in drawn)
+    high = max(epoch_timeline_value(knots, record.last_step) for knots, record in drawn)
     return _axis(low, high, "epoch", 1, whole=high - low >= FEW_EPOCHS)
 
 

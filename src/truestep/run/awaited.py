@@ -32,8 +32,3 @@ class SourceAwaitedByRun(BatchSource):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """It is there already."""
-
-
-def is_awaited_by_run(source: BatchSource) -> bool:
-    """Whether the data is not made yet."""
-    return isinstance(source, SourceAwaitedByRun)

@@ -22,6 +22,7 @@ from truestep.run import beside_words as words
 from truestep.run import taps
 from truestep.run.omissions import RunOmissions
 from truestep.run.owner import disarm_in_children
+from truestep.run.screen import RunScreen
 
 _LOOKED_AT = 16  # a backward of another model's, beside hundreds of weights, must stay as fast as it is
 
@@ -34,10 +35,9 @@ class BesideUpdates:
         context: LearnerContext,
         kept: Callable[[], Collection[Any]],
         omissions: RunOmissions,
-        say: Callable[[str], None],
+        screen: RunScreen,
     ) -> None:
-        self._context, self._kept, self._omissions, self._say = context, kept, omissions, say
-        self._said: set[tuple[str, str]] = set()
+        self._context, self._kept, self._omissions, self._screen = context, kept, omissions, screen
         self._owners: dict[int, LearnerParts] = {}
         self._num_learners = 0
         self._of_optimizers: WeakKeyDictionary[Optimizer, LearnerParts] = WeakKeyDictionary()
@@ -85,7 +85,7 @@ class BesideUpdates:
             return
         said = {"name": owner.name, "kind": type(schedule).__name__, "rate": owner.learning_rate}
         if not any(schedule.optimizer is each for each in owner.optimizers):
-            if owner.counters.attempts and not self._was_said("step", owner):
+            if owner.counters.attempts and not self._screen.has_said(f"step beside {owner.name}"):
                 raise OptionError(words.SCHEDULE_OF_NONE.format(**said))
         elif owner.schedules.names:
             raise OptionError(words.SECOND_SCHEDULE.format(**said, schedule=owner.schedules.names[0]))
@@ -181,16 +181,10 @@ class BesideUpdates:
         made = learner.counters.attempts > 0
         return made and not self._is_by_hand(learner) and not self._is_kept_beside(learner)
 
-    # ------------------------------------------------------------------ saying it
-
-    def _was_said(self, what: str, learner: LearnerParts) -> bool:
-        return (what, learner.name) in self._said
-
     def _once(self, what: str, learner: LearnerParts, text: str) -> None:
-        if not self._was_said(what, learner):
-            self._said.add((what, learner.name))
+        if not self._screen.has_said(key := f"{what} beside {learner.name}"):
             site = user_call_site()
-            self._say(f"{site.place}: {text}" if site else text)
+            self._screen.say_once(f"{site.place}: {text}" if site else text, key)
 
 
 def _nothing() -> None:

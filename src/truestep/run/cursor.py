@@ -13,10 +13,12 @@ from typing import Any, NoReturn
 
 from truestep.core.errors import DataError
 from truestep.engine.data import BatchSource
-from truestep.run.awaited import SourceAwaitedByRun, is_awaited_by_run
+from truestep.run.awaited import SourceAwaitedByRun
 from truestep.run.directory import START_ANEW
 from truestep.run.onward import STEPS, OnwardLoopPasses, RunStepNumbers
 from truestep.run.pass_batches import LoopReadAhead
+
+_PLACE = ("number", "batch", "given", "passes", "finished", "beside", "crossed")  # kept by their names
 
 
 @dataclass
@@ -160,19 +162,8 @@ class StreamCursor:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place, and what a source without places keeps instead."""
-        return {
-            "number": self.number,
-            "batch": self.batch,
-            "given": self.given,
-            "passes": self.passes,
-            "finished": self.finished,
-            "beside": self.beside,
-            "crossed": self.crossed,
-            "label": self.label,
-            "late": self.is_late,
-            "source": self.source.state_dict(),
-            "fingerprint": self.source.fingerprint(),
-        }
+        place = {name: getattr(self, name) for name in (*_PLACE, "label")} | {"late": self.is_late}
+        return place | {"source": self.source.state_dict(), "fingerprint": self.source.fingerprint()}
 
     def changes(self, state: dict[str, Any]) -> list[str]:
         """Return how the data differs from what the place was saved with."""
@@ -180,16 +171,11 @@ class StreamCursor:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the place; where the code gives batches of another size, at the sample that it was at, or just before."""
-        self.number, self.batch, self.given = (
-            state["number"],
-            state["batch"],
-            state.get("given", state["batch"]),
-        )
+        for name in _PLACE:
+            setattr(self, name, state.get(name, {"given": state["batch"], "crossed": False}.get(name)))
         before, now = (_batch_size(each) for each in (state["fingerprint"], self.source.fingerprint()))
         if before and now and before != now:
             self.batch = self.batch * before // now
-        self.passes, self.finished, self.beside = state["passes"], state["finished"], state["beside"]
-        self.crossed = state.get("crossed", False)
         self.take_up()
         self.source.load_state_dict(state["source"])
 
@@ -233,11 +219,8 @@ def _changed(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def _told(label: str, changes: list[str]) -> list[str]:
-    return (
-        [f"The data of {label!r} is not what the run was saved with ({'; '.join(changes)})"]
-        if changes
-        else []
-    )
+    said = f"The data of {label!r} is not what the run was saved with ({'; '.join(changes)})"
+    return [said] if changes else []
 
 
 @dataclass
@@ -370,14 +353,17 @@ class RunCursor:
     @property
     def num_sources(self) -> int:
         """How many sources `run.data` has made."""
-        return sum(
-            name != STEPS and not is_awaited_by_run(each.source) for name, each in self.streams.items()
-        )
+        return sum(name != STEPS for name in self._made())
 
     @property
     def labels(self) -> set[str]:
         """What the user knows the data by that is made."""
-        return {each.label for each in self.streams.values() if not is_awaited_by_run(each.source)}
+        return {each.label for each in self._made().values()}
+
+    def _made(self) -> dict[str, StreamCursor]:
+        """Return the streams whose data is there by now."""
+        awaited = SourceAwaitedByRun
+        return {name: each for name, each in self.streams.items() if not isinstance(each.source, awaited)}
 
     def add(self, source: BatchSource, label: str, *, is_late: bool) -> list[str]:
         """Add the stream of a new source; return how it differs from what the run was saved with, where that is awaited."""

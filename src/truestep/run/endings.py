@@ -7,21 +7,34 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from truestep.run.notebook import notebook_shell
-
-if TYPE_CHECKING:
-    from truestep.run.session import RunSession
+from truestep.run.owner import RunOwner
 
 _watching: "list[LoopEndings]" = []
 """Those of all runs that are at work, in the order in which their loops began; one hook tells them all."""
 
 
+class EndedByOthers(Protocol):
+    """What is told how a loop ended."""
+
+    owner: RunOwner
+
+    def crashed(self, error: BaseException) -> None:
+        """An exception that nobody caught ended it."""
+
+    def interrupted(self) -> None:
+        """Its cell was interrupted."""
+
+    def process_ends(self) -> None:
+        """The process ends."""
+
+
 class LoopEndings:
     """Hooks that are in place from a loop's start to its end, and gone before and after, and in every forked process."""
 
-    def __init__(self, session: "RunSession") -> None:
+    def __init__(self, session: EndedByOthers) -> None:
         self._session = session
         self.ended = False
 

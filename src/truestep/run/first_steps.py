@@ -10,12 +10,12 @@ from truestep.core.errors import RunDirectoryError
 from truestep.core.files import read_regular_file
 from truestep.report.record import FINDINGS
 from truestep.run.directory import write_run_json
+from truestep.run.state import RunState
 
 if TYPE_CHECKING:
     from truestep.doctor.finding import Finding
     from truestep.doctor.runtime.watch import Watch
     from truestep.engine.parts import LearnerParts
-    from truestep.run.run import Run
 
 SCHEMA_VERSION = 1
 _WATCHING = "truestep.doctor.runtime.watch"
@@ -24,7 +24,7 @@ _WATCHING = "truestep.doctor.runtime.watch"
 class DoctorOfFirstSteps:
     """Connects the watchers that apply to a loop which the engine drives, for as long as the watch's window."""
 
-    def __init__(self, run: "Run", *, wanted: bool) -> None:
+    def __init__(self, run: RunState, *, wanted: bool) -> None:
         self._run = run
         self._begun = not wanted
         self._watch: Watch | None = None
@@ -71,12 +71,12 @@ class DoctorOfFirstSteps:
         watch.end()
         grave = [each for each in watch.findings if each.severity.value in ("bug", "risk")]
         for finding in grave:
-            self._run.session.say(_sentence(finding))
+            self._run.screen.say(_sentence(finding))
         if watch.findings:
             try:
                 _keep(self._run.directory / FINDINGS, [each.to_dict() for each in watch.findings])
             except RunDirectoryError as error:  # a full disk, say: no reason to stop a training
-                self._run.session.say(f"what the doctor found could not be kept ({error})")
+                self._run.screen.say(f"what the doctor found could not be kept ({error})")
 
 
 def _is_compiled(learner: "LearnerParts") -> bool:

@@ -2,26 +2,25 @@
 """The two generators of a training loop: epochs, and the batches of a pass."""
 
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from truestep.core.errors import OptionError
 from truestep.run.cursor import StreamCursor
 from truestep.run.device import RunCudnnTuner
-
-if TYPE_CHECKING:
-    from truestep.run.run import Run
+from truestep.run.session import RunSession
+from truestep.run.state import RunState
 
 
 class RunLoop:
     """Moves the cursor; the session decides what happens at each boundary."""
 
-    def __init__(self, run: "Run") -> None:
-        self._run = run
+    def __init__(self, run: RunState, session: RunSession) -> None:
+        self._run, self._session = run, session
         self._tuner = RunCudnnTuner(run.context)
 
     def epochs(self, total: int) -> Iterator[int]:
         """Yield epochs from the cursor's on."""
-        cursor, session = self._run.cursor, self._run.session
+        cursor, session = self._run.cursor, self._session
         session.begin(total)
         cursor.epochs = body = object()
         try:
@@ -44,7 +43,7 @@ class RunLoop:
 
     def steps(self, total: int) -> Iterator[int]:
         """Yield the numbers of the steps still to do."""
-        cursor, session = self._run.cursor, self._run.session
+        cursor, session = self._run.cursor, self._session
         cursor.go_on()
         if cursor.leader is not None or cursor.in_epochs:
             raise OptionError(
@@ -62,7 +61,7 @@ class RunLoop:
         A generator is closed in the same way by `break`, by an exception and by the garbage collector. So how a loop was left is
         not asked here: it is decided by what follows.
         """
-        cursor, session = self._run.cursor, self._run.session
+        cursor, session = self._run.cursor, self._session
         cursor.go_on()
         stream.check_free()
         leads = cursor.leader is None
@@ -99,7 +98,7 @@ class RunLoop:
             cursor.go_on()
         if leads:
             cursor.body_done()
-            self._run.session.batch_done(stream)
+            self._session.batch_done(stream)
         stream.in_body = (
             False  # last: an exception out of nowhere (a signal's) finds no half-written line of metrics done
         )
@@ -112,7 +111,7 @@ class RunLoop:
         if cursor.leader is stream and (stream.finished or cursor.cut):
             cursor.leader = None
         if leads:
-            self._run.session.random.pass_ends()
+            self._session.random.pass_ends()
 
     def _left(self, stream: StreamCursor) -> None:
         """The loop was left before the source was exhausted; what was read beside a leader that is over is over with it."""

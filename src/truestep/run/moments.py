@@ -10,6 +10,7 @@ from truestep.core.errors import DataError
 from truestep.engine.context import LearnerContext
 from truestep.run.cursor import RunCursor, StreamCursor
 from truestep.run.onward import STEPS
+from truestep.run.screen import RunScreen
 from truestep.run.taken_ahead import LoopTakenAhead
 
 
@@ -22,10 +23,9 @@ class SaveMoments:
         cursor: RunCursor,
         *,
         trains: Callable[[], bool],
-        say: Callable[[str], None],
+        screen: RunScreen,
     ) -> None:
-        self._context, self._cursor, self._trains, self._say = context, cursor, trains, say
-        self._told_of_ahead = self._told_of_waiting = False
+        self._context, self._cursor, self._trains, self._screen = context, cursor, trains, screen
         self._ahead = LoopTakenAhead()
         self._empty: tuple[StreamCursor, int] | None = (
             None  # a pass that gave nothing since the resume, and what it had given
@@ -92,9 +92,8 @@ class SaveMoments:
 
     def tell_that_it_waits(self) -> None:
         """A signal came that is not obeyed yet."""
-        if not (self._ahead.is_waiting or self._told_of_waiting):
-            self._told_of_waiting = True
-            self._say(
+        if not self._ahead.is_waiting:
+            self._screen.say_once(
                 "asked to stop; the run stops when the code behind this pass has run, which after a resume would not find the "
                 "pass. A second signal ends it at once, and the next start goes on from the newest checkpoint"
             )
@@ -116,13 +115,10 @@ class SaveMoments:
         return True
 
     def _tell_of_ahead(self) -> None:
-        if not self._told_of_ahead:
-            self._told_of_ahead = True
-            self._say(
-                "a batch was asked for before the update of the one before it, as list(batches), pairwise and prefetching by hand "
-                "do: if its update comes later, a run that is stopped in between goes on without it. Ask for a batch after "
-                "the update."
-            )
+        self._screen.say_once(
+            "a batch was asked for before the update of the one before it, as list(batches), pairwise and prefetching by hand do: "
+            "if its update comes later, a run that is stopped in between goes on without it. Ask for a batch after the update."
+        )
 
 
 def refuse_other_thread(context: LearnerContext) -> None:

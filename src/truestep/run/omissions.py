@@ -9,6 +9,7 @@ from truestep.engine.parts import LearnerParts
 from truestep.run.cursor import RunCursor
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.notebook import is_interactive_session
+from truestep.run.screen import RunScreen
 
 _EPOCHS_WAITED = 2  # with something logged in each; an evaluation may come in every second one only
 
@@ -21,13 +22,13 @@ class RunOmissions:
         context: LearnerContext,
         cursor: RunCursor,
         best: Callable[[], str | None],
-        say: Callable[[str], None],
+        screen: RunScreen,
     ) -> None:
-        self._context, self._cursor, self._best, self._say = context, cursor, best, say
+        self._context, self._cursor, self._best = context, cursor, best
+        self._once = screen.say_once
         self._logged: set[str] = set()
         self._epochs_logged = 0
         self._is_logged = False  # something, in this epoch
-        self._said: set[str] = set()
         self._seen_evaluating: set[str] = set()
         self._begun_at: int | None = None
         self.trains = False
@@ -112,7 +113,7 @@ class RunOmissions:
         from truestep.doctor.runtime.looking import watched_sensitive_layers  # most runs never come here
 
         if layers := watched_sensitive_layers(learner.module, training=False):
-            self._say(
+            self._once(
                 f"{learner.name!r} is updated in evaluation mode, so {' and '.join(layers)} in it act as they do in evaluation: "
                 "dropout drops nothing, batch norm learns no statistics. Write net.train() before the update (net.evaluate "
                 "changes the mode and puts it back by itself). If a part of it is meant to stay as it is, put that alone into "
@@ -184,8 +185,3 @@ class RunOmissions:
     def is_in_body(self) -> bool:
         """Whether the body of a loop over batches runs."""
         return self._cursor.in_body
-
-    def _once(self, text: str, key: str = "") -> None:
-        if (key or text) not in self._said:
-            self._said.add(key or text)
-            self._say(text)

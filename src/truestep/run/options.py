@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
@@ -17,7 +17,7 @@ from truestep.engine.context import LearnerContext
 from truestep.engine.policy import NON_FINITE
 from truestep.engine.result import Update
 from truestep.engine.strategies import STRATEGIES
-from truestep.model.layers.interval import Every, check_look_interval
+from truestep.model.layers.interval import check_look_interval
 from truestep.report.metrics import is_metric_name
 from truestep.run.elsewhere import LOGGED
 
@@ -121,20 +121,6 @@ class Saving:
         if than is None or math.isnan(than):
             return not math.isnan(value)
         return value < than if self.best_mode == "min" else value > than
-
-
-class Show(NamedTuple):
-    """What a run says on standard error."""
-
-    progress: bool
-    quiet: bool
-
-
-class Watching(NamedTuple):
-    """How closely a run looks at what is trained."""
-
-    doctor: bool
-    layers_every: Every  # 0 for never
 
 
 def plain_run_config(config: Any) -> dict[str, Any]:

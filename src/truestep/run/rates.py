@@ -3,16 +3,15 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from truestep.core.schedule_units import schedule_ends_after
 from truestep.core.wording import number_text
-from truestep.engine.schedules import schedule_ends_after
 from truestep.engine.step import receive_update_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from truestep.engine.context import LearnerContext
     from truestep.engine.parts import LearnerParts
     from truestep.run.cursor import RunCursor, StreamCursor
+    from truestep.run.screen import RunScreen
 
 NOTHING = 1e-6  # times what the rate was at first: nothing that is trained with it moves any more
 LAST_PART = 0.1  # of a run; a schedule may end this early
@@ -21,12 +20,11 @@ LAST_PART = 0.1  # of a run; a schedule may end this early
 class RunRates:
     """Looks at the schedules of all learners at each line of metrics; each is named once."""
 
-    def __init__(self, context: "LearnerContext", cursor: "RunCursor", say: "Callable[[str], None]") -> None:
+    def __init__(self, context: "LearnerContext", cursor: "RunCursor", screen: "RunScreen") -> None:
         self._context = context
         self._cursor = cursor
-        self._say = say
+        self._screen = screen
         self._total_epochs: int | None = None
-        self._named: set[str] = set()
         self._stream: StreamCursor | None = (
             None  # the first that leads; a pass over other data says nothing of an epoch's length
         )
@@ -53,18 +51,18 @@ class RunRates:
         if stream is not self._stream or place is None or place.remaining < LAST_PART:
             return
         for learner in self._context.learners.values():
-            if learner.schedules.names and learner.name not in self._named:
+            if learner.schedules.names and not self._screen.has_said(_key(learner)):
                 self._look_at(learner, place)
 
     def _look_at_own_rates(self) -> None:
         for learner in self._context.learners.values():
-            key = f"{learner.name} by hand"
-            if key not in self._named and (found := learner.schedules.set_by_hand()):
-                self._named.add(key)
-                self._say(
+            key = f"rate of {learner.name} by hand"
+            if not self._screen.has_said(key) and (found := learner.schedules.set_by_hand()):
+                self._screen.say_once(
                     f"the learning rate of {learner.name!r} was set to {found.rate:.3g} by hand, and its schedule= "
                     f"({found.schedule}) sets it anew after each update, from {found.own:.3g} on: what is set by hand is lost. "
-                    "Leave that line or schedule= out; a rate that falls when a metric stalls is schedule=ts.plateau"
+                    "Leave that line or schedule= out; a rate that falls when a metric stalls is schedule=ts.plateau",
+                    key,
                 )
 
     def _look_at(self, learner: "LearnerParts", place: "_Place") -> None:
@@ -78,8 +76,8 @@ class RunRates:
             what = "what follows would hardly change the weights"
         else:
             return
-        self._named.add(learner.name)
-        self._say(f"the schedule of {learner.name} {when}; {what}. {_advice(learner, place)}")
+        said = f"the schedule of {learner.name} {when}; {what}. {_advice(learner, place)}"
+        self._screen.say_once(said, _key(learner))
 
     def pass_done(self, stream: "StreamCursor") -> None:
         """Look once more, and name schedules that wait for the end of an epoch in a loop that has none."""
@@ -87,12 +85,16 @@ class RunRates:
         if self._total_epochs is not None:
             return
         for learner in self._context.learners.values():
-            if learner.schedules.per_epoch and learner.name not in self._named:
-                self._named.add(learner.name)
-                self._say(
+            if learner.schedules.per_epoch:
+                self._screen.say_once(
                     f"the schedule of {learner.name} counts epochs, and no loop over run.epochs(...) is under way, so it never "
-                    "moves. Write for epoch in run.epochs(total): around the loop over batches, or ts.per_update(...)."
+                    "moves. Write for epoch in run.epochs(total): around the loop over batches, or ts.per_update(...).",
+                    _key(learner),
                 )
+
+
+def _key(learner: "LearnerParts") -> str:
+    return f"schedule of {learner.name}"
 
 
 class _Place(NamedTuple):

@@ -14,6 +14,7 @@ from truestep.core.held import SealedAttributes
 from truestep.core.metric_names import MEASURED
 from truestep.core.random_streams import random_key
 from truestep.core.results import RenderableType, Shown, result_facts
+from truestep.core.schedule_units import ScheduleFactory
 from truestep.core.wording import number_text
 from truestep.engine.averages import EMA
 from truestep.engine.choices import Choice, Choices
@@ -29,22 +30,18 @@ from truestep.engine.policy import NonFinite
 from truestep.engine.precision import precision_named
 from truestep.engine.precision.loss_scale import LossScale
 from truestep.engine.processes.shares import WHOLE
-from truestep.engine.schedules import ScheduleFactory
 from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
 from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
 from truestep.run import elsewhere
 from truestep.run.announcements import where_run_stands
-from truestep.run.cursor import RunCursor
 from truestep.run.device import choose_run_device, set_run_determinism
 from truestep.run.directory import (
     choose_run_directory,
     open_run_directory,
     refused_run_edits,
-    write_run_config,
 )
-from truestep.run.logbook import RunLogbook
 from truestep.run.loop import RunLoop
 from truestep.run.made_late import label_of_run_data, refuse_after_run_start, refuse_in_run_loop
 from truestep.run.media.kind import LoggedMedia
@@ -53,9 +50,7 @@ from truestep.run.onward import check_loop_count
 from truestep.run.options import (
     Resume,
     Saving,
-    Show,
     StrategyName,
-    Watching,
     check_logged_values,
     check_run_directory,
     check_run_exit_statuses,
@@ -68,11 +63,11 @@ from truestep.run.options import (
 )
 from truestep.run.owner import take_over_run
 from truestep.run.pass_batches import Batches
+from truestep.run.screen import RunScreen
 from truestep.run.session import RunSession
+from truestep.run.state import RunState
 from truestep.run.together import join_run_ranks
-from truestep.run.trackers.hub import Trackers
-from truestep.run.trackers.tracker import Tracker, Tracking
-from truestep.run.tracking import TrackedObjects
+from truestep.run.trackers.tracker import Tracker
 
 
 @methods_raise_option_errors("run")
@@ -116,7 +111,7 @@ class Run(SealedAttributes, Shown):
     """
 
     _called, _elsewhere, _set_instead = "A run", elsewhere.ATTRIBUTES, elsewhere.SET
-    _settable = frozenset({"state", "best"})
+    _settable = frozenset({"state"})
 
     @raises_option_errors("ts.Run", elsewhere.RUN)
     def __init__(
@@ -147,52 +142,43 @@ class Run(SealedAttributes, Shown):
         check_run_numbers(log_every=log_every, watch_layers=watch_layers, timeout_seconds=timeout_seconds)
         self.precision, self.strategy = precision_named(precision), strategy
         self.context = LearnerContext(choose_run_device(device), seed=seed, nonfinite=nonfinite)
-        self.agreement = join_run_ranks(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
-        """How the run's processes decide together."""
-        self.directory = self._choose_directory(check_run_directory(directory), resume)
+        agreement = join_run_ranks(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
+        given = check_run_directory(directory)
+        self.directory = Path(
+            agreement.from_rank_0("its directory", lambda: str(choose_run_directory(given, resume)))
+        )
         self.saving, self.resume_as = saving or Saving(), resume
-        self.config = plain_run_config(config)
-        """The hyper-parameters that were given."""
-        self.state: dict[str, Any] = {}
-        """Whatever the loop wants to find again after a resume, in tensors and JSON values."""
-        self.best: float | None = None
-        self.cursor, self.tracked = RunCursor(), TrackedObjects()
-        self._described = self.saving.beside(seed=seed, precision=self.precision.name, config=self.config)
-        self.trackers = Trackers(trackers if self.is_main else (), self._tracking, self._say)
-        """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
-        learners = self.context.learners
-        self.logbook = RunLogbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
-        self.session = RunSession(self, Show(progress, quiet), statuses, Watching(doctor, watch_layers))
-        self._loop = RunLoop(self)
+        self._shared = run = RunState(
+            self.context, agreement, self.directory, self.saving, resume, strategy, plain_run_config(config)
+        )
+        self.config, self.cursor = run.config, run.cursor
+        run.described = self.saving.beside(seed=seed, precision=self.precision.name, config=run.config)
+        screen = RunScreen(shows_progress=progress and self.is_main, is_quiet=quiet or not self.is_main)
+        run.keep_books(screen, trackers, log_every)
+        self.trackers, self.logbook = run.trackers, run.logbook
+        self.session = RunSession(run, statuses, doctor=doctor, watch_layers=watch_layers)
+        self._loop = RunLoop(run, self.session)
         with self.session.opening():
-            self.holds_run, self.edits = self._open_directory()
+            self._open_directory()
         self.context.choose("precision", self.precision.name, self.precision.meaning)
         set_run_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
         self.context.observer = self.session  # last: whatever is computed now comes to a run that is whole
         self._seal()
 
-    def _choose_directory(self, directory: Path | None, resume: Resume) -> Path:
-        """Return the directory that rank 0 chooses."""
-        return Path(
-            self.agreement.from_rank_0("its directory", lambda: str(choose_run_directory(directory, resume)))
-        )
-
-    def _open_directory(self) -> tuple[bool, list[str]]:
-        """Take the directory, as rank 0; say whether it holds this run, and what was edited since."""
-        self.agreement.refuse_differences(
-            "the run's configuration", lambda: self._described | {"resume": self.resume_as}
-        )
-        found, hold = self.directory, self.session.hold
+    def _open_directory(self) -> None:
+        """Take the directory, as rank 0; find out whether it holds this run, and what was edited since."""
+        run, hold = self._shared, self.session.hold
+        resume = {"resume": run.resume_as}
+        run.agreement.refuse_differences("the run's configuration", lambda: run.described | resume)
         if self.context.world is not None:
-            take_over_run(found)  # on all ranks at once
-        holds_run, edits = self.agreement.from_rank_0(
+            take_over_run(run.directory)  # on all ranks at once
+        run.holds_run, run.edits = run.agreement.from_rank_0(
             "the run's directory",
-            lambda: open_run_directory(found, self._described, self.resume_as, hold=hold),
+            lambda: open_run_directory(run.directory, run.described, run.resume_as, hold=hold),
         )
         if not self.is_main:
             hold()
-        return holds_run, edits
 
     # ------------------------------------------------------------------ what is trained, and on what
 
@@ -286,20 +272,7 @@ class Run(SealedAttributes, Shown):
         """
         given = ", ".join(f"{name}=..." for name in objects)
         refuse_after_run_start(f"run.track({given})", "their states", started=self.session.started)
-        self.tracked.add(objects, per_rank=per_rank)
-
-    def _tracking(self) -> Tracking:
-        return Tracking(
-            directory=self.directory, config=self.config, step=self.cursor.done, history=self.logbook.history
-        )
-
-    def _say(self, text: str) -> None:
-        self.session.say(text)
-
-    def accept_edits(self) -> None:
-        """The run goes on with what the code has changed: that is its configuration from now on."""
-        if self.edits and self.is_main:
-            write_run_config(self.directory, self._described)
+        self._shared.tracked.add(objects, per_rank=per_rank)
 
     # ------------------------------------------------------------------ the loop
 
@@ -359,7 +332,7 @@ class Run(SealedAttributes, Shown):
         for name in media:
             check_run_name(name, by="run.log was given")
         numbers = {name: logged_number(name, value) for name, value in values.items() if name not in media}
-        self.agreement.refuse_differences(
+        self._shared.agreement.refuse_differences(
             f"run.log({', '.join(values)})",
             lambda: {name: repr(value) for name, value in numbers.items()},
             "log the same values: what is measured on one rank alone is no measure of the run (net.evaluate gives all the same)",
@@ -377,6 +350,20 @@ class Run(SealedAttributes, Shown):
         return Choices(self.context.choices)
 
     # ------------------------------------------------------------------ where it stands
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Whatever the loop wants to find again after a resume, in tensors and JSON values."""
+        return self._shared.user
+
+    @state.setter
+    def state(self, given: dict[str, Any]) -> None:
+        self._shared.user = given
+
+    @property
+    def best(self) -> float | None:
+        """The best value of the metric that `ts.Saving(best=...)` names."""
+        return self._shared.best
 
     @property
     def step(self) -> int:
@@ -406,7 +393,7 @@ class Run(SealedAttributes, Shown):
     @property
     def world_size(self) -> int:
         """How many processes the run has."""
-        return 1 if self.context.world is None else self.context.world.size
+        return self._shared.world_size
 
     @property
     def is_main(self) -> bool:

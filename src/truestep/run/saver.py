@@ -18,12 +18,12 @@ from truestep.run.announcements import RunBeginning
 from truestep.run.directory import CHECKPOINTS
 from truestep.run.pieces import SAID, SavesInPieces, all_ranks_see_directory
 from truestep.run.reading import Choose, Found, Read, SharedResumeReading, read_resumed_alone
+from truestep.run.state import RunState
 from truestep.run.tracking import tracked_sizes
 from truestep.run.user_state import run_state_at_a_glance, run_state_digest
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore
-    from truestep.run.run import Run
 
 
 _num_attempts = operator.attrgetter("counters.attempts")
@@ -32,7 +32,7 @@ _num_attempts = operator.attrgetter("counters.attempts")
 class RunSaver:
     """Saves a run between two batches, by steps, by time, at an epoch's end, and at the best value of a metric."""
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: RunState) -> None:
         self._run = run
         self._options = run.saving
         self._store: CheckpointStore | None = None
@@ -62,7 +62,7 @@ class RunSaver:
             from truestep.checkpoints import CheckpointStore
 
             assert self._run.is_main
-            self._run.session.owner.check()
+            self._run.owner.check()
             store = CheckpointStore(
                 self._run.directory / CHECKPOINTS,
                 retention=self._options.retention(),
@@ -389,7 +389,7 @@ class RunSaver:
             cursor.done,
             *(stream.passes for stream in cursor.streams.values()),
             self._updates(),
-            run_state_at_a_glance(self._run.state),
+            run_state_at_a_glance(self._run.user),
         )
 
     def _updates(self) -> list[int]:

@@ -5,66 +5,58 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.core.files import remove_unfinished_files
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
+from truestep.model.layers.interval import Every
 from truestep.run.agreement import LoopWishes
 from truestep.run.announcements import nothing_is_left, run_taken_over, said_at_run_start
 from truestep.run.beside import BesideUpdates
 from truestep.run.cursor import StreamCursor
-from truestep.run.directory import write_run_json
+from truestep.run.directory import write_run_config, write_run_json
 from truestep.run.endings import LoopEndings, error_identity, explain_loop_error, noting_error
 from truestep.run.fingerprint import run_fingerprint
 from truestep.run.first_steps import DoctorOfFirstSteps
 from truestep.run.layers import RunLayers
 from truestep.run.likeness import refuse_different_ranks, share_run_weights
-from truestep.run.loop_random import LoopRandom
 from truestep.run.media.folder import log_media
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.moments import SaveMoments, refuse_other_thread
 from truestep.run.notebook import end_process_or_cell, is_interactive_session
 from truestep.run.omissions import RunOmissions
-from truestep.run.only_state import begin_run_for_state
-from truestep.run.options import Show, Watching
-from truestep.run.owner import HOLDERS, RunOwner, disarm_in_children, refuse_other_group, take_over_run
-from truestep.run.progress import Progress
+from truestep.run.owner import HOLDERS, disarm_in_children, refuse_other_group, take_over_run
 from truestep.run.rates import RunRates
 from truestep.run.readers import leave_run_report
 from truestep.run.saver import RunSaver
 from truestep.run.signals import StopSignals
+from truestep.run.state import RunState
 from truestep.run.tracking import tracked_sizes
-
-if TYPE_CHECKING:
-    from truestep.run.run import Run
 
 
 class RunSession:
     """Starts, saves, stops and ends a run; the engine's observer."""
 
     def __init__(
-        self, run: "Run", show: Show, statuses: Mapping[int, int] | None, watching: Watching
+        self, run: RunState, statuses: Mapping[int, int] | None, *, doctor: bool, watch_layers: Every
     ) -> None:
-        self._run = run
-        self.owner = RunOwner()
+        self._run, self.owner, self.random = run, run.owner, run.random
+        self.say = run.screen.say
         self._signals = StopSignals(statuses)
         self._endings = LoopEndings(self)
-        self._bar = sys.stderr if show.progress and run.is_main else None
-        self._quiet = show.quiet or not run.is_main
-        self._progress = Progress(None, None, None)
         self._saver = saver = RunSaver(run)
-        self._moments = SaveMoments(run.context, run.cursor, trains=lambda: saver.pass_trains, say=self.say)
-        self._first_steps = DoctorOfFirstSteps(run, wanted=watching.doctor)
+        self._moments = SaveMoments(
+            run.context, run.cursor, trains=lambda: saver.pass_trains, screen=run.screen
+        )
+        self._first_steps = DoctorOfFirstSteps(run, wanted=doctor)
         self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
         whole_here = run.is_main and not run.context.strategy.divides_weights  # else there is none to look at
-        self._layers.every = watching.layers_every if whole_here else 0
-        self._rates = RunRates(run.context, run.cursor, self.say)
-        self._omissions = RunOmissions(run.context, run.cursor, lambda: saver.waits_for, self.say)
-        self._beside = BesideUpdates(run.context, run.tracked.objects, self._omissions, self.say)
+        self._layers.every = watch_layers if whole_here else 0
+        self._rates = RunRates(run.context, run.cursor, run.screen)
+        self._omissions = RunOmissions(run.context, run.cursor, lambda: saver.waits_for, run.screen)
+        self._beside = BesideUpdates(run.context, run.tracked.objects, self._omissions, run.screen)
         self.started = self.save_requested = False
-        self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began
         self._closed = False  # what is tracked is the user's own again
         self._crashed = False  # an exception ended it: what is there now is no state to go on from
@@ -104,8 +96,8 @@ class RunSession:
         """In a forked process: undo what is in place, so that nothing there acts for the run."""
         self._endings.release()
         self._signals.release()
-        self._signals.requested = self._bar = None
-        self._quiet = True
+        self._signals.requested = None
+        self._run.screen.silence()
         HOLDERS.pop(os.path.realpath(self._run.directory), None)
 
     @property
@@ -135,7 +127,10 @@ class RunSession:
             share_run_weights(run.context)
         self.started = True  # only now: a run that could not be restored must not save what it holds
         self._beside.begin()
-        run.accept_edits()
+        if (
+            run.edits and run.is_main
+        ):  # it goes on with what the code has changed: that is its configuration from now on
+            write_run_config(run.directory, run.described)
         run.trackers.open()
         self._layers.open()
         tracked = resumed.tracked if resumed else tracked_sizes(run.tracked.state())
@@ -162,15 +157,14 @@ class RunSession:
         self._rates.begin(total_epochs)
         first = next(iter(self._run.cursor.streams.values()), None)
         shown = total_epochs, first.source.num_batches if first else None
-        self._begin(self._run.epoch, total_epochs, "epochs", shown)
+        self._begin(self._run.cursor.epoch, total_epochs, "epochs", shown)
 
     def begin_steps(self, total: int) -> None:
         """The steps begin: show progress."""
-        self._begin(self._run.step, total, "steps", (0, total))
+        self._begin(self._run.cursor.step, total, "steps", (0, total))
 
     def _begin(self, done: int, total: int, what: str, shown: tuple[int, int | None]) -> None:
-        self._progress.close()
-        self._progress = Progress(*shown, self._bar)
+        self._run.screen.begin(*shown)
         cursor = self._run.cursor
         if 0 < total <= done or cursor.finished:
             self.say(nothing_is_left(self._run.directory, cursor, total, what))
@@ -193,7 +187,7 @@ class RunSession:
             self._saver.pass_begun()
             cursor = self._run.cursor
             cursor.leader, cursor.done = stream, cursor.step
-            self._progress.tick(cursor.step, cursor.epoch, stream.batch)
+            self._run.screen.progress.tick(cursor.step, cursor.epoch, stream.batch)
 
     def batch_done(self, stream: StreamCursor) -> None:
         """Between two batches: write, show, save, stop."""
@@ -201,8 +195,8 @@ class RunSession:
         refuse_other_thread(run.context)
         if run.logbook.write_if_due(cursor.step, cursor.epoch):
             self._rates.look(stream)
-        if self._progress.tick(cursor.step, cursor.epoch, stream.batch):
-            self._progress.show(run.logbook.newest)
+        if self._run.screen.progress.tick(cursor.step, cursor.epoch, stream.batch):
+            self._run.screen.progress.show(run.logbook.newest)
         if run.context.nonfinite == "rollback" and (checkpoint := self._saver.roll_back_if_stuck()):
             self.say(
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
@@ -238,14 +232,14 @@ class RunSession:
     def pass_done(self, stream: StreamCursor) -> None:
         """The leader's batches are all done: write what has been averaged so far."""
         run = self._run
-        run.logbook.write_window(run.step, run.epoch)
+        run.logbook.write_window(run.cursor.step, run.cursor.epoch)
         self._rates.pass_done(stream)
-        self._progress.tick(run.step, run.epoch, stream.batch)
+        run.screen.progress.tick(run.cursor.step, run.cursor.epoch, stream.batch)
 
     def epoch_ended(self) -> None:
         """Between two epochs; schedules move before anything is saved."""
         self._rates.epoch_ended()
-        self._progress.end_epoch(self._run.logbook.newest)
+        self._run.screen.progress.end_epoch(self._run.logbook.newest)
         self._omissions.epoch_ended()
         wishes = self._wishes()._replace(is_time=self._saver.has_waited)
         asked = self._take_up(self._run.agreement.asked("the end of an epoch", wishes))
@@ -259,11 +253,11 @@ class RunSession:
         self.starting()
         if self.random.repeats:
             return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
-        run = self._run
+        run, step = self._run, self._run.cursor.step
         self._saver.open()  # after the run's end: another process may be there
-        written = log_media(run.directory, run.step, media) if run.is_main else []
-        run.logbook.write(run.step, run.epoch, values, {each.name: each.line for each in written})
-        self._progress.note(values)
+        written = log_media(run.directory, step, media) if run.is_main else []
+        run.logbook.write(step, run.cursor.epoch, values, {each.name: each.line for each in written})
+        self._run.screen.progress.note(values)
         self._omissions.logged(values, media)
         for learner in run.context.learners.values():
             learner.schedules.logged(values)
@@ -284,11 +278,6 @@ class RunSession:
     def failed(self, error: Exception) -> None:
         """Explain an exception out of a loss or a measure, before anybody shows it."""
         explain_loop_error(error)
-
-    def say(self, text: str) -> None:
-        """Print a message on standard error, above the progress bar."""
-        if not self._quiet:
-            self._progress.line(f"truestep: {text}")
 
     # ------------------------------------------------------------------ stopping
 
@@ -400,8 +389,16 @@ class RunSession:
             self.crashed(error)
         elif self.owner.is_this_process:
             if not (self.started or self._endings.ended or self._closed):
-                begin_run_for_state(self._run, self.starting)
+                self._begin_for_state()
             self._close(complete=not self._run.cursor.half_done)
+
+    def _begin_for_state(self) -> None:
+        """Nothing was computed: begin all the same if `run.state` has something, and keep what it had with what was put in now."""
+        given = dict(self._run.user)
+        # Of several processes one may close alone, and to begin is what all do.
+        if given and self._run.world_size == 1:
+            self.starting()
+            self._run.user.update(given)
 
     def process_ends(self) -> None:
         """The process ends, and nobody closed the run."""
@@ -434,7 +431,7 @@ class RunSession:
         self._beside.end()
         self._endings.release()
         self._signals.release()
-        self._progress.close()
+        self._run.screen.progress.close()
         run = self._run
         try:
             self._saver.close(alive=alive, ended=ended)

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from truestep.checkpoints.boxes import PartOf
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest_names
@@ -23,10 +23,8 @@ from truestep.run.directory import START_ANEW, refused_run_edits
 from truestep.run.fingerprint import run_fingerprint
 from truestep.run.likeness import are_run_weights_finite, check_run_weights, run_weight_sums
 from truestep.run.loop_random import loop_random_state
+from truestep.run.state import RunState
 from truestep.run.user_state import check_run_state, decode_run_state, encode_run_state
-
-if TYPE_CHECKING:
-    from truestep.run.run import Run
 
 
 class TakenRunState(NamedTuple):
@@ -36,12 +34,12 @@ class TakenRunState(NamedTuple):
     healthy: bool
 
 
-def take_run_state(run: "Run", *, in_pieces: bool = False) -> TakenRunState:
+def take_run_state(run: RunState, *, in_pieces: bool = False) -> TakenRunState:
     """Return the run's state as a tree of tensors and plain values.
 
     Divided tensors are gathered by rank 0 or, with `in_pieces`, are on each rank the piece that it has.
     """
-    check_run_state(run.state)
+    check_run_state(run.user)
     tracked, own = run.tracked.divided(run.tracked.state())
     state = {
         "learners": {
@@ -52,10 +50,10 @@ def take_run_state(run: "Run", *, in_pieces: bool = False) -> TakenRunState:
         },
         "cursor": run.cursor.state_dict(),
         "random": loop_random_state(run.context.device),
-        "random_at_epoch": run.session.random.at_epoch,
+        "random_at_epoch": run.random.at_epoch,
         "logbook": run.logbook.state_dict(),
         "best": run.best,
-        "user": encode_run_state(run.state),
+        "user": encode_run_state(run.user),
         "tracked": tracked,
         "environment": run_fingerprint(run.context.device),
     }
@@ -63,7 +61,7 @@ def take_run_state(run: "Run", *, in_pieces: bool = False) -> TakenRunState:
     return TakenRunState(state, healthy)
 
 
-def run_state_parts(run: "Run") -> PartOf:
+def run_state_parts(run: RunState) -> PartOf:
     """Return what says which part of a tensor in a checkpoint this process needs: that of the weights which it has."""
     learners = run.context.learners.items()
     parts = [
@@ -80,7 +78,7 @@ def _undivided(state: dict[str, Any], *, in_pieces: bool, is_main: bool) -> Any:
     )
 
 
-def _ranks(run: "Run", tracked: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+def _ranks(run: RunState, tracked: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
     """Return what each process has of its own, nothing where one has nothing, and whether all weights are finite.
 
     Their weights must be the same, those of which each has a part excepted.
@@ -88,7 +86,7 @@ def _ranks(run: "Run", tracked: dict[str, Any]) -> tuple[list[dict[str, Any]], b
     context = run.context
     mine = {
         "random": loop_random_state(context.device),
-        "random_at_epoch": run.session.random.at_epoch,
+        "random_at_epoch": run.random.at_epoch,
         "tracked": tracked,
     }
     if context.world is None:
@@ -100,7 +98,7 @@ def _ranks(run: "Run", tracked: dict[str, Any]) -> tuple[list[dict[str, Any]], b
     return everybody, all(healthy)
 
 
-def tracked_in(run: "Run", state: dict[str, Any]) -> dict[str, Any]:
+def tracked_in(run: RunState, state: dict[str, Any]) -> dict[str, Any]:
     """Return the states of tracked objects that are this process's, of all and its own.
 
     Raises a CheckpointError where some are kept per rank, and there were more ranks, or fewer.
@@ -130,7 +128,7 @@ def tracked_in(run: "Run", state: dict[str, Any]) -> dict[str, Any]:
     return saved
 
 
-def restore_run(run: "Run", state: dict[str, Any], marks: Sequence[MetricsMark]) -> list[str]:
+def restore_run(run: RunState, state: dict[str, Any], marks: Sequence[MetricsMark]) -> list[str]:
     """Bring a run to where `state` was taken; `edits_of_run` says first whether it fits.
 
     `marks` say which lines of metrics the checkpoints need that are there. Returns which settings of learners differ.
@@ -150,30 +148,30 @@ def restore_run(run: "Run", state: dict[str, Any], marks: Sequence[MetricsMark])
     run.context.advance(run.cursor.step)
     run.logbook.load_state_dict(state["logbook"], marks)
     run.best = state["best"]
-    run.session.random.restore(**_random_of(run, state))
-    repeats = run.session.random.repeats
+    run.random.restore(**_random_of(run, state))
+    repeats = run.random.repeats
     kept = {"user": state["user"], "tracked": tracked_in(run, state)}
     _put_back_kept(run, kept, copy=repeats)
     if repeats:
-        run.session.random.at_the_save = partial(_put_back_kept, run, kept)
+        run.random.at_the_save = partial(_put_back_kept, run, kept)
     return differences
 
 
-def _random_of(run: "Run", state: dict[str, Any]) -> dict[str, Any]:
+def _random_of(run: RunState, state: dict[str, Any]) -> dict[str, Any]:
     """Return where this process's generators stood; of another number of processes, where the first one's did."""
     ranks = state.get("ranks", [])
     own = ranks[run.rank] if len(ranks) == run.world_size else state
     return {"saved": own["random"], "at_epoch": own["random_at_epoch"]}
 
 
-def _put_back_kept(run: "Run", state: dict[str, Any], *, copy: bool = False) -> None:
+def _put_back_kept(run: RunState, state: dict[str, Any], *, copy: bool = False) -> None:
     """Put back what the user keeps with the run; with `copy`, so that it can be put back once more."""
-    run.state.clear()
-    run.state.update(decode_run_state(state["user"], copy=copy))
+    run.user.clear()
+    run.user.update(decode_run_state(state["user"], copy=copy))
     run.tracked.load(state["tracked"], copy=copy)
 
 
-def edits_of_run(run: "Run", state: dict[str, Any]) -> list[str]:
+def edits_of_run(run: RunState, state: dict[str, Any]) -> list[str]:
     """Return what the code gives otherwise than the run was started with; raise where that was not asked for, or can't be."""
     tracked = tracked_in(run, state)
     _check_learners(run, state["learners"])
@@ -190,14 +188,14 @@ def edits_of_run(run: "Run", state: dict[str, Any]) -> list[str]:
     return found
 
 
-def _changed_options(run: "Run", saved: dict[str, Any]) -> list[str]:
+def _changed_options(run: RunState, saved: dict[str, Any]) -> list[str]:
     changed = {
         name: changed_optimizer_options(run.context.learners[name], state) for name, state in saved.items()
     }
     return [f"{name}: {'; '.join(options)}." for name, options in changed.items() if options]
 
 
-def _check_learners(run: "Run", saved: dict[str, Any]) -> None:
+def _check_learners(run: RunState, saved: dict[str, Any]) -> None:
     learners = run.context.learners
     for name in saved:
         if name not in learners:

@@ -7,6 +7,7 @@ import zlib
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -153,12 +154,20 @@ def _bytes_of_leaf(path: tuple[Any, ...], leaf: Any) -> Iterator[bytes | memoryv
 
 def encode_run_state(value: Any) -> Any:
     """Return a checked value as what a checkpoint can hold: its arrays spelt out."""
-    return _with_arrays(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return _of_array(value)
+    return _mapped(value, encode_run_state) if isinstance(value, dict | list | tuple) else value
 
 
 def decode_run_state(tree: Any, *, copy: bool = False) -> Any:
     """Undo `encode_run_state`; with `copy` no tensor shares memory with the tree."""
-    return _without_arrays(tree, copy)
+    if isinstance(tree, Tensor):
+        return tree.clone() if copy else tree
+    if isinstance(tree, dict) and _ARRAY in tree:
+        return _of_tree(tree)
+    if isinstance(tree, dict | list | tuple):
+        return _mapped(tree, partial(decode_run_state, copy=copy))
+    return tree
 
 
 def run_state_bytes(tree: Any) -> int:
@@ -175,12 +184,6 @@ def _mapped(value: Any, transform: Any) -> Any:
         members = {key: transform(member) for key, member in value.items()}
         return type(value)(members) if type(value) in (Counter, OrderedDict) else members
     return type(value)(transform(member) for member in value)
-
-
-def _with_arrays(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return _of_array(value)
-    return _mapped(value, _with_arrays) if isinstance(value, dict | list | tuple) else value
 
 
 def _of_array(value: Any) -> dict[Any, Any]:
@@ -206,13 +209,3 @@ def _of_tree(value: dict[Any, Any]) -> Any:
     content = value[_ARRAY].cpu().numpy().tobytes()
     array = np.frombuffer(content, dtype).reshape(shape).copy() if content else np.empty(shape, dtype)
     return array[()] if value["is_scalar"] else array
-
-
-def _without_arrays(value: Any, copy: bool) -> Any:
-    if isinstance(value, Tensor):
-        return value.clone() if copy else value
-    if isinstance(value, dict) and _ARRAY in value:
-        return _of_tree(value)
-    if isinstance(value, dict | list | tuple):
-        return _mapped(value, lambda member: _without_arrays(member, copy))
-    return value

@@ -26,7 +26,8 @@ class Classifier(lightning.LightningModule):
 
 lightning.seed_everything(0)
 data = TensorDataset(torch.randn(128, 4), torch.arange(128) % 3)
-train, test = DataLoader(data, batch_size=8, shuffle=True), DataLoader(data, batch_size=16)
+held_out = TensorDataset(torch.randn(64, 4), torch.arange(64) % 3)
+train, test = DataLoader(data, batch_size=8, shuffle=True), DataLoader(held_out, batch_size=16)
 trainer = lightning.Trainer(
     max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
 )

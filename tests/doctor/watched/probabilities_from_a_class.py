@@ -8,7 +8,7 @@ from torch.utils.data import Dataset, DataLoader
 
 class Blobs(Dataset):
     def __init__(self, n=256):
-        g = np.random.RandomState(0)
+        g = np.random.RandomState(n)
         self.X = g.randn(n, 12).astype("float32")
         self.Y = (self.X[:, 0] > 0).astype("int64") + (self.X[:, 1] > 0)
 

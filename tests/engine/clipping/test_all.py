@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
-from truestep.engine.clipping import KINDS, Gradients, clip_from_option, total_gradient_norm
+from truestep.engine.clipping import KINDS, clip_from_option
+from truestep.engine.clipping.base import Gradients, total_gradient_norm
 
 SHAPES = {"conv.weight": (4, 3, 2, 2), "fc.weight": (5, 7), "fc.bias": (5,), "gain": ()}
 EXAMPLES = {

@@ -125,7 +125,7 @@ def test_a_busy_rank_renews_its_word_until_it_is_done(monkeypatch):
         if count > 2:
             enough.set()
 
-    with lookout.renewing_rank_sign(write):
+    with lookout.rank_heartbeat(write):
         assert enough.wait(30)
     done = len(written)
     assert written == list(range(1, done + 1))

@@ -25,4 +25,4 @@ def test_one_value_for_each_channel_has_no_variance_and_leaves_the_statistics_as
         layer(torch.ones(1, 2))
     assert torch.equal(layer.running_var, before)
     assert layer(torch.randn(2, 2)).shape == (2, 2)
-    unshare_rank_statistics(layer)
+    unshare_rank_statistics([layer])

@@ -94,7 +94,7 @@ def test_a_provider_that_does_not_start_is_an_error(onnxruntime, monkeypatch, tm
 
 
 def test_threads_reach_the_session(onnxruntime, tmp_path):
-    from truestep.model.export.session import open_onnx_session
+    from truestep.model.export.onnx import open_onnx_session
 
     ts.export_onnx(network(), torch.zeros(2, 3, 8, 8), tmp_path / "a.onnx")
     session = open_onnx_session(tmp_path / "a.onnx", None, 1)

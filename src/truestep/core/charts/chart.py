@@ -67,6 +67,20 @@ class Chart:
         """A name that may stand in an id."""
         return "chart-" + "".join(letter if letter.isalnum() else "-" for letter in self.title.lower())
 
+    @property
+    def heading(self) -> str:
+        """Its title with the unit."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+    def drawn(self) -> list[DrawnCurve]:
+        """Return its curves as they are drawn."""
+        return [
+            DrawnCurve(
+                each.name, each.style, each.run, [_scaled(p, self.divisor) for p in each.curve.points()]
+            )
+            for each in self.series
+        ]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ChartSteps:
@@ -84,27 +98,18 @@ class ChartSteps:
 
 def draw_chart(chart: Chart, steps: ChartSteps) -> Html:
     """Return the chart as a figure."""
-    points = [[_scaled(point, chart.divisor) for point in series.curve.points()] for series in chart.series]
-    axis, other = _value_axes(chart, points)
-    heading = f"{chart.title} ({chart.unit})" if chart.unit else chart.title
-    curves = [
-        DrawnCurve(series.name, series.style, series.run, curve)
-        for series, curve in zip(chart.series, points, strict=True)
-    ]
+    curves = chart.drawn()
+    axis, other = _value_axes(chart, curves)
     labels = [*axis.labels(), *(other.labels() if other else ())]
     plot = html_tag(
         "div",
-        _plot(chart, axis, steps, points),
+        _plot(chart, axis, steps, curves),
         html_data(chart_data(curves, steps.axis, (axis, other), chart.unit), class_="values"),
         class_="plot",
         style=f"--label: {max(map(len, labels), default=0)}",
     )
-    scale = "logarithmic axis" if axis.is_log else None
-    caption = html_tag(
-        "figcaption",
-        html_tag("h3", heading, id=chart.slug),
-        html_tag("span", scale, class_="scale") if scale else None,
-    )
+    scale = html_tag("span", "logarithmic axis", class_="scale") if axis.is_log else None
+    caption = html_tag("figcaption", html_tag("h3", chart.heading, id=chart.slug), scale)
     note = html_tag("p", chart.note, class_="note") if chart.note else None
     shape = "card wide" if chart.is_wide else "card"
     return html_tag("figure", caption, plot, _table(chart), note, class_=shape, aria_labelledby=chart.slug)
@@ -112,8 +117,8 @@ def draw_chart(chart: Chart, steps: ChartSteps) -> Html:
 
 def plot_chart_alone(chart: Chart, steps: ChartSteps, **attributes: str | float) -> Html:
     """Return the plot without heading, table and hover values, for a file of its own."""
-    points = [[_scaled(point, chart.divisor) for point in series.curve.points()] for series in chart.series]
-    return _plot(chart, _value_axes(chart, points)[0], steps, points, **attributes)
+    curves = chart.drawn()
+    return _plot(chart, _value_axes(chart, curves)[0], steps, curves, **attributes)
 
 
 def _scaled(point: ChartPoint, divisor: float) -> ChartPoint:
@@ -123,9 +128,9 @@ def _scaled(point: ChartPoint, divisor: float) -> ChartPoint:
     return ChartPoint(point.step, mean, low, high, point.num_values, point.num_nan, point.num_infinite)
 
 
-def _value_axes(chart: Chart, points: Sequence[Sequence[ChartPoint]]) -> tuple[ChartAxis, ChartAxis | None]:
+def _value_axes(chart: Chart, curves: Sequence[DrawnCurve]) -> tuple[ChartAxis, ChartAxis | None]:
     """Return the axis of the values, and the one of the other kind that the reader may choose."""
-    finite = [point for curve in points for point in curve if point.is_finite]
+    finite = [point for curve in curves for point in curve.points if point.is_finite]
     if not finite:
         return ChartAxis(low=0, high=1, is_log=False, ticks=()), None
     least, high = min(point.low for point in finite), max(point.high for point in finite)
@@ -135,21 +140,13 @@ def _value_axes(chart: Chart, points: Sequence[Sequence[ChartPoint]]) -> tuple[C
 
 
 def _plot(
-    chart: Chart,
-    axis: ChartAxis,
-    steps: ChartSteps,
-    points: Sequence[Sequence[ChartPoint]],
-    **attributes: str | float,
+    chart: Chart, axis: ChartAxis, steps: ChartSteps, curves: Sequence[DrawnCurve], **attributes: str | float
 ) -> Html:
-    curves = [
-        html_tag("g", *_curve(curve, axis, steps), class_=series.style)
-        for series, curve in zip(chart.series, points, strict=True)
-    ]
-    spoiled = _spoiled(points, steps)
+    spoiled = _spoiled(curves, steps)
     drawing = html_tag(
         "svg",
         html_tag("g", *_epoch_lines(steps), *shade_spans(spoiled, SIZE), class_="behind"),
-        *curves,
+        *(html_tag("g", *_curve(each.points, axis, steps), class_=each.style) for each in curves),
         viewBox="0 0 1000 1000",
         preserveAspectRatio="none",
         width="100%",
@@ -225,36 +222,26 @@ def _curve(points: Sequence[ChartPoint], axis: ChartAxis, steps: ChartSteps) -> 
         line += "M" + " ".join(f"{x} {y(point.mean)}" for x, point in stretch)
         if few or len(stretch) == 1:
             dots += "".join(f"M{x} {y(point.mean)}h.01" for x, point in stretch)
-    if band:
-        yield html_tag("path", d=band, class_="band")
-    if line:
-        yield html_tag("path", d=line, class_="line")
-    if dots:
-        yield html_tag("path", d=dots, class_="dots")
+    for path, kind in ((band, "band"), (line, "line"), (dots, "dots")):
+        if path:
+            yield html_tag("path", d=path, class_=kind)
 
 
-def _spoiled(points: Sequence[Sequence[ChartPoint]], steps: ChartSteps) -> list[NonFiniteSpan]:
+def _spoiled(curves: Sequence[DrawnCurve], steps: ChartSteps) -> list[NonFiniteSpan]:
     marks = [
         (steps.x(point.step), "NaN" if point.num_nan else "∞")
-        for curve in points
-        for point in curve
+        for curve in curves
+        for point in curve.points
         if point.num_nan or point.num_infinite
     ]
     return nonfinite_spans(marks)
 
 
 def _table(chart: Chart) -> Html:
-    head = html_tag(
-        "tr",
-        html_tag("th", html_tag("span", "curve", class_="hidden"), scope="col"),
-        *(html_tag("th", word, scope="col") for word in ("last", "min", "max")),
-    )
-    return html_tag(
-        "table",
-        html_tag("thead", head),
-        html_tag("tbody", *(_row(chart, series) for series in chart.series)),
-        class_="legend",
-    )
+    words = (html_tag("span", "curve", class_="hidden"), "last", "min", "max")
+    head = html_tag("thead", html_tag("tr", *(html_tag("th", word, scope="col") for word in words)))
+    body = html_tag("tbody", *(_row(chart, series) for series in chart.series))
+    return html_tag("table", head, body, class_="legend")
 
 
 def _row(chart: Chart, series: ChartSeries) -> Html:
@@ -265,18 +252,11 @@ def _row(chart: Chart, series: ChartSeries) -> Html:
         for count, word in ((curve.num_nan, "NaN"), (curve.num_infinite, "∞"))
         if count
     ]
+    name = html_tag("span", swatch, html_tag("span", series.name, *spoiled), class_="name")
     last = chart.wording(curve.last)
-    return html_tag(
-        "tr",
-        html_tag(
-            "th",
-            html_tag("span", swatch, html_tag("span", series.name, *spoiled), class_="name"),
-            scope="row",
-        ),
-        html_tag("td", last if math.isfinite(curve.last) else html_tag("span", last, class_="badge")),
-        _extreme(chart, curve.lowest),
-        _extreme(chart, curve.highest),
-    )
+    last = last if math.isfinite(curve.last) else html_tag("span", last, class_="badge")
+    extremes = _extreme(chart, curve.lowest), _extreme(chart, curve.highest)
+    return html_tag("tr", html_tag("th", name, scope="row"), html_tag("td", last), *extremes)
 
 
 def _extreme(chart: Chart, extreme: ChartExtreme | None) -> Html:

@@ -132,9 +132,8 @@ class ChartCurve:
         mean = min(max(self._sums[index] / num_finite, low), high) if num_finite else math.nan
         if not num_finite:
             low = high = math.nan
-        return ChartPoint(
-            self._steps[index] / count, float(mean), float(low), float(high), count, num_nan, num_infinite
-        )
+        values = float(mean), float(low), float(high)
+        return ChartPoint(self._steps[index] / count, *values, count, num_nan, num_infinite)
 
 
 def _single(step: int, value: float) -> ChartPoint:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A page that is one file: it loads nothing, fits a phone and a wide screen, and is light or dark as the reader's system is."""
 
-from importlib import resources
-
 from truestep.core.charts import chart_style
 from truestep.core.charts.markup import Html, html_tag, join_html
 
@@ -13,7 +11,7 @@ MARK = Html(
 
 def html_document(title: str, *body: Html | None, style: str, script: str) -> str:
     """Return the whole page; `style` comes after the one that all pages share."""
-    shared = chart_style() + resources.files("truestep.core.charts").joinpath("page.css").read_text("utf-8")
+    shared = chart_style() + chart_style("page.css")
     head = join_html(
         html_tag("meta", charset="utf-8"),
         html_tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
@@ -22,16 +20,11 @@ def html_document(title: str, *body: Html | None, style: str, script: str) -> st
         html_tag("style", Html(shared + style)),
     )
     parts = join_html(*body, html_tag("script", Html(script)))
-    return (
-        f"<!doctype html>\n{html_tag('html', html_tag('head', head), html_tag('body', parts), lang='en')}\n"
-    )
+    page = html_tag("html", html_tag("head", head), html_tag("body", parts), lang="en")
+    return f"<!doctype html>\n{page}\n"
 
 
 def html_header(brand: str, name: str, summary: str) -> Html:
     """Return the top of a page: what made it, what it is about, and that in short."""
-    return html_tag(
-        "header",
-        html_tag("p", MARK, brand, class_="brand"),
-        html_tag("h1", name),
-        html_tag("p", summary, class_="summary"),
-    )
+    top, short = html_tag("p", MARK, brand, class_="brand"), html_tag("p", summary, class_="summary")
+    return html_tag("header", top, html_tag("h1", name), short)

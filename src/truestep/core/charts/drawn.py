@@ -32,13 +32,10 @@ def chart_data(
         **({"other": {"y": _ends(other), "ticks": axis_ticks(other)}} if other else {}),
         "unit": unit,
         "series": [
-            {
-                "name": curve.name,
-                "style": curve.style,
-                **({"run": curve.run} if curve.run else {}),
-                **_columns(curve.points),
-            }
-            for curve in curves
+            {"name": each.name, "style": each.style}
+            | ({"run": each.run} if each.run else {})
+            | _columns(each.points)
+            for each in curves
         ],
     }
 

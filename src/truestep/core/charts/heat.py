@@ -29,21 +29,15 @@ def draw_heat_map(heat: HeatMap) -> Html:
     """Return the map as a figure that stretches to any width; neighbouring steps share a column where there are many."""
     num_columns = min(MAX_COLUMNS, len(heat.steps))
     edges = [round(column * len(heat.steps) / num_columns) for column in range(num_columns + 1)]
-    rows = [
-        [_mean(row[left:right], is_log=heat.is_log) for left, right in pairwise(edges)] for row in heat.rows
-    ]
+    between = list(pairwise(edges))
+    rows = [[_mean(row[left:right], is_log=heat.is_log) for left, right in between] for row in heat.rows]
     known = [value for row in rows for value in row if value is not None]
     low, high = (min(known), max(known)) if heat.is_log and known else (0.0, 1.0)
     lines = [_line(name, row, low, high, heat) for name, row in zip(heat.names, rows, strict=True)]
-    caption = html_tag(
-        "figcaption", html_tag("h3", heat.title), html_tag("span", _legend(low, high, heat), class_="scale")
-    )
-    foot = html_tag(
-        "div",
-        html_tag("span", f"step {heat.steps[0]:,}"),
-        html_tag("span", f"{heat.steps[-1]:,}"),
-        class_="heat-steps",
-    )
+    legend = f"pale {_words(low, heat)}, full {_words(high, heat)}"
+    caption = html_tag("figcaption", html_tag("h3", heat.title), html_tag("span", legend, class_="scale"))
+    ends = f"step {heat.steps[0]:,}", f"{heat.steps[-1]:,}"
+    foot = html_tag("div", *(html_tag("span", end) for end in ends), class_="heat-steps")
     return html_tag("figure", caption, html_tag("div", *lines, class_="heat"), foot, class_="card")
 
 
@@ -71,12 +65,8 @@ def _line(name: str, row: Sequence[float | None], low: float, high: float, heat:
         role="img",
         height=ROW_HEIGHT,
     )
-    return html_tag(
-        "div",
-        html_tag("span", name, class_="heat-name"),
-        picture,
-        html_tag("span", words, class_="heat-last"),
-    )
+    named = html_tag("span", name, class_="heat-name")
+    return html_tag("div", named, picture, html_tag("span", words, class_="heat-last"))
 
 
 def _opacity(value: float, low: float, high: float) -> float:
@@ -86,7 +76,3 @@ def _opacity(value: float, low: float, high: float) -> float:
 
 def _words(value: float, heat: HeatMap) -> str:
     return number_text(10**value) if heat.is_log else f"{value:.0%}"
-
-
-def _legend(low: float, high: float, heat: HeatMap) -> str:
-    return f"pale {_words(low, heat)}, full {_words(high, heat)}"

@@ -26,19 +26,13 @@ def draw_marks(marks: Sequence[CurveMark], steps: ChartAxis, values: ChartAxis) 
     taken: list[tuple[float, float, float]] = []
     for mark in marks:
         x, y = steps.position(mark.step), 1 - values.position(mark.value)
-        yield html_tag(
-            "circle",
-            html_tag("title", mark.words),
-            cx=f"{x:.2%}",
-            cy=f"{y:.2%}",
-            r=4,
-            class_=f"mark {mark.style}",
-        )
+        place = f"{x:.2%}", f"{y:.2%}"
+        title = html_tag("title", mark.words)
+        yield html_tag("circle", title, cx=place[0], cy=place[1], r=4, class_=f"mark {mark.style}")
         width = LETTER * len(mark.words)
         left = min(max(x - width / 2, 0), max(1 - width, 0))
         if all(left >= end or left + width <= begin or abs(y - line) >= LINE for begin, end, line in taken):
             taken.append((left, left + width, y))
             anchor = "start" if x < width / 2 else "end" if x > 1 - width / 2 else "middle"
-            yield html_tag(
-                "text", mark.words, x=f"{x:.2%}", y=f"{y:.2%}", dy=-9, text_anchor=anchor, class_="mark"
-            )
+            at = {"x": place[0], "y": place[1], "text_anchor": anchor}
+            yield html_tag("text", mark.words, **at, dy=-9, class_="mark")

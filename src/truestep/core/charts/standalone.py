@@ -12,14 +12,6 @@ from truestep.core.charts.markup import Html, html_tag
 PLOT_HEIGHT = 240
 LEFT, RIGHT, LINE = 72, 20, 18
 LETTER = 6.6  # pixels that a letter of 12 px takes, on average
-STYLE = """
-text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; fill: var(--soft); }
-text { font-variant-numeric: tabular-nums; }
-text.heading { font-size: 15px; font-weight: 600; fill: var(--ink); }
-.ground { fill: var(--card); }
-.key { stroke: var(--series); stroke-width: 4; stroke-linecap: round; } .key.dashed { stroke-dasharray: 5 6; }
-.key.dotted { stroke-dasharray: 1 6; } .key.dash-dot { stroke-dasharray: 7 6 1 6; }
-"""
 
 
 def charts_as_svg(
@@ -37,28 +29,17 @@ def charts_as_svg(
         parts.append(html_tag("text", line, x=RIGHT, y=y))
     y += 16
     ground = html_tag("rect", width=width, height=y, class_="ground")
-    style = html_tag("style", Html(chart_style() + STYLE))
+    style = html_tag("style", Html(chart_style() + chart_style("standalone.css")))
     sizes: dict[str, str | float] = {"width": width, "height": y, "viewBox": f"0 0 {width} {y}"}
     fits = "max-width: 100%; height: auto"
-    return str(
-        html_tag(
-            "svg", style, ground, *parts, xmlns="http://www.w3.org/2000/svg", role="img", style=fits, **sizes
-        )
-    )
+    space = "http://www.w3.org/2000/svg"
+    return str(html_tag("svg", style, ground, *parts, xmlns=space, role="img", style=fits, **sizes))
 
 
 def _chart(chart: Chart, steps: ChartSteps, top: int, width: int) -> tuple[list[Html], int]:
     """Return a chart's heading, keys and plot, and where they end."""
     y = top + 26
-    parts = [
-        html_tag(
-            "text",
-            f"{chart.title} ({chart.unit})" if chart.unit else chart.title,
-            x=RIGHT,
-            y=y,
-            class_="heading",
-        )
-    ]
+    parts = [html_tag("text", chart.heading, x=RIGHT, y=y, class_="heading")]
     x = float(RIGHT)
     y += LINE + 4
     for series in chart.series:
@@ -69,20 +50,14 @@ def _chart(chart: Chart, steps: ChartSteps, top: int, width: int) -> tuple[list[
         parts.append(html_tag("text", series.name, x=round(x + 22), y=y))
         x += needed
     y += 28
-    place: dict[str, str | float] = {
-        "x": LEFT,
-        "y": y,
-        "width": width - LEFT - RIGHT,
-        "height": PLOT_HEIGHT,
-        "overflow": "visible",
-    }
-    parts.append(html_tag("g", html_tag("g", plot_chart_alone(chart, steps, **place)), class_="plot"))
+    size: dict[str, float] = {"x": LEFT, "y": y, "width": width - LEFT - RIGHT, "height": PLOT_HEIGHT}
+    plot = plot_chart_alone(chart, steps, **size, overflow="visible")
+    parts.append(html_tag("g", html_tag("g", plot), class_="plot"))
     return parts, y + PLOT_HEIGHT + 34
 
 
 def svg_image(svg: str, description: str) -> str:
     """Return an HTML image of an SVG document: in a page of somebody else its styles stay its own."""
     text = base64.b64encode(svg.encode()).decode()
-    return str(
-        html_tag("img", src=f"data:image/svg+xml;base64,{text}", alt=description, style="max-width: 100%")
-    )
+    source = f"data:image/svg+xml;base64,{text}"
+    return str(html_tag("img", src=source, alt=description, style="max-width: 100%"))

@@ -164,6 +164,11 @@ class WatchHistory:
         self.thread: int | None = None  # the one that first goes backward or steps
         self.forwards_since_backward: list[ModelApplication] = []
         self.origins = WatchedOrigins()
+        from truestep.doctor.runtime.rows import (
+            WatchedRows,
+        )  # it needs torch, which checks import first when they run
+
+        self.rows = WatchedRows(self.origins)
 
     @property
     def models(self) -> list[nn.Module]:

@@ -17,6 +17,7 @@ from torch.utils._device import DeviceContext
 
 from truestep.doctor.runtime.ordinary import watch_may_look
 
+_TAKE_OUT = Tensor.numpy  # its result is no tensor any more
 Tell = Callable[[str, Any, list[Tensor]], None]
 
 
@@ -43,8 +44,10 @@ class WatchedOperationMode(TorchFunctionMode):
     ) -> Any:
         """Compute it, then tell of it."""
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor | tuple | list) and self.is_on and watch_may_look():
-            self._tell(watched_operation_name(func), result, watched_operation_tensors(args, kwargs))
+        taken_out = func is _TAKE_OUT
+        if (taken_out or isinstance(result, Tensor | tuple | list)) and self.is_on and watch_may_look():
+            told = () if taken_out else result
+            self._tell(watched_operation_name(func), told, watched_operation_tensors(args, kwargs))
         return result
 
     def switch(self, live: bool) -> None:
@@ -112,3 +115,10 @@ def watched_operation_tensors(args: tuple[Any, ...], kwargs: dict[str, Any] | No
         elif isinstance(each, list | tuple):
             found += [part for part in each if isinstance(part, Tensor)]
     return found
+
+
+def cuts_graph(result: Any, given: list[Tensor]) -> bool:
+    """Tell whether a graph ends here: numbers that can carry one came from numbers that do."""
+    if not isinstance(result, Tensor) or result.requires_grad or not result.is_floating_point():
+        return False
+    return any(each.requires_grad for each in given)

@@ -29,6 +29,7 @@ from truestep.doctor.runtime.looking import (
     is_plain_watched_tensor,
     watched_sensitive_layers,
 )
+from truestep.doctor.runtime.operations import cuts_graph
 from truestep.doctor.runtime.origins import WatchedOrigin
 
 Facts = tuple[Any, ...] | None
@@ -60,6 +61,7 @@ class Recorder:
     def on_optimizer(self, optimizer: Optimizer) -> Facts:
         """An optimizer was constructed."""
         self.history.records.pop(id(optimizer), None)  # the identity of one that is gone may come again
+        self.history.rows.begin_training(optimizer)
         return (self.known(optimizer, watched_user_place()),)
 
     def on_forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Facts:
@@ -74,6 +76,7 @@ class Recorder:
         active = watched_sensitive_layers(module, training=True) or ["F.dropout"] * self._drops
         self._drops = False
         self.history.forwards_since_backward.append(ModelApplication.of(forward, active))
+        self.history.rows.apply(forward, self.history.num_steps)
         return (forward,)
 
     def _named(self, known: object) -> str:
@@ -97,10 +100,11 @@ class Recorder:
         before = origins.before(given)
         depth = 1 + max((each.depth for each in before), default=0)
         layer = self._layers[-1] if self._layers else None
-        origin = WatchedOrigin(name, path, line, layer, before, depth, _cuts(result, given))
+        origin = WatchedOrigin(name, path, line, layer, before, depth, cuts_graph(result, given))
         for each in (result,) if isinstance(result, Tensor) else result:
             if isinstance(each, Tensor):
                 origins.note(each, origin)
+        self.history.rows.follow(origin, given)
         return origin, given, result
 
     def on_loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> Facts:
@@ -115,6 +119,7 @@ class Recorder:
     def on_backward(self, tensors: Sequence[Tensor]) -> Facts:
         """A backward is about to run."""
         self.history.thread = self.history.thread or threading.get_ident()
+        self.history.rows.learn(tensors or None)
         for record in self.history.records.values():
             record.stale = record.num_steps > 0 and record.unchanged_since_mark()
         return tuple(tensors), watched_user_place()
@@ -159,11 +164,13 @@ class Recorder:
 
     def on_epoch(self, source: Any) -> Facts:
         """A loader or a sampler begins anew."""
+        self.history.rows.begin_pass(source)
         return source, watched_user_place()
 
     def on_evaluation(self) -> Facts:
         """What was applied, and not gone backward through until now, was evaluated."""
         applied, self.history.forwards_since_backward = self.history.forwards_since_backward, []
+        self.history.rows.end_evaluation()
         return (applied,) if applied and self.history.num_steps else None
 
     def on_logged(self, name: str, value: float) -> Facts:
@@ -179,7 +186,7 @@ class Recorder:
     def went_backward(self) -> None:
         """A backward has run."""
         self.history.num_backwards += 1
-        self.differentiated()
+        self.history.forwards_since_backward.clear()
         for record in self.history.records.values():
             record.num_backwards += 1
             record.was_reached = record.was_reached or record.has_gradients()
@@ -190,10 +197,12 @@ class Recorder:
     def loaded(self, module: nn.Module) -> None:
         """A module was given weights that were kept."""
         self.history.loaded.add(module)
+        self.history.rows.load(module)
 
     def differentiated(self) -> None:
         """Gradients were computed past backward(): what was applied was no evaluation."""
         self.history.forwards_since_backward.clear()
+        self.history.rows.learn(None)
 
     def engine_updated(self) -> None:
         """Our engine has made an update in a script that is watched as a whole: its forwards were training."""
@@ -225,6 +234,7 @@ class Recorder:
 
     def begin_step(self, record: OptimizerRecord) -> None:
         """The checks were told of the last step: what comes belongs to the next one."""
+        self.history.rows.end_step()
         self.history.origins.forget()
         _forget(record)
         _mark(record)
@@ -256,7 +266,8 @@ class Recorder:
 
     def cut_short(self) -> None:
         """The code raised: a forward that no backward followed need not have been an evaluation."""
-        self.differentiated()
+        self.history.rows.drop()
+        self.history.forwards_since_backward.clear()
         self.history.is_cut_short = True
 
     def give_up(self, reason: str) -> None:
@@ -266,6 +277,7 @@ class Recorder:
     def look(self, live: bool) -> None:
         """The run is looked at closely from here on, or no more: marks from before a gap mean nothing."""
         self.history.origins.forget()
+        self.history.rows.drop()
         self._layers.clear()
         for record in self.history.records.values():
             if live:
@@ -285,10 +297,3 @@ def _mark(record: OptimizerRecord) -> None:
     record.marks = [
         (each, watched_gradient_address(grad), grad._version) for each, grad in found if grad is not None
     ]
-
-
-def _cuts(result: Any, given: list[Tensor]) -> bool:
-    """Tell whether the graph ends here: numbers that can carry one came from numbers that do."""
-    if not isinstance(result, Tensor) or result.requires_grad or not result.is_floating_point():
-        return False
-    return any(each.requires_grad for each in given)

@@ -23,3 +23,14 @@ def argument_for(function: Function, call: ast.Call, name: str) -> ast.expr | No
     named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
     defaults |= {argument.arg: default for argument, default in named if default is not None}
     return defaults.get(name)
+
+
+def arguments_of(function: Function, call: ast.Call) -> list[tuple[str, ast.expr, bool]]:
+    """Return what a call gives for each parameter in sight, and whether it is the parameter's default."""
+    named = function.args
+    defaults = {id(each) for each in [*named.defaults, *named.kw_defaults]}
+    given = [
+        (each.arg, argument_for(function, call, each.arg))
+        for each in [*named.posonlyargs, *named.args, *named.kwonlyargs]
+    ]
+    return [(name, node, id(node) in defaults) for name, node in given if node is not None]

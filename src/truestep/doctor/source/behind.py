@@ -4,6 +4,7 @@
 import ast
 import builtins
 
+from truestep.doctor.library.operations import CUTS, MAKERS
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
@@ -54,14 +55,18 @@ def is_model(module: SourceModule, call: ast.Call) -> bool:
 
 def _with_graph(node: ast.AST) -> list[ast.AST]:
     """Return the parts of an expression through which a gradient may go."""
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("detach", "item")
-    ):
+    if _cuts(node.func if isinstance(node, ast.Call) else node):
         return []
     inner = [part for child in ast.iter_child_nodes(node) for part in _with_graph(child)]
     return [node, *inner]
+
+
+def _cuts(node: ast.AST) -> bool:
+    """Tell `x.detach`, `x.shape` and `torch.zeros_like`: what they give has no way back to what they were given."""
+    if not isinstance(node, ast.Attribute):
+        return False
+    made_anew = isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in MAKERS
+    return node.attr in CUTS or made_anew
 
 
 def is_without_grad(module: SourceModule, node: ast.AST) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.arguments import arguments_of
+from truestep.doctor.source.loop_state import LoopState
 from truestep.doctor.source.names import Binding, Class, Function, dotted, is_none
 from truestep.doctor.source.resolving import Resolver
 
@@ -80,12 +81,11 @@ class CallFrames:
         self.resolver = resolver
         self.index = resolver.index
         self.world: World = {}
-        self.counters: dict[str, Any] = {}  # the variables of a loop that is being run
-        self.asked_counter = False
-        self.assumed: tuple[int, int] | None = None  # meanwhile: micro-batches in a window, and batches
+        self.running: LoopState | None = None  # the loop that is being run
         self._looked_at = 0  # parts of the value that is asked for
         self._keys: dict[tuple[ast.expr, CallFrame], str] = {}
         self._origins: dict[tuple[ast.expr, CallFrame], LocatedExpression] = {}
+        self._given: dict[tuple[Function, ast.Call], list[tuple[str, ast.expr, bool]]] = {}
         self._depth = 0
 
     # ── where a value was made ────────────────────────────────────────────────────────────────
@@ -123,7 +123,8 @@ class CallFrames:
                 return self._of_call(value.node, value.context)
             case ast.Subscript(slice=ast.Constant(value=key)):
                 base = self.origin(LocatedExpression(value.node.value, value.context))
-                return self._only(self.resolver.part_of(base.node, key), base.context)
+                part = self._only(self.resolver.part_of(base.node, key), base.context)
+                return part or self._only(self.resolver.definitions(value.node), value.context)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 decided = self.test(LocatedExpression(test, value.context))
                 if not isinstance(decided, UnknownValue):
@@ -259,12 +260,10 @@ class CallFrames:
 
     def enter(self, function: Function, call: ast.Call, context: CallFrame) -> CallFrame:
         """Return the context in which a function runs when it is called so."""
-        arguments: dict[str, LocatedExpression] = {}
-        for argument in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]:
-            given = argument_for(function, call, argument.arg)
-            if given is not None:
-                home = context if self.index.parents.get(given) is not function.args else TOP
-                arguments[argument.arg] = LocatedExpression(given, home)
+        if (function, call) not in self._given:
+            self._given[function, call] = arguments_of(function, call)
+        given = self._given[function, call]
+        arguments = {name: LocatedExpression(node, TOP if own else context) for name, node, own in given}
         first = function.args.args[0].arg if function.args.args else ""
         if first == "self" and "self" not in arguments:
             made = self.resolver.class_named(call.func) is not None
@@ -324,11 +323,13 @@ class CallFrames:
         if node.id == "self":
             owner = self.index.enclosing(node, ast.ClassDef)
             return owner.name if owner is not None else "self"
-        if not bindings:
-            return node.id
-        scope = self.index.scope_of[bindings[0].node]
+        return self.slot_of(bindings[0].node, node.id, context) if bindings else node.id
+
+    def slot_of(self, binding: ast.AST, name: str, context: CallFrame) -> str:
+        """Return the name of the variable that a binding gives its first value."""
+        scope = self.index.scope_of[binding]
         home = context.of(scope) if isinstance(scope, Function) else None
-        return f"{node.id}@{self._place(bindings[0].node)}:{home.number if home else 0}"
+        return f"{name}@{self._place(binding)}:{home.number if home else 0}"
 
     def _place(self, node: ast.AST) -> str:
         return f"{id(self.index.tree_of(node))}:{getattr(node, 'lineno', 0)}:{getattr(node, 'col_offset', 0)}"
@@ -344,9 +345,7 @@ class CallFrames:
     def test(self, value: LocatedExpression) -> Any:
         """Return whether a test holds: True, False, or UNKNOWN."""
         found = self.value(value)
-        if isinstance(found, UnknownValue):
-            return UNKNOWN
-        return True if isinstance(found, OtherValue) else bool(found)
+        return found if isinstance(found, UnknownValue) else isinstance(found, OtherValue) or bool(found)
 
     def value(self, value: LocatedExpression) -> Any:
         """Return the constant that an expression gives, in this call and this world; of a very long one, UNKNOWN."""
@@ -377,14 +376,13 @@ class CallFrames:
                 return self._computed(node, context)
             case ast.Call(func=ast.Name(id="bool" | "int"), args=[given]):
                 return self.value(LocatedExpression(given, context))
-            case ast.Call(func=ast.Name(id="len")) if self.assumed is not None:
-                return self.assumed[1]
+            case ast.Call(func=ast.Name(id="len")) if self.running is not None:
+                return self.running.num_batches
         return self._of_variable(value)
 
     def _of_variable(self, value: LocatedExpression) -> Any:
-        if self.counters and (slot := self.slot(value)) in self.counters:
-            self.asked_counter = True
-            return self.counters[slot]
+        if self.running is not None and (known := self.running.known(self.slot(value), value.node)):
+            return known[0]
         name = self.variable(value)
         if name in self.world:
             return self.world[name]
@@ -440,8 +438,8 @@ class CallFrames:
 
     def _computed(self, node: ast.BinOp, context: CallFrame) -> Any:
         left, right = (self.value(LocatedExpression(each, context)) for each in (node.left, node.right))
-        if isinstance(node.op, ast.Mod) and self.assumed is not None and isinstance(right, UnknownValue):
-            right = self.assumed[0]
+        if isinstance(node.op, ast.Mod) and self.running is not None and isinstance(right, UnknownValue):
+            right = self.running.window
         if not all(isinstance(each, int | float) and abs(each) <= _GREATEST for each in (left, right)):
             return UNKNOWN
         try:

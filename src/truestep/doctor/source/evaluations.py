@@ -152,11 +152,23 @@ def _is_local(module: SourceModule, base: ast.expr) -> bool:
     return module.class_named(base) is not None
 
 
+def _never_read(module: SourceModule, node: ast.AST) -> list[ast.Assign]:
+    """Return what gives a class an attribute that nothing reads: a layer that is never applied."""
+    given = module.inside(node, ast.Assign) if isinstance(node, ast.ClassDef) else []
+    kept = [each.targets[0] for each in given]
+    return [
+        statement
+        for statement, target in zip(given, kept, strict=True)
+        if isinstance(target, ast.Attribute) and not module.attributes_read.get(target.attr)
+    ]
+
+
 def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
     """Return the kinds that a class or function makes, be it by the program's other classes and functions."""
     found: set[str] = set()
+    idle = {part for each in _never_read(module, node) for part in walk(each)}
     for call in walk(node):
-        if not isinstance(call, ast.Call):
+        if not isinstance(call, ast.Call) or call in idle:
             continue
         name = module.qualify(call.func) or ""
         if name.startswith("torch.nn.") and (

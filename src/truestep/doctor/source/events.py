@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from truestep.doctor.source.batch_loops import LibraryRun
     from truestep.doctor.source.contexts import CallFrame, CallFrames
 
 
@@ -22,6 +23,7 @@ class TraceFrame:
     kind: str  # loop, if, else, try, with, call
     node: ast.AST
     context: "CallFrame | None" = None  # the call in which a test is asked
+    run: "LibraryRun | None" = None  # a loop that stands nowhere: a library runs it
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TraceFrame) and self.kind == other.kind and self.node is other.node
@@ -45,6 +47,7 @@ class TraceEvent:
     context: "CallFrame | None" = None  # the call in which it happens
     of_optimizer: bool = False  # the subject is one
     made: bool = False  # where the subject was made is in sight: another subject is another object
+    waits: bool = False  # a library may have made the subject wait for the last batch of a window
 
     def loops(self) -> list[ast.AST]:
         """Return the loops around the event, outermost first."""
@@ -74,18 +77,38 @@ class Trace:
     world: Mapping[str, Any] = field(default_factory=dict)
     contexts: "CallFrames | None" = None
     _within: dict[tuple[Path, tuple[str, ...]], list[TraceEvent]] = field(default_factory=dict)
+    _frames: dict[tuple[str, ...], list[TraceFrame]] = field(default_factory=dict)
+    counted: dict[TraceEvent, Any] = field(
+        default_factory=dict
+    )  # what gives a counter its value before a loop
     remembered: dict[Path, Any] = field(default_factory=dict)  # what running its loops gave
     worlds: "list[Trace]" = field(default_factory=list)  # all traces of the entry, this among them
 
+    @cached_property
+    def _by_kind(self) -> dict[str, list[TraceEvent]]:
+        found: dict[str, list[TraceEvent]] = {}
+        for event in self.events:
+            found.setdefault(event.kind, []).append(event)
+        return found
+
     def of(self, *kinds: str) -> list[TraceEvent]:
-        """Return the events of these kinds."""
+        """Return the events of these kinds; to be asked when the trace is whole."""
+        if len(kinds) == 1:
+            return self._by_kind.get(kinds[0], [])
         return [event for event in self.events if event.kind in kinds]
+
+    def frames(self, *kinds: str) -> list[TraceFrame]:
+        """Return what encloses events of these kinds, each once."""
+        if kinds not in self._frames:
+            known = {id(frame): frame for event in self.of(*kinds) for frame in event.path}
+            self._frames[kinds] = list(dict.fromkeys(known.values()))
+        return self._frames[kinds]
 
     def within(self, path: Path, *kinds: str) -> list[TraceEvent]:
         """Return the events of these kinds below a path."""
         key = (path, kinds)
         if key not in self._within:
-            self._within[key] = [event for event in self.events if event.kind in kinds and event.inside(path)]
+            self._within[key] = [event for event in self.of(*kinds) if event.inside(path)]
         return self._within[key]
 
     def ever(self, path: Path, *kinds: str) -> list[TraceEvent]:
@@ -94,8 +117,8 @@ class Trace:
         return [
             event
             for trace in self.worlds or [self]
-            for event in trace.events
-            if event.kind in kinds and _nodes(event.path)[: len(nodes)] == nodes
+            for event in trace.of(*kinds)
+            if _nodes(event.path)[: len(nodes)] == nodes
         ]
 
     @cached_property

@@ -2,35 +2,25 @@
 """Runs the events of a loop for several iterations with a counter that counts.
 
 So "steps every fourth batch" needs no pattern: `if (i + 1) % k == 0`, its inverse, a nested loop and a counter that
-is reset are all run, and what is left is a straight line of backwards, clears and steps.
+is reset are all run, and what is left is a straight line of backwards, clears and steps. The loops that a library runs
+are run with its own numbers; what it holds back until the last batch of a window does not happen before.
 """
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from truestep.doctor.source.accumulators import Accumulating, entered_by, num_batches
 from truestep.doctor.source.contexts import TOP, CallFrames, LocatedExpression, UnknownValue
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
+from truestep.doctor.source.loop_state import LoopState
 from truestep.doctor.source.names import walk
+from truestep.doctor.source.windows import AccumulationWindow, asks_for_update, is_negated, windows_of
 
 ASSUMED_WINDOW = 4  # where the number of micro-batches is an option
 MAX_WINDOW = 64
 MAX_EVENTS = 4_000
-PLAYED = ("backward", "zero_grad", "step", "schedule", "count")  # an evaluation in the loop is not run
-
-
-@dataclass(frozen=True)
-class AccumulationWindow:
-    """What happened to one optimizer from one step to the next."""
-
-    backwards: tuple[TraceEvent, ...]
-    clears: tuple[tuple[int, TraceEvent], ...]  # how many backwards came before each
-    step: TraceEvent | None  # None: the loop was over before
-
-    @property
-    def adds_up(self) -> bool:
-        """Tell whether nothing is cleared between its backwards."""
-        return all(before in (0, len(self.backwards)) for before, _ in self.clears)
+# what is run; an evaluation in the loop is not
+PLAYED = ("backward", "zero_grad", "step", "schedule", "count", "clip", "unscale", "scaler_update")
 
 
 def execution_of(trace: Trace, path: Path) -> "Execution":
@@ -49,24 +39,33 @@ class Execution:
         self.trace, self.path = trace, path
         self.contexts: CallFrames = trace.contexts
         self.is_certain = True  # no test had to be guessed
+        self.is_named = False  # what a test that can't be computed asks for, its name alone tells
         self.has_window = False  # some test asks for a remainder or a counter
         self._num_counted = 0  # the tests around that a counter decides
-        self.window = 1
         self.happened: list[TraceEvent] = []
+        self.sizes = self._sizes_in_sight()
+        self.window = max((each for each in self.sizes if 1 < each <= MAX_WINDOW), default=ASSUMED_WINDOW)
+        self.num_iterations = 2 * self.window + 1
+        self.state = LoopState(self.window, self.num_iterations)
+        self.added_to: dict[str, object] = {}  # counters that the loop adds to
+        self.driven: set[str] = set()  # those that are the number of an iteration
+        self.num_before_last = 0  # of what happened, before the last batch: there a window closes early
+        self._place = 0, 1  # which iteration of how many
+        self._num_entered = 0  # batches that a library counted
+        self._closes = True  # it says that this one closes a window
         self._run()
 
     def _run(self) -> None:
-        contexts = self.contexts
-        contexts.choose(self.trace.world)
-        contexts.counters = {**self._counted_inside(), **dict(self._before())}
-        self.window = self._window_size()
-        self.num_iterations = 2 * self.window + 1
-        contexts.assumed = (self.window, self.num_iterations)
+        self.contexts.choose(self.trace.world)
+        self.contexts.running = self.state
+        self.added_to = self._counted_inside()
+        self.state.counters = {**self.added_to, **dict(self._before())}
         inside = self.trace.within(self.path, *PLAYED)
+        self._say_updates()
         try:
             self._loop(self.path[-1], inside, len(self.path), self.num_iterations)
         finally:
-            contexts.counters, contexts.assumed = {}, None
+            self.contexts.running = None
 
     def _counted_inside(self) -> dict[str, object]:
         """Return the counters that the loop adds a number to: where one begins changes no window but the first."""
@@ -78,18 +77,26 @@ class Execution:
 
     def _before(self) -> Iterator[tuple[str, object]]:
         """Yield the counters with the values that they have when the loop begins."""
-        first = next((i for i, event in enumerate(self.trace.events) if event.inside(self.path)), 0)
-        for event in self.trace.events[:first]:
-            if event.kind == "count":
-                value = self._assigned(event)
-                if not isinstance(value, UnknownValue):
-                    yield event.subject, value
+        order, known = self.trace.order, self.trace.counted
+        first = next((order[event] for event in self.trace.events if event.inside(self.path)), 0)
+        for event in self.trace.of("count"):
+            if order[event] >= first:
+                return
+            if event not in known:  # the same before whichever loop: none is being run yet
+                known[event] = self._assigned(event)
+            if not isinstance(known[event], UnknownValue):
+                yield event.subject, known[event]
 
-    def _window_size(self) -> int:
-        frames = {frame: None for event in self.trace.of(*PLAYED) for frame in event.path}
-        sizes = [self._modulus(frame) for frame in frames if frame.kind == "if"]
-        known = [each for each in sizes if each is not None and 1 < each <= MAX_WINDOW]
-        return max(known, default=ASSUMED_WINDOW)
+    def _sizes_in_sight(self) -> list[int]:
+        """Return the numbers that tests ask for, and those that libraries were told."""
+        self.contexts.choose(self.trace.world)
+        frames = self.trace.frames(*PLAYED)
+        asked = [self._modulus(frame) for frame in frames if frame.kind == "if"]
+        entered = [
+            each for frame in frames if frame.kind == "with" for each in entered_by(self.contexts, frame)
+        ]
+        found = [*asked, *(num_batches(self.contexts, each) for each in entered)]
+        return [each for each in found if each is not None and each > 0]
 
     def _modulus(self, frame: TraceFrame) -> int | None:
         test = getattr(frame.node, "test", None)
@@ -101,22 +108,52 @@ class Execution:
         values = [self.contexts.value(LocatedExpression(each, frame.context or TOP)) for each in asked[:1]]
         return values[0] if values and isinstance(values[0], int) else None
 
+    # ── what an optimizer saw ─────────────────────────────────────────────────────────────────
+
+    def windows(self, optimizer: str) -> list[AccumulationWindow]:
+        """Return what happened between the steps of one optimizer, and after the last; nothing if others step too."""
+        if len({event.subject for event in self.happened if event.kind == "step"}) != 1:
+            return []
+        return windows_of(self.happened, optimizer)
+
+    def full_windows(self, optimizer: str) -> list[AccumulationWindow]:
+        """Return the windows that are as long as they get, if that is several backwards."""
+        windows = [each for each in self.windows(optimizer) if each.step is not None]
+        longest = max((len(each.backwards) for each in windows), default=0)
+        return [each for each in windows if len(each.backwards) == longest > 1]
+
     # ── playing ───────────────────────────────────────────────────────────────────────────────
 
     def _loop(self, frame: TraceFrame, events: list[TraceEvent], depth: int, times: int) -> None:
-        node, context = frame.node, frame.context or TOP
+        around = self._place
         for index in range(times):
-            if isinstance(node, ast.For) and (found := _counted(node)) is not None:
-                name, start = found
-                base = self.contexts.value(LocatedExpression(start, context)) if start is not None else 0
-                if isinstance(base, int):
-                    self.contexts.counters[self.contexts.slot(LocatedExpression(name, context))] = (
-                        base + index
-                    )
+            if depth == len(self.path) and index + 1 == times:
+                self.num_before_last = len(self.happened)
+            self._place = index, times
+            self._count_on(frame, index, times)
             self._block(events, depth)
             if len(self.happened) > MAX_EVENTS:
                 self.is_certain = False
-                return
+                break
+        self._place = around
+
+    def _count_on(self, frame: TraceFrame, index: int, times: int) -> None:
+        """Give what counts the iterations of a loop its value in this one."""
+        node, context, run = frame.node, frame.context or TOP, frame.run
+        if run is not None:
+            for each in run.numbered:
+                self._drive(self.contexts.slot_of(each, each.arg, context), index)
+            said = {"is last": index + 1 == times, "length": times, "batches": index + 1}
+            self.state.progress |= {name: said[what] for name, what in run.progress.items() if what in said}
+        elif isinstance(node, ast.For) and (found := _counted(node)) is not None:
+            name, start = found
+            base = self.contexts.value(LocatedExpression(start, context)) if start is not None else 0
+            if isinstance(base, int):
+                self._drive(self.contexts.slot(LocatedExpression(name, context)), base + index)
+
+    def _drive(self, slot: str, number: int) -> None:
+        self.driven.add(slot)
+        self.state.counters[slot] = number
 
     def _block(self, events: list[TraceEvent], depth: int) -> None:
         decided: dict[ast.AST, tuple[bool, bool]] = {}  # what a test gave, and whether it asked a counter
@@ -145,14 +182,25 @@ class Execution:
         elif frame.kind in ("if", "else"):
             if frame.node not in decided:
                 holds = self._holds(frame, events)
-                decided[frame.node] = holds, self.contexts.asked_counter
+                decided[frame.node] = holds, self.state.was_asked
             holds, counted = decided[frame.node]
             if holds is (frame.kind == "if"):
                 self._num_counted += counted
                 self._block(events, depth + 1)
                 self._num_counted -= counted
         else:
+            for each in entered_by(self.contexts, frame) if frame.kind == "with" else ():
+                self._enter(each)
             self._block(events, depth + 1)
+
+    def _enter(self, found: Accumulating) -> None:
+        """Count one more batch for a library: the last of a window closes it, and so does the last of the loader."""
+        size = num_batches(self.contexts, found) or self.window
+        index, times = self._place
+        self._num_entered = 0 if index + 1 == times else self._num_entered + 1
+        self._closes = self._num_entered % size == 0
+        self.has_window = self.has_window or size > 1
+        self.state.progress[found[0].asks] = self._closes
 
     def _times(self, frame: TraceFrame) -> int:
         """Return how often an inner loop runs: as often as it says, or once for each micro-batch of a window."""
@@ -165,27 +213,43 @@ class Execution:
 
     def _holds(self, frame: TraceFrame, events: list[TraceEvent]) -> bool:
         test = getattr(frame.node, "test", None)
-        self.contexts.asked_counter = False
+        self.state.was_asked = False
         if test is None:
             return frame.kind == "else"  # a handler: nothing is raised
         found = self.contexts.test(LocatedExpression(test, frame.context or TOP))
         if not isinstance(found, UnknownValue):
-            self.has_window = self.has_window or self.contexts.asked_counter
+            self.has_window = self.has_window or self.state.was_asked
             return bool(found)
         guarded = {event.kind for event in events}
+        if asks_for_update(test):  # by its name, it holds once in a window
+            self.is_named = self.has_window = self.state.was_asked = True
+            return self._is_last_of_window() is not is_negated(test)
         if guarded & {"zero_grad", "backward"} or ("step" in guarded and not self._num_counted):
             self.is_certain = False  # a guard of a window's step alone, as against overflow, is taken to hold
         return True
+
+    def _is_last_of_window(self) -> bool:
+        index, times = self._place
+        return (index + 1) % self.window == 0 or index + 1 == times
 
     def _happen(self, event: TraceEvent) -> None:
         if event.kind == "count":
             value = self._assigned(event)
             if isinstance(value, UnknownValue):
-                self.contexts.counters.pop(event.subject, None)
+                self.state.counters.pop(event.subject, None)
             else:
-                self.contexts.counters[event.subject] = value
-        else:
+                self.state.counters[event.subject] = value
+        elif self._closes or not event.waits:
             self.happened.append(event)
+            if event.kind == "step":
+                self._say_updates()
+
+    def _say_updates(self) -> None:
+        """Let a library say how often the optimizer stepped."""
+        run = self.path[-1].run
+        num_steps = sum(event.kind == "step" for event in self.happened)
+        told = run.progress.items() if run is not None else ()
+        self.state.progress |= {name: num_steps for name, what in told if what == "updates"}
 
     def _assigned(self, event: TraceEvent) -> object:
         node, context = event.node, event.context or TOP
@@ -195,31 +259,6 @@ class Execution:
             return self.contexts.value(LocatedExpression(whole, context))
         assert isinstance(statement, ast.Assign)
         return self.contexts.value(LocatedExpression(statement.value, context))
-
-    def full_windows(self, optimizer: str) -> list[AccumulationWindow]:
-        """Return the windows that are as long as they get, if that is several backwards."""
-        windows = [each for each in self.windows(optimizer) if each.step is not None]
-        longest = max((len(each.backwards) for each in windows), default=0)
-        return [each for each in windows if len(each.backwards) == longest > 1]
-
-    # ── what an optimizer saw ─────────────────────────────────────────────────────────────────
-
-    def windows(self, optimizer: str) -> list[AccumulationWindow]:
-        """Return what happened between the steps of one optimizer, and after the last; nothing if others step too."""
-        if len({event.subject for event in self.happened if event.kind == "step"}) != 1:
-            return []
-        found: list[AccumulationWindow] = []
-        backwards: list[TraceEvent] = []
-        clears: list[tuple[int, TraceEvent]] = []
-        for event in self.happened:
-            if event.kind == "backward":
-                backwards.append(event)
-            elif event.kind == "zero_grad":
-                clears.append((len(backwards), event))
-            elif event.kind == "step" and event.subject == optimizer:
-                found.append(AccumulationWindow(tuple(backwards), tuple(clears), event))
-                backwards, clears = [], []
-        return [*found, AccumulationWindow(tuple(backwards), tuple(clears), None)]
 
 
 def _counted(loop: ast.For) -> tuple[ast.Name, ast.expr | None] | None:

@@ -8,6 +8,7 @@ import ast
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from truestep.doctor.library.loops import ACCUMULATORS
 from truestep.doctor.source.module import SourceModule
 
 _LOOP = frozenset(("backward", "step", "zero_grad", "train", "eval", "no_grad", "set_epoch", "schedule"))
@@ -42,8 +43,6 @@ LIBRARIES = (
     TrainingLibrary("apex", ("DistributedFusedAdam",), frozenset(("zero_grad",))),
 )
 
-# Methods that a library calls for every batch, in this order, by the kind of their class; the one in the middle trains.
-_HOOKS = {"lightning module": ("on_train_batch_start", "training_step", "on_train_batch_end")}
 # The methods that a library asks for the loaders it goes through, by the kind of their class and by what it does there;
 _LOADING = {
     "trained": ("train_dataloader",),
@@ -82,12 +81,11 @@ MONITORS = {
     ),
 }
 
+TRAINERS = ("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer")
 # What divides the loss by the number of batches in an update, by the option that tells it that number.
 DIVIDES_LOSS = {
-    "accelerate.Accelerator": "gradient_accumulation_steps",
-    "lightning.Trainer": "accumulate_grad_batches",
-    "lightning.pytorch.Trainer": "accumulate_grad_batches",
-    "pytorch_lightning.Trainer": "accumulate_grad_batches",
+    **{name: row.option for name, row in ACCUMULATORS.items()},
+    **dict.fromkeys(TRAINERS, "accumulate_grad_batches"),
 }
 
 # The methods that give the numbers of the epochs, as range() would, by the class whose they are.
@@ -95,16 +93,6 @@ EPOCHS_OF = {"epochs": "truestep.Run"}
 
 # The methods whose result a library takes backward itself, as long as this attribute does not say otherwise.
 _LOSSES = {"lightning module": ("training_step", "automatic_optimization"), "trainer": ("compute_loss", "")}
-
-
-def hooks_around(module: SourceModule, function: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Return what a library runs for every batch, if this method is what it trains by: that, and what stands around it."""
-    owner = module.resolver.index.parents.get(function)
-    names = _HOOKS.get(module.class_kind(owner) or "", ()) if isinstance(owner, ast.ClassDef) else ()
-    if not names or not isinstance(owner, ast.ClassDef) or getattr(function, "name", "") != names[1]:
-        return []
-    found = [module.method(owner, name) for name in names]
-    return [each for each in found if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 def gives_loss(module: SourceModule, function: ast.AST) -> bool:

@@ -10,6 +10,8 @@ from truestep.doctor.source.values import argument, literal, name_of_layer, valu
 
 _OF_LAYER = {each.layer: each.function for each in LOSSES}  # the layer's name is not always its function's
 
+_OLD_REDUCTIONS = {"reduce": "none", "size_average": "sum"}  # what the old options mean when they are False
+
 
 def losses_of(module: SourceModule, *wanted: str) -> Iterator[ast.Call]:
     """Yield the calls that compute one of these losses (any, if none is named)."""
@@ -69,6 +71,9 @@ def reduction_of(module: SourceModule, call: ast.Call) -> str | None:
     """Return the reduction that is written for a loss, in the call or in its layer's constructor."""
     source = constructor_of(module, call) or call
     value = literal(module, argument(source, None, "reduction"))
+    for option, means in _OLD_REDUCTIONS.items():  # these go before it
+        if literal(module, argument(source, None, option)) is False:
+            return means
     return value if isinstance(value, str) else None
 
 

@@ -7,8 +7,9 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from truestep.doctor.replacement import parse_source, source_lines
+from truestep.doctor.replacement import source_lines
 from truestep.doctor.source import kinds
+from truestep.doctor.source.apart import parsed_apart
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.names import Binding, Class, Function, Index, Node, Scope, SourceBinder, dotted
 from truestep.doctor.source.questions import (
@@ -61,7 +62,7 @@ class SourceModule:
         self.path = path
         self.text = text
         self.lines = source_lines(text)
-        self.tree = parse_source(text, path)
+        self.tree = parsed_apart(text, path)
         self.resolver = resolver or Resolver(Index(), lambda *_: None)
         self.index = self.resolver.index
         self._binder = SourceBinder(self.tree, self.index)

@@ -5,6 +5,7 @@ import ast
 import builtins
 from collections.abc import Iterator
 
+from truestep.doctor.library.loops import NAMED_AS_THESE, TAKES_BACKWARD
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
 from truestep.doctor.source.values import argument, value_origins
@@ -50,14 +51,6 @@ _MOVES = ("sub_", "add_", "addcmul_", "addcdiv_", "copy_")
 _NAMED = frozenset((ast.Name, ast.Attribute))
 _BUILTINS = frozenset(dir(builtins))
 _BACKWARD = ("backward", "manual_backward")
-_TAKES_BACKWARD = (
-    "accelerate.Accelerator",
-    *(
-        f"{home}.Fabric"
-        for home in ("lightning", "lightning.fabric", "lightning_fabric", "lightning.pytorch")
-    ),
-)
-_NAMES_OF_THESE = ("accelerator", "fabric", "engine")
 
 
 class Protocol:
@@ -168,10 +161,22 @@ class Protocol:
         handed = call.func.attr == "manual_backward" or self._delegates(call, call.func.value)
         return call.args[0] if call.args and handed else call.func.value
 
+    def scaled(self, node: ast.AST | None) -> ast.expr | None:
+        """Return the loss of `scaler.scale(loss)`; None for anything else."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or len(node.args) != 1:
+            return None
+        scales = node.func.attr == "scale" and self.module.kind(node.func.value) in ("scaler", None)
+        return node.args[0] if scales else None
+
+    def is_scaled(self, loss: ast.expr | None) -> bool:
+        """Tell whether what goes backward is `scaler.scale(loss)`, written there or under a name."""
+        found = list(value_origins(self.module, loss)) if loss is not None else []
+        return bool(found) and all(self.scaled(each) is not None for each in found)
+
     def _delegates(self, call: ast.Call, receiver: ast.expr) -> bool:
         """Tell `accelerator.backward(loss)` from `loss.backward(gradient)`: by what made it, else by its name."""
         made = self.module.resolver.maker_of(call)
-        return made in _TAKES_BACKWARD or (dotted(receiver) or "").rsplit(".", 1)[-1] in _NAMES_OF_THESE
+        return made in TAKES_BACKWARD or (dotted(receiver) or "").rsplit(".", 1)[-1] in NAMED_AS_THESE
 
     def _known(self, call: ast.Call, method: str, receiver: ast.expr) -> Iterator[Found]:
         kind = self.module.kind(receiver)

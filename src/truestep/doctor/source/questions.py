@@ -49,7 +49,7 @@ def reads_in(
     found: dict[str, list[ast.Name | ast.Attribute]] = {}
     for name in names:
         if isinstance(name.ctx, ast.Load):
-            found.setdefault(name.id, []).append(name)
+            found.setdefault(name.id.rpartition(".")[2], []).append(name)
     for node in attributes:
         if isinstance(node.ctx, ast.Load):
             found.setdefault(node.attr, []).append(node)

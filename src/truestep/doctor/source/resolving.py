@@ -31,6 +31,7 @@ class Resolver:
         self._heirs: dict[Class, list[Class]] | None = None
         self._sees_callers = True
         self._returns: dict[Scope, list[ast.Return]] = {}
+        self._reaching: dict[ast.Name, list[Binding]] = {}
         self.remembered: dict[tuple[object, ...], Any] = {}  # what questions with many ways to an answer gave
         self.guessed: set[Place] = set()  # of these, only the name tells the kind
         self.kinds: dict[Place, str | None] = {}
@@ -212,6 +213,11 @@ class Resolver:
 
     def reaching(self, name: ast.Name) -> list[Binding]:
         """Return the bindings that can be in force where the name is read."""
+        if name not in self._reaching:
+            self._reaching[name] = self._reach(name)
+        return self._reaching[name]
+
+    def _reach(self, name: ast.Name) -> list[Binding]:
         scope = self.index.scope_of[name]
         bindings = self.linker.local_bindings(name)
         owner = self.linker.owner(name.id, scope)
@@ -231,9 +237,7 @@ class Resolver:
     def _not_replaced(self, before: list[Binding], above: set[ast.AST]) -> tuple[list[Binding], bool]:
         """Return the bindings, last first, that no later one replaces, and whether one of them is in force for certain."""
         kept: list[Binding] = []
-        replaced: set[tuple[ast.AST | None, str]] = (
-            set()
-        )  # blocks that give another value after what comes now
+        replaced: set[tuple[ast.AST | None, str]] = set()  # blocks that give another value later
         for binding in reversed(before):
             if replaced and self._block(binding) in replaced:
                 continue
@@ -255,11 +259,8 @@ class Resolver:
         """Return the block that a binding's statement stands in: an arm of an `if`, the body of a loop."""
         statement = self._statement(binding)
         parent = self.index.parents.get(statement)
-        arms = [
-            name
-            for name in ("body", "orelse", "finalbody")
-            if statement in (getattr(parent, name, None) or ())
-        ]
+        blocks = ("body", "orelse", "finalbody")
+        arms = [name for name in blocks if statement in (getattr(parent, name, None) or ())]
         return parent, arms[0] if arms else f"{getattr(statement, 'lineno', 0)}"
 
     def statement(self, node: ast.AST) -> ast.stmt:

@@ -37,6 +37,8 @@ def column_of(module: SourceModule, line: int, offset: int) -> int:
 def replaced(module: SourceModule, node: ast.AST, text: str) -> SourceEdit:
     """Put a text in the place of a node."""
     _in_this_file(module, node)
+    if getattr(node, "is_part", False):  # of a statement that does more
+        raise SourceRewriteError
     line, end = node.lineno, node.end_lineno  # type: ignore[attr-defined]
     start = column_of(module, line, node.col_offset)  # type: ignore[attr-defined]
     return SourceEdit(line, start, end, column_of(module, end, node.end_col_offset), text)  # type: ignore[attr-defined]

@@ -4,7 +4,8 @@
 import ast
 import re
 
-from truestep.doctor.source.counting import BATCHES, counted_unit
+from truestep.doctor.source.counting import BATCHES, counted_unit, counts_batches
+from truestep.doctor.source.libraries import TRAINERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
 from truestep.doctor.source.values import argument, constant, literal, seen_through
@@ -25,7 +26,6 @@ _COMPOSED = {
     "torch.optim.lr_scheduler.SequentialLR": (1, "schedulers"),
     "torch.optim.lr_scheduler.ChainedScheduler": (0, "schedulers"),
 }
-_TRAINERS = ("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer")
 _FAR = 5  # times the number of epochs: nobody gives a length in epochs of which so little is seen
 # Those of which nobody would give the length in epochs.
 _BY_KIND = ("OneCycleLR", "CyclicLR", "with_warmup")
@@ -54,6 +54,13 @@ def counted_in_batches(module: SourceModule, scheduler: ast.Call) -> bool | None
     if _is_beyond_the_epochs(module, [*lengths, *_divisors(module, function)]):
         return False
     return False if name.endswith(_BY_KIND) and (lengths or not given) else None
+
+
+def lasts_batches(module: SourceModule, scheduler: ast.Call) -> bool:
+    """Tell whether a schedule is given a number of batches in sight, divided by nothing."""
+    name = module.qualify(scheduler.func) or ""
+    lengths = [argument(scheduler, *each) for each in _LENGTHS.get(name, ())]
+    return any(counts_batches(module, each) for each in lengths if each is not None)
 
 
 def _factor_of(module: SourceModule, scheduler: ast.Call) -> Function | None:
@@ -92,7 +99,7 @@ def _is_beyond_the_epochs(module: SourceModule, lengths: list[ast.expr]) -> bool
 
 
 def _epochs_of_trainers(files: list[SourceModule]) -> list[int]:
-    trainers = [call for each in files for call in each.calls(*_TRAINERS)]
+    trainers = [call for each in files for call in each.calls(*TRAINERS)]
     given = [literal(each, argument(call, None, "max_epochs")) for each in files[:1] for call in trainers]
     return [each for each in given if isinstance(each, int) and each > 0]
 

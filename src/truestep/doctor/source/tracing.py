@@ -8,54 +8,28 @@ The tests left over that guard what happens are given values, the same throughou
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import product
+from dataclasses import replace
 from typing import Any
 
-from truestep.doctor.source.contexts import OTHER, TOP, CallFrame, CallFrames, LocatedExpression, UnknownValue
+from truestep.doctor.source.accumulators import may_wait
+from truestep.doctor.source.batch_loops import LibraryRun, run_of_method, runs_of_engines
+from truestep.doctor.source.contexts import TOP, CallFrame, CallFrames, LocatedExpression, UnknownValue
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
-from truestep.doctor.source.libraries import hooks_around
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.resolving import Resolver
+from truestep.doctor.source.varying import Varying
+from truestep.doctor.source.windows import asks_for_update
+from truestep.doctor.source.worlds import Guards, alike, values_around
 
 MAX_CALLS_DEEP = 8
 MAX_EVENTS = 5_000  # of one entry, and
 MAX_CALLS = 3_000  # of one entry: beyond these it is followed no further, and the checks abstain
-MAX_WORLDS = 8
 _QUIET = ("unknown", "forward", "count")  # what a branch may hold without its test being worth a world
 _UPDATE = ("backward", "step", "zero_grad", "scaler_update", "learn")  # what is worth one before all else
 
 _Around = tuple[tuple[str, ast.AST], ...]  # the comprehensions and choices around a part of an expression
-
-
-@dataclass
-class _Guards:
-    """The tests of one entry that nothing decided, by the variables they ask."""
-
-    values: dict[str, list[Any]] = field(default_factory=dict)
-    num_uses: dict[str, tuple[int, int]] = field(default_factory=dict)  # where an update is guarded, and all
-
-    def add(self, name: str, values: Iterable[Any], guards_update: bool) -> None:
-        known = self.values.setdefault(name, [])
-        known += [each for each in values if not any(each is old or _same(each, old) for old in known)]
-        of_updates, uses = self.num_uses.get(name, (0, 0))
-        self.num_uses[name] = of_updates + guards_update, uses + 1
-
-    def worlds(self) -> list[dict[str, Any]]:
-        """Return the choices of values, while there is room: first what decides on updates, then what is asked most."""
-        chosen: dict[str, list[Any]] = {}
-        room = MAX_WORLDS
-        for name in sorted(self.values, key=self.num_uses.__getitem__, reverse=True):
-            if len(self.values[name]) <= room and len(self.values[name]) > 1:
-                chosen[name] = self.values[name]
-                room //= len(self.values[name])
-        return [dict(zip(chosen, values, strict=True)) for values in product(*chosen.values())]
-
-
-def _same(first: Any, second: Any) -> bool:
-    return type(first) is type(second) and bool(first == second)
 
 
 def follow(modules: list[SourceModule], resolver: Resolver) -> list[Trace]:
@@ -73,6 +47,9 @@ class _Tracer:
         self.protocol = Protocol(modules[0])
         self._methods: dict[str, list[Function]] | None = None
         self.targets: dict[ast.Call, list[Function]] = {}  # what each call may run
+        self.may_wait = may_wait(self.contexts)
+        self.engines = runs_of_engines(resolver)
+        self.varying = Varying(resolver)
         self.eventful = self._eventful()
         held = self.resolver.index.attributes.values()
         self.kept = set(self.resolver.index.written).union(
@@ -83,7 +60,8 @@ class _Tracer:
         self.entered: set[Function] = set()
         self.stack: list[Function] = []
         self.trace = Trace(ast.Module([], []))
-        self.guards = _Guards()
+        self.guards = Guards()
+        self.staying: TraceFrame | None = None  # the arm that goes on, where the other one leaves
         self.yields: list[
             tuple[Function, Callable[[], None]]
         ] = []  # the with blocks whose managers are being run
@@ -95,7 +73,8 @@ class _Tracer:
             if module.tree in self.eventful:
                 found += self.worlds_of(module.tree, module.tree.body)
         functions = [each for module in self.modules for each in module.functions if each in self.eventful]
-        called = {each for each in functions if self.resolver.callers(each)}
+        called: set[ast.AST] = {each for each in functions if self.resolver.callers(each)}
+        called.update(each.function for run in self.engines.values() for each in run.calls)
         for function in [each for each in functions if each not in called] + [*functions]:
             if function not in self.entered:
                 self.entered.add(function)
@@ -111,12 +90,12 @@ class _Tracer:
             return [Trace(root, events=self.trace.events[:1], complete=False)]
 
     def _worlds_of(self, root: ast.AST, body: list[ast.stmt]) -> list[Trace]:
-        self.guards = _Guards()
+        self.guards = Guards()
         first = self.run(root, body, {})
         found: list[Trace] = []
         for world in self.guards.worlds() if first.complete else [{}]:
             trace = self.run(root, body, world) if world else first
-            if not any(_alike(trace, other) for other in found):
+            if not any(alike(trace, other) for other in found):
                 found.append(trace)
         for trace in found:
             trace.worlds = found
@@ -127,24 +106,53 @@ class _Tracer:
         self.trace = Trace(root, world=world, contexts=self.contexts)
         self.num_calls = 0
         self.stack = [root] if isinstance(root, Function) else []
-        hooks = hooks_around(self.modules[0], root)
-        for each in hooks:  # a library calls them for every batch
-            self.entered.add(each)
-            self.statements(each.body, (TraceFrame("loop", root),), CallFrame(each))
-        if not hooks:
+        if (run := self.method_run(root)) is not None:
+            self.library_run(run, (), TOP)
+        else:
             self.statements(body, (), CallFrame(root) if isinstance(root, Function) else TOP)
         return self.trace
+
+    def method_run(self, root: ast.AST) -> LibraryRun | None:
+        """Return the loop that a library runs, if this is the method by which it trains."""
+        owner = self.resolver.index.parents.get(root)
+        kind = self.modules[0].class_kind(owner) if isinstance(owner, ast.ClassDef) else None
+        run = run_of_method(self.resolver, kind, owner) if isinstance(owner, ast.ClassDef) else None
+        if run is None or run.trains is not root:
+            return None
+        self.varying.numbered.update(run.numbered)
+        return run
+
+    def library_run(self, run: LibraryRun, path: Path, context: CallFrame) -> None:
+        """Go through what a library calls for each batch, in a loop, and around it."""
+        loop = TraceFrame("loop", run.trains, context, run)
+        for each in run.calls:
+            here = (*path, loop) if each.for_each_batch else path
+            if each.every is not None:
+                here = (*here, TraceFrame("if", each.every, context))
+            self.entered.add(each.function)
+            self.body(each.function, here, CallFrame(each.function, {}, context, context.number))
+
+    def body(self, function: Function, path: Path, inside: CallFrame) -> None:
+        self.stack.append(function)
+        if isinstance(function, ast.Lambda):
+            self.expressions(function.body, path, inside)
+        else:
+            self.statements(function.body, path, inside)
+        self.stack.pop()
 
     # ── statements ────────────────────────────────────────────────────────────────────────────
 
     def statements(self, body: list[ast.stmt], path: Path, context: CallFrame) -> bool:
         """Run a block, and tell whether it leaves its function or loop for certain."""
-        for statement in body:
+        for place, statement in enumerate(body):
             if len(self.trace.events) >= MAX_EVENTS or self.num_calls >= MAX_CALLS:
                 self.trace.complete = False
                 return False
+            self.staying = None
             if self.statement(statement, path, context):
                 return True
+            if self.staying is not None:
+                return self.statements(body[place + 1 :], (*path, self.staying), context)
         return False
 
     def statement(self, node: ast.stmt, path: Path, context: CallFrame) -> bool:
@@ -174,7 +182,7 @@ class _Tracer:
     def block(self, node: ast.With | ast.AsyncWith, index: int, path: Path, context: CallFrame) -> None:
         """Run a with block inside of its managers: a generator's at its yield, an object's between enter and exit."""
         if index == len(node.items):
-            self.statements(node.body, (*path, TraceFrame("with", node)), context)
+            self.statements(node.body, (*path, TraceFrame("with", node, context)), context)
             return
 
         def rest() -> None:
@@ -219,13 +227,17 @@ class _Tracer:
         if not isinstance(holds, UnknownValue):
             return self.statements(node.body if holds else node.orelse, path, context)
         before = len(self.trace.events)
-        leaves = self.statements(node.body, (*path, TraceFrame("if", node, context)), context)
-        leaves &= self.statements(node.orelse, (*path, TraceFrame("else", node, context)), context)
+        arms = TraceFrame("if", node, context), TraceFrame("else", node, context)
+        leaves = self.statements(node.body, (*path, arms[0]), context)
+        leaves_else = self.statements(node.orelse, (*path, arms[1]), context)
+        self.staying = (
+            arms[leaves] if leaves is not leaves_else and self.varying.is_asked_by(node.test) else None
+        )
         inside = {event.kind for event in self.trace.events[before:]}
         if not inside.issubset(_QUIET):
             for name, values in self.asked(LocatedExpression(node.test, context)):
                 self.guards.add(name, values, not inside.isdisjoint(_UPDATE))
-        return leaves
+        return leaves and leaves_else
 
     def asked(self, test: LocatedExpression) -> Iterator[tuple[str, list[Any]]]:
         """Yield the variables of a test with the values that tell its ways apart; counters are not chosen."""
@@ -234,6 +246,8 @@ class _Tracer:
             test = made
         node, context = test.node, test.context
         match node:
+            case ast.Call() | ast.Name() | ast.Attribute() if asks_for_update(node):
+                pass  # it has another answer in some batches
             case ast.UnaryOp(op=ast.Not()):
                 yield from self.asked(LocatedExpression(node.operand, context))
             case ast.BoolOp():
@@ -244,7 +258,7 @@ class _Tracer:
             case ast.BinOp(op=ast.Mod()):
                 pass
             case _:
-                if isinstance(self.contexts.value(test), UnknownValue) and not self._counts(node):
+                if isinstance(self.contexts.value(test), UnknownValue) and not self.varying.counts(node):
                     yield self.contexts.variable(test), [True, False]
 
     def _asked_by_comparison(self, node: ast.Compare, context: CallFrame) -> Iterator[tuple[str, list[Any]]]:
@@ -255,17 +269,13 @@ class _Tracer:
         options = other.elts if isinstance(other, ast.Tuple | ast.List | ast.Set) else [other]
         values = [self.contexts.value(LocatedExpression(each, context)) for each in options]
         known = len(node.ops) == 1 and variable and not any(isinstance(each, UnknownValue) for each in values)
-        if known and not self._counts(node.left):
-            yield self.contexts.variable(LocatedExpression(node.left, context)), _around(node.ops[0], values)
-        elif not any(self._counts(each) for each in walk(node)):
+        if known and not self.varying.counts(node.left):
+            yield (
+                self.contexts.variable(LocatedExpression(node.left, context)),
+                values_around(node.ops[0], values),
+            )
+        elif not any(self.varying.counts(each) for each in walk(node)):
             yield self.contexts.variable(LocatedExpression(node, context)), [True, False]
-
-    def _counts(self, node: ast.AST) -> bool:
-        """Tell whether a name is given another value in a loop: no world can choose one for it."""
-        if not isinstance(node, ast.Name):
-            return False
-        bindings = self.resolver.linker.bindings(node)
-        return any(each.how in ("augmented", "for") for each in bindings)
 
     def attempt(self, node: ast.Try, path: Path, context: CallFrame) -> None:
         self.statements(node.body, path, context)
@@ -324,6 +334,8 @@ class _Tracer:
         closure = self.protocol.closure(call)
         if closure is not None:
             self.enter(self.contexts.enter(closure, call, context), call, path)
+        if call in self.engines:
+            self.library_run(self.engines[call], path, context)
         if self.protocol.is_protocol(call):
             self.add(self.protocol.call(call), path, context)
             return
@@ -350,13 +362,7 @@ class _Tracer:
         if target in self.stack or len(self.stack) >= MAX_CALLS_DEEP or target not in self.eventful:
             return
         self.num_calls += 1
-        self.stack.append(target)
-        below = (*path, TraceFrame("call", call))
-        if isinstance(target, ast.Lambda):
-            self.expressions(target.body, below, inside)
-        else:
-            self.statements(target.body, below, inside)
-        self.stack.pop()
+        self.body(target, (*path, TraceFrame("call", call)), inside)
 
     def add(
         self,
@@ -367,12 +373,18 @@ class _Tracer:
         for kind, node, subject in found:
             key = self.contexts.key(LocatedExpression(subject, context)) if subject is not None else ""
             event = TraceEvent(kind, node, key, path, subject, context)
-            if kind in ("zero_grad", "step") and subject is not None:
-                made = self.contexts.origin(LocatedExpression(subject, context)).node
-                module = self.modules[0]
-                is_made = isinstance(made, ast.Call) and module.given_by_library(made) is None
-                event = replace(event, made=is_made, of_optimizer=module.kind(made) == "optimizer")
+            if kind in ("zero_grad", "step", "schedule") and subject is not None:
+                event = self.with_maker(event, LocatedExpression(subject, context))
             self.trace.events.append(event)
+
+    def with_maker(self, event: TraceEvent, subject: LocatedExpression) -> TraceEvent:
+        """Note what is known of how an optimizer or a schedule was made."""
+        module, made = self.modules[0], self.contexts.origin(subject).node
+        is_made = isinstance(made, ast.Call) and module.given_by_library(made) is None
+        kind = module.kind(made)
+        known = isinstance(made, ast.Call) and kind in ("optimizer", "scheduler")
+        waits = self.may_wait and not known and module.kind(subject.node) in ("optimizer", "scheduler")
+        return replace(event, made=is_made, of_optimizer=kind == "optimizer", waits=waits)
 
     def count(self, node: ast.Assign | ast.AugAssign, path: Path, context: CallFrame) -> None:
         """Note what gives a counter its value."""
@@ -416,6 +428,8 @@ class _Tracer:
         for each in (self.protocol.closure(call), resolver.target(call), forward, resolver.constructor(call)):
             if each is not None:
                 yield each
+        if call in self.engines:
+            yield from (each.function for each in self.engines[call].calls)
         if isinstance(call.func, ast.Attribute):
             yield from self._of_that_name(call.func.attr)
 
@@ -428,17 +442,3 @@ class _Tracer:
                     if isinstance(self.resolver.index.parents.get(each), ast.ClassDef):
                         self._methods.setdefault(each.name, []).append(each)
         return self._methods.get(name, [])
-
-
-def _alike(first: Trace, second: Trace) -> bool:
-    """Tell whether the same happens on the same ways in two traces."""
-    mine = [(event.kind, event.node, event.subject, event.path) for event in first.events]
-    return mine == [(event.kind, event.node, event.subject, event.path) for event in second.events]
-
-
-def _around(op: ast.cmpop, values: list[Any]) -> list[Any]:
-    """Return values of a variable on all sides of what it is compared with."""
-    numbers = [each for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
-    if isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and len(numbers) == len(values) == 1:
-        return [numbers[0] - 1, numbers[0], numbers[0] + 1]
-    return [*values, OTHER]

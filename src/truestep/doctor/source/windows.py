@@ -1,61 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test under which a loop steps, where its value can't be computed: a call, an option, a flag of a library."""
+"""What happened to one optimizer from one step to the next, and the tests that tell by their name when it steps."""
 
 import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.uses import arms
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.events import TraceEvent
+from truestep.doctor.source.names import dotted
 
-_METHODS = ("backward", "step", "zero_grad", "unscale_", "update", "clip_grad_norm_")
-_WORDS = ("update", "accum", "sync_gradients", "should_step", "do_step", "is_step", "optimizer_step")
-
-
-def statements_of(module: SourceModule, loop: ast.AST) -> list[tuple[str, ast.Call]]:
-    """Return (method, call) for the calls of the protocol that stand right in a loop, in order."""
-    found: list[tuple[str, ast.Call]] = []
-    for call in (each for each in walk(loop) if isinstance(each, ast.Call)):
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS and module.loop(call) is loop:
-            method, kind = call.func.attr, module.kind(call.func.value)
-            if method == "step" and kind not in ("optimizer", "scaler"):
-                continue
-            if method != "update" or kind == "scaler":
-                found.append((method, call))
-    return sorted(found, key=lambda each: each[1].lineno)
+_ASKED = ("update", "accum", "should_step", "do_step", "is_step", "optimizer_step", "sync_gradients")
+_FLAG = re.compile(r"^(should|do|is|will|needs?)_\w*(step|update|sync)|^sync_gradients$")
+_BETWEEN = ("zero_grad", "clip", "unscale", "scaler_update")
 
 
-def window_test(module: SourceModule, call: ast.Call, loop: ast.AST) -> str | None:
-    """Return the text of the test above a call that has another answer in some batches, by what it asks for."""
-    found = [test for test in _tests_above(module, call, loop) if _asks_for_updates(test)]
-    return ast.unparse(found[0]) if found else None
+@dataclass
+class AccumulationWindow:
+    """The backwards of one step, and what was done to the gradients before, between and after them."""
+
+    backwards: list[TraceEvent] = field(default_factory=list)
+    done: list[tuple[int, TraceEvent]] = field(default_factory=list)  # how many backwards came before each
+    step: TraceEvent | None = None  # None: the loop was over before
+
+    def of(self, *kinds: str) -> list[tuple[int, TraceEvent]]:
+        """Return what was done of these kinds, each with the number of backwards before it."""
+        return [(before, event) for before, event in self.done if event.kind in kinds]
+
+    def between(self, *kinds: str) -> list[tuple[int, TraceEvent]]:
+        """Return what was done of these kinds after one backward and before another."""
+        return [(before, event) for before, event in self.of(*kinds) if 0 < before < len(self.backwards)]
+
+    @property
+    def adds_up(self) -> bool:
+        """Tell whether nothing is cleared between its backwards."""
+        return not self.between("zero_grad")
 
 
-def under_test(module: SourceModule, call: ast.Call, test: str, loop: ast.AST) -> bool:
-    """Tell whether a call stands under this test within the loop."""
-    return any(ast.unparse(each) == test for each in _tests_above(module, call, loop))
-
-
-def _tests_above(module: SourceModule, call: ast.Call, loop: ast.AST) -> list[ast.expr]:
-    """Return the tests within a loop that hold where a call is made, innermost first."""
-    found: list[ast.expr] = []
-    inside: ast.AST = call
-    for above in module.ancestors(call):
-        if above is loop:
-            break
-        if isinstance(above, ast.If) and inside in arms(above)[1]:
-            found.append(arms(above)[0])
-        inside = above
+def windows_of(happened: Iterable[TraceEvent], optimizer: str) -> list[AccumulationWindow]:
+    """Return the windows of an optimizer; what came after its last step is the last one."""
+    found = [AccumulationWindow()]
+    for event in happened:
+        if event.kind == "backward":
+            found[-1].backwards.append(event)
+        elif event.kind in _BETWEEN:
+            found[-1].done.append((len(found[-1].backwards), event))
+        elif event.kind == "step" and event.subject == optimizer:
+            found[-1].step = event
+            found.append(AccumulationWindow())
     return found
 
 
-def _asks_for_updates(test: ast.expr) -> bool:
-    """Tell a test that counts micro-batches, or calls something that does."""
-    names = [(dotted(each) or "").rsplit(".", 1)[-1] for each in walk(test)]
-    named = any(word in name for name in names for word in _WORDS)
-    return named and not any(isinstance(each, ast.BinOp) or _is_one(each) for each in walk(test))
+def asks_for_update(test: ast.expr) -> bool:
+    """Tell a call or a flag that says by its name whether this batch steps; `not` before it is seen through."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return asks_for_update(test.operand)
+    if isinstance(test, ast.Call):
+        return any(word in _last(test.func) for word in _ASKED)
+    return bool(_FLAG.search(_last(test)))
 
 
-def _is_one(node: ast.AST) -> bool:
-    """Tell `accumulation == 1`: it holds in every batch, or in none."""
-    return isinstance(node, ast.Compare) and any(constant(each) == 1 for each in node.comparators)
+def _last(node: ast.expr) -> str:
+    return (dotted(node) or "").rsplit(".", 1)[-1]
+
+
+def is_negated(test: ast.expr) -> bool:
+    """Tell `not is_update(i)`."""
+    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)

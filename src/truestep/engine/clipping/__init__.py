@@ -3,7 +3,7 @@
 
 from truestep.core.errors import OptionError
 from truestep.engine.clipping.adaptive import ClipAdaptive
-from truestep.engine.clipping.base import Clip, Gradients, dense_gradient, gradient_norms, total_gradient_norm
+from truestep.engine.clipping.base import Clip
 from truestep.engine.clipping.function import ClipFunction
 from truestep.engine.clipping.norm import ClipNorm
 from truestep.engine.clipping.value import ClipValue
@@ -43,16 +43,4 @@ def clip_from_option(option: object) -> Clip | None:
     )
 
 
-__all__ = [
-    "KINDS",
-    "Clip",
-    "ClipAdaptive",
-    "ClipFunction",
-    "ClipNorm",
-    "ClipValue",
-    "Gradients",
-    "clip_from_option",
-    "dense_gradient",
-    "gradient_norms",
-    "total_gradient_norm",
-]
+__all__ = ["KINDS", "Clip", "ClipAdaptive", "ClipFunction", "ClipNorm", "ClipValue", "clip_from_option"]

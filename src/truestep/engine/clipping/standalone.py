@@ -10,7 +10,9 @@ from torch.amp.grad_scaler import GradScaler, OptState
 from torch.optim import Optimizer
 
 from truestep.core.errors import LossError, NonFiniteError, OptionError
-from truestep.engine.clipping import Clip, Gradients, clip_from_option, dense_gradient, total_gradient_norm
+from truestep.engine.clipping import Clip, clip_from_option
+from truestep.engine.clipping.base import Gradients, dense_gradient, total_gradient_norm
+from truestep.engine.optimizers import optimizer_parameters
 
 Parameters = nn.Module | Tensor | Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
 
@@ -149,12 +151,9 @@ def _unscale(scaler: GradScaler | None, optimizer: Optimizer | None, gradients: 
         )
     if not scaler.is_enabled():
         return
-    owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    strangers = [
-        name
-        for name, parameter in zip(gradients.names, gradients.parameters, strict=True)
-        if id(parameter) not in owned
-    ]
+    owned = set(map(id, optimizer_parameters(optimizer)))
+    named = zip(gradients.names, gradients.parameters, strict=True)
+    strangers = [name for name, parameter in named if id(parameter) not in owned]
     if strangers:
         raise OptionError(
             f"The optimizer does not hold {', '.join(strangers[:6])}, so their gradients would stay scaled beside unscaled ones. "
@@ -204,11 +203,8 @@ def _joined(norms: list[Tensor], norm_type: float) -> Tensor:
 
 
 def _nonfinite_error(gradients: Gradients, norm: Tensor) -> NonFiniteError:
-    bad = [
-        name
-        for name, tensor in zip(gradients.names, gradients.tensors, strict=True)
-        if not torch.isfinite(tensor).all()
-    ]
+    named = zip(gradients.names, gradients.tensors, strict=True)
+    bad = [name for name, tensor in named if not torch.isfinite(tensor).all()]
     where = f"in {', '.join(bad[:6])}" if bad else "though each entry is finite: their squares overflow"
     return NonFiniteError(
         f"The norm of the gradients is {float(norm)}, {where}. A step would spoil the parameters; nothing was clipped. Usual "

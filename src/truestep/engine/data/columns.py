@@ -30,7 +30,7 @@ class DataColumns:
         self.rows = rows
         self.leaves: list[Column] = [_as_tensor(leaf) for _, leaf in named]
         self.num_samples = len(self.leaves[0]) if rows is None else len(rows)
-        self.bytes_per_sample = sum(_num_bytes(leaf) for leaf in self.leaves) // max(len(self.leaves[0]), 1)
+        self.bytes_per_sample = sum(leaf.nbytes for leaf in self.leaves) // max(len(self.leaves[0]), 1)
         self.is_flat_tuple = type(tree) is tuple and len(tree) == len(self.leaves)
         self.is_leaf = structure.batch_children(tree) is None
 
@@ -131,10 +131,6 @@ def _as_tensor(leaf: Column) -> Column:
     # NumPy has numbers that torch lacks (long double)
     except TypeError:
         return leaf
-
-
-def _num_bytes(leaf: Column) -> int:
-    return leaf.nbytes
 
 
 def _check(named: list[tuple[str, Any]]) -> None:

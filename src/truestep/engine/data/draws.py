@@ -35,13 +35,10 @@ class ShuffledSamples:
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
         """Return the indices into the data of the samples at `positions`."""
-        latest = self._latest
-        if latest is None or latest[0] != epoch:
-            latest = self._latest = (
-                epoch,
-                SamplePermutation(self._num_samples, derive_sample_key(self._seed, "order", epoch)),
-            )
-        return latest[1](positions)
+        if self._latest is None or self._latest[0] != epoch:
+            key = derive_sample_key(self._seed, "order", epoch)
+            self._latest = epoch, SamplePermutation(self._num_samples, key)
+        return self._latest[1](positions)
 
 
 class WeightedSamples:
@@ -54,9 +51,8 @@ class WeightedSamples:
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
         """Return the indices into the data of the samples at `positions`; O(log n) each."""
-        numbers = uniform_from_sample_keys(
-            sample_keys_at(derive_sample_key(self._seed, "weighted order", epoch), positions)
-        )
+        key = derive_sample_key(self._seed, "weighted order", epoch)
+        numbers = uniform_from_sample_keys(sample_keys_at(key, positions))
         found = np.searchsorted(self._cumulative, numbers * self._cumulative[-1], side="right")
         # a number just below 1 times the sum may round up to the sum, behind the last sample
         drawn: Indices = np.minimum(found, self._last)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from truestep.engine.data.keys import GOLDEN, MASK
+from truestep.core.random_streams import GOLDEN, MASK
 
 _LOW = 0xFFFFFFFF  # torch's CPU generator uses no more than these bits of a seed
 _MERSENNE_BYTES = 625 * 4  # 624 words and the position among them

@@ -65,11 +65,8 @@ def _mistaken(data: Any) -> str | None:
 
 def _unloadable(data: Any) -> str | None:
     """Return why samples of `data` can be had neither by number nor one after the other."""
-    if (
-        is_map_style_data(data)
-        or hasattr(data, "__iter__")
-        or (callable(data) and not isinstance(data, Dataset))
-    ):
+    is_function = callable(data) and not isinstance(data, Dataset)
+    if is_map_style_data(data) or hasattr(data, "__iter__") or is_function:
         return None
     if isinstance(data, Dataset):
         return (

@@ -49,9 +49,8 @@ class MappedSource(BatchSource):
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on."""
         requests = self._order.requests(epoch, start)
-        host = (
-            map(self._samples.__getitem__, requests) if self._pool is None else self._pool.batches(requests)
-        )
+        load = self._samples.__getitem__
+        host = map(load, requests) if self._pool is None else self._pool.batches(requests)
         return batches_to_device(host, self._device)
 
     def fingerprint(self) -> dict[str, Any]:
@@ -101,9 +100,8 @@ def _randomness(probe: SampleProbe | None) -> list[Choice]:
     if probe is None:
         return []
     own = f", {', '.join(probe.generators)}" if probe.generators else ""
-    keyed = Choice(
-        "sample randomness", "keyed", f"set from (seed, epoch, position): random, numpy, torch{own}"
-    )
+    why = f"set from (seed, epoch, position): random, numpy, torch{own}"
+    keyed = Choice("sample randomness", "keyed", why)
     if not probe.differences:
         return [keyed]
     differing = ", ".join(probe.differences)

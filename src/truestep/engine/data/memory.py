@@ -40,9 +40,8 @@ class MemorySource(BatchSource):
         place = _choose_place(columns, options.on_device, device)
         why = "the data is tensors: a batch is one indexing, and workers would only copy it again"
         self.choices = [Choice("loading", "in memory", why), place]
-        self._gathers_on_device = device.type != "cpu" and any(
-            _is_on(leaf, device) for leaf in columns.leaves
-        )
+        is_there = any(_is_on(leaf, device) for leaf in columns.leaves)
+        self._gathers_on_device = device.type != "cpu" and is_there
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on; each is a copy, never a view of the data."""
@@ -61,12 +60,8 @@ class MemorySource(BatchSource):
     def is_sorted_by_class(self) -> bool:
         """Whether the last of several tensors holds whole numbers, few different ones and in order, and nothing shuffles them."""
         leaves = self._columns.leaves
-        if (
-            not self._is_ordered
-            or not self._columns.is_flat_tuple
-            or len(leaves) < 2
-            or (self.num_batches or 0) < 2
-        ):
+        is_labelled = self._columns.is_flat_tuple and len(leaves) > 1
+        if not self._is_ordered or not is_labelled or (self.num_batches or 0) < 2:
             return False
         number, rows = self.num_samples or 0, self._columns.rows
         looked_at = np.arange(0, number, max(1, number // LOOKED_AT))

@@ -14,7 +14,7 @@ from truestep.engine.data.memory import MemorySource
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import choose_batch_order
 from truestep.engine.data.samples import SeededSamples
-from truestep.engine.data.sharing import SharedStream, shared_order
+from truestep.engine.data.sharing import shared_order
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.stream import StreamSource
 from truestep.engine.data.streaming import SampleStream
@@ -42,14 +42,12 @@ def open_source(
         data, options = take_loader_apart(data, options)
     columns = find_data_columns(data)
     if columns is not None and options.collate is None:
-        return MemorySource(
-            columns, shared_order(choose_batch_order(len(columns), options, seed), share), options, device
-        )
+        order = shared_order(choose_batch_order(len(columns), options, seed), share)
+        return MemorySource(columns, order, options, device)
     if columns is not None:
         data = columns  # a function of a list of samples wants samples
     check_data_kind(data)
     if is_map_style_data(data):
         order = choose_batch_order(len(data), options, seed)
         return MappedSource(SeededSamples(data, seed, options.collate), order, options, device, share)
-    stream = StreamSource(SampleStream(data), options, seed, device)
-    return stream if share.size == 1 else SharedStream(stream, share)
+    return StreamSource(SampleStream(data), options, seed, device, share)

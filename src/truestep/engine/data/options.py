@@ -119,9 +119,8 @@ class DataOptions:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "DataOptions":
         """Return the options given by name; an unknown name is answered with the nearest known ones."""
-        check_keyword_options(
-            "run.data", options, [field.name for field in dataclasses.fields(cls)], _ELSEWHERE
-        )
+        known = [field.name for field in dataclasses.fields(cls)]
+        check_keyword_options("run.data", options, known, _ELSEWHERE)
         return cls(**options)
 
 

@@ -47,21 +47,15 @@ def note_sample(position: int, index: int) -> None:
         _mine.table[_mine.row + 2] = index
 
 
-class WorkerStart:
-    """What a worker does first."""
-
-    def __init__(self, progress: WorkerProgress, user: Callable[[int], None] | None) -> None:
-        self._progress, self._user = progress, user
-
-    def __call__(self, worker: int) -> None:
-        """Prepare the process of `worker`."""
-        # Ctrl+C and a scheduler's warning are meant for the training process, which finishes the batch
-        # in hand: its workers leave its process group, and do not mind when they are told one by one
-        if hasattr(os, "setpgrp"):
-            os.setpgrp()
-        for name in ("SIGINT", "SIGUSR1"):
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), signal.SIG_IGN)
-        self._progress.enter(worker)
-        if self._user is not None:
-            self._user(worker)
+def prepare_worker(progress: WorkerProgress, user: Callable[[int], None] | None, worker: int) -> None:
+    """Prepare this process, which is worker number `worker`; `user` prepares it too."""
+    # Ctrl+C and a scheduler's warning are meant for the training process, which finishes the batch
+    # in hand: its workers leave its process group, and do not mind when they are told one by one
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()
+    for name in ("SIGINT", "SIGUSR1"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    progress.enter(worker)
+    if user is not None:
+        user(worker)

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from truestep.core.errors import DataError
+from truestep.core.random_streams import GOLDEN, MASK, mix_random_keys
 from truestep.engine.data.generators import SampleGenerator, global_sample_generators
-from truestep.engine.data.keys import GOLDEN, MASK, derive_sample_key, mix_sample_keys, sample_keys_at
+from truestep.engine.data.keys import derive_sample_key, sample_keys_at
 from truestep.engine.data.search import find_sample_generators
 
 KEYS_AT_ONCE = 2048  # keys are computed for so many positions ahead: numpy's cost per call is paid once
@@ -36,12 +37,11 @@ class SampleKeys:
         """Return the keys of one generator for `count` samples from `position` on."""
         if epoch != self._epoch or position < self._begin or position + count > self._end:
             self._epoch, self._begin, self._end = epoch, position, position + max(count, KEYS_AT_ONCE)
-            self._samples = sample_keys_at(
-                derive_sample_key(self._seed, self._use, epoch), np.arange(position, self._end)
-            )
+            key = derive_sample_key(self._seed, self._use, epoch)
+            self._samples = sample_keys_at(key, np.arange(position, self._end))
             self._known = {}
         if number not in self._known:
-            self._known[number] = mix_sample_keys(self._samples + self._columns[number]).tolist()
+            self._known[number] = mix_random_keys(self._samples + self._columns[number]).tolist()
         first = position - self._begin
         return self._known[number][first : first + count]
 

@@ -55,9 +55,8 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
     def _collated(self, request: BatchRequest, samples: list[Any] | None) -> Any:
         assert self._collate is not None
         samples = self.load(request) if samples is None else samples
-        (batch,) = self._drawing("collate").call(
-            request.epoch, request.position, [samples], self._collate, []
-        )
+        call = self._drawing("collate").call
+        (batch,) = call(request.epoch, request.position, [samples], self._collate, [])
         return batch
 
     @property
@@ -156,9 +155,8 @@ def stack_samples(samples: list[Any]) -> Any:
     first = samples[0]
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
         names = [field.name for field in dataclasses.fields(first) if field.init]
-        return dataclasses.replace(
-            first, **{name: stack_samples([getattr(s, name) for s in samples]) for name in names}
-        )
+        stacked = {name: stack_samples([getattr(s, name) for s in samples]) for name in names}
+        return dataclasses.replace(first, **stacked)
     try:
         return default_collate(samples)
     except (RuntimeError, TypeError) as error:

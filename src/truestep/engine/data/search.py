@@ -16,20 +16,8 @@ from truestep.engine.data.generators import SampleGenerator, sample_generator_of
 
 OBJECTS_SEEN = 20_000  # a data set may hold a million file names: the search has an end,
 LONG = 1000  # and looks into containers longer than this last
-_LEAVES = (
-    str,
-    bytes,
-    int,
-    float,
-    complex,
-    bool,
-    type(None),
-    type,
-    np.ndarray,
-    np.generic,
-    torch.Tensor,
-    torch.Size,
-)
+_NUMBERS = (int, float, complex, np.ndarray, np.generic, torch.Tensor, torch.Size)
+_LEAVES = (*_NUMBERS, str, bytes, type(None), type)
 _CONTAINERS = (list, tuple, deque, Mapping)
 
 

@@ -2,13 +2,10 @@
 """Each process's rows of every global batch: the order of samples, and what is drawn for each, know of no process."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from truestep.engine.batches import batch_rows, count_examples
 from truestep.engine.data.order import BatchBlock, BatchOrder, BatchRequest
-from truestep.engine.data.source import BatchSource
 from truestep.engine.processes.shares import RankShare
 
 
@@ -43,33 +40,3 @@ class SharedOrder(BatchOrder):
                 yield request._replace(indices=request.indices[:1], is_empty=True)
             else:
                 yield BatchRequest(epoch, request.position + part.start, request.indices[part])
-
-
-class SharedStream(BatchSource):
-    """A stream that every process reads whole, taking its rows of each batch: nobody can skip in it."""
-
-    def __init__(self, whole: BatchSource, share: RankShare) -> None:
-        self._whole, self._share = whole, share
-        self.num_batches, self.num_samples, self.choices = whole.num_batches, whole.num_samples, whole.choices
-
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield this process's rows of the batches of `epoch` from number `start` on."""
-        for batch in self._whole.batches(epoch, start):
-            part = self._share.of(count_examples(batch))
-            yield batch_rows(batch, part.start, part.stop)
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Return the whole stream's."""
-        return self._whole.fingerprint()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the whole stream stands."""
-        return self._whole.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where the whole stream stood."""
-        self._whole.load_state_dict(state)
-
-    def close(self) -> None:
-        """End the worker processes."""
-        self._whole.close()

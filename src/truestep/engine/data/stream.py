@@ -9,14 +9,16 @@ import torch
 
 from truestep.core.errors import DataError
 from truestep.core.frames import warn_user
+from truestep.engine.batches import batch_rows, count_examples
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.samples import stack_samples
 from truestep.engine.data.source import BatchSource
-from truestep.engine.data.streaming import SampleStream, StreamBatches, StreamedBatch, StreamStart, WorkerTurn
+from truestep.engine.data.streaming import SampleStream, StreamBatches, StreamedBatch, StreamStart
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool
+from truestep.engine.processes.shares import WHOLE, RankShare
 
 PROMISE = (
     "the data decides its order, so a resumed run goes on exactly only with the same number of workers and "
@@ -27,17 +29,24 @@ PROMISE = (
 class StreamSource(BatchSource):
     """Batches of an iterable data set, a generator function or any other iterable."""
 
-    def __init__(self, stream: SampleStream, options: DataOptions, seed: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        stream: SampleStream,
+        options: DataOptions,
+        seed: int,
+        device: torch.device,
+        share: RankShare = WHOLE,
+    ) -> None:
         _check(stream, options)
+        self._share = share  # every process reads the stream whole: nobody can skip in it
         self.num_batches = self.num_samples = None
         self._stream, self._options, self._seed, self._device = stream, options, seed, device
         self._num_workers = 0 if options.num_workers == "auto" else int(options.num_workers)
         self._now: dict[str, Any] = {}
         self._saved: dict[str, Any] = {}
         self._pool: WorkerPool | None = None
-        why = (
-            "as asked" if options.num_workers != "auto" else "a stream is split among workers only when asked"
-        )
+        asked = options.num_workers != "auto"
+        why = "as asked" if asked else "a stream is split among workers only when asked"
         self.choices = [
             Choice("loading", "stream", "the data is an iterable, without __len__ and __getitem__"),
             Choice("workers", str(self._num_workers), why),
@@ -61,7 +70,11 @@ class StreamSource(BatchSource):
         for number, batch in enumerate(moved, self._now["batches"]):
             self._advance(arrived.popleft())
             if number >= start:
-                yield batch
+                yield batch if self._share.size == 1 else self._rows_here(batch)
+
+    def _rows_here(self, batch: Any) -> Any:
+        part = self._share.of(count_examples(batch))
+        return batch_rows(batch, part.start, part.stop)
 
     def _remembered(self, pieces: Iterator[StreamedBatch], arrived: deque[StreamedBatch]) -> Iterator[Any]:
         """Yield the batches; a batch may be copied ahead, but the state is that of the batch handed out."""
@@ -87,7 +100,7 @@ class StreamSource(BatchSource):
         )
         reader.start = start
         if not self._num_workers:
-            yield from (piece for piece in reader if isinstance(piece, StreamedBatch))
+            yield from filter(None, reader)
             return
         pool = self._pool = WorkerPool(reader, self._num_workers, options, pin=self._device.type == "cuda")
         try:
@@ -125,11 +138,11 @@ class StreamSource(BatchSource):
             self._pool.close()
 
 
-def _without_duplicates(pieces: Iterator[StreamedBatch | WorkerTurn]) -> Iterator[StreamedBatch]:
+def _without_duplicates(pieces: Iterator[StreamedBatch | None]) -> Iterator[StreamedBatch]:
     """Warn when two workers begin with the same sample: each of them then reads the whole stream."""
     begun: dict[str, int] = {}
     for piece in pieces:
-        if isinstance(piece, WorkerTurn):
+        if piece is None:
             continue
         if piece.first is not None and begun.setdefault(piece.first, piece.worker) != piece.worker:
             warn_user(

@@ -26,10 +26,6 @@ class StreamedBatch(NamedTuple):
     first: str | None
 
 
-class WorkerTurn(NamedTuple):
-    """What a worker sends instead of a batch that was used before the stream was resumed."""
-
-
 class StreamStart(NamedTuple):
     """Where reading begins: the epoch and, after a resume, each worker's state and the next one."""
 
@@ -77,26 +73,21 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
     def __init__(
         self, stream: SampleStream, seed: int, batch_size: int | None, collate: Collate, *, drop_last: bool
     ):
-        self._stream, self._batch_size, self._collate, self._drop_last = (
-            stream,
-            batch_size,
-            collate,
-            drop_last,
-        )
+        self._stream, self._batch_size = stream, batch_size
+        self._collate, self._drop_last = collate, drop_last
         self._seed = seed
         self.start = StreamStart(0)
 
-    def __iter__(self) -> Iterator[StreamedBatch | WorkerTurn]:
+    def __iter__(self) -> Iterator[StreamedBatch | None]:
         info = get_worker_info()
-        reader = _Reader(
-            self._stream, SampleRandomness(self._seed, self._stream.data), info.id if info else 0
-        )
+        randomness = SampleRandomness(self._seed, self._stream.data)
+        reader = _Reader(self._stream, randomness, info.id if info else 0)
         if self.start.workers is not None:
             saved = self.start.workers[reader.worker]
             if saved["ended"]:
                 return
             if reader.worker < self.start.turn:
-                yield WorkerTurn()
+                yield None  # in the place of a batch that was used before the stream was resumed
             reader.resume(saved)
         yield from self._pieces(reader)
 
@@ -156,9 +147,8 @@ class _Reader:
             except StopIteration:
                 return
             except Exception as error:
-                error.add_note(
-                    f"This happened while sample {self._position + offset} of the stream was read."
-                )
+                number = self._position + offset
+                error.add_note(f"This happened while sample {number} of the stream was read.")
                 raise
             yield sample
 

@@ -6,7 +6,7 @@ import pickle
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from truestep.engine.choices import Choice
 from truestep.engine.data.deaths import defer_worker_deaths, told
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchRequest
-from truestep.engine.data.progress import WorkerProgress, WorkerStart
+from truestep.engine.data.progress import WorkerProgress, prepare_worker
 
 # Below these, handing batches over and starting processes costs more than it saves (docs/data.md).
 CHEAP_SAMPLE_SECONDS = 50e-6
@@ -91,10 +91,7 @@ class WorkerPool:
             except RuntimeError as error:
                 self._explain(str(error), error)
                 raise
-            except (
-                EOFError,
-                ConnectionError,
-            ) as error:  # it was killed while a batch of its was being fetched
+            except (EOFError, ConnectionError) as error:  # killed while a batch of its was being fetched
                 self._explain(self._ended(), error)
                 raise
             yield batch.batch if isinstance(batch, PinnedBatch) else batch
@@ -109,7 +106,7 @@ class WorkerPool:
                 num_workers=num_workers,
                 collate_fn=PinnedBatch if pin else _as_it_is,
                 pin_memory=pin,
-                worker_init_fn=WorkerStart(self._progress, options.worker_init),
+                worker_init_fn=partial(prepare_worker, self._progress, options.worker_init),
                 multiprocessing_context=options.start_method,
                 generator=torch.Generator(),  # or the loader would draw from the global one
                 prefetch_factor=options.prefetch,
@@ -188,20 +185,12 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def cpus_for_workers() -> int:
-    """Return how many processors this process may use: its affinity and its control group's quota."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        return max(1, min(cpus, int(quota) // int(period)))
-    except (OSError, ValueError):  # no control group, or "max"
-        return cpus
-
-
 def choose_num_workers(sample_seconds: float, num_samples: int, device: torch.device) -> Choice:
     """Return how many workers "auto" means: none for cheap samples, else a share of the processors."""
+    from truestep.machine.environment.container import read_container, usable_cpus
+
     # torchrun's variable: so many processes of this machine choose workers now
-    cpus = cpus_for_workers() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    cpus = usable_cpus(read_container()) // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     cost = f"a sample takes {sample_seconds * 1e6:,.0f} µs, an epoch's {sample_seconds * num_samples:,.1f} s"
     if sample_seconds < CHEAP_SAMPLE_SECONDS or sample_seconds * num_samples < CHEAP_EPOCH_SECONDS:
         return Choice("workers", "0", f"{cost}: less than handing them over costs")

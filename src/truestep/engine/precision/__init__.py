@@ -17,21 +17,11 @@ MODES: dict[str, Precision] = {
 
 # Words of torch and of other libraries, by what most people mean.
 _USUALLY_MEANT = {
-    (
-        "bfloat16",
-        "bf16-amp",
-        "bf16-autocast",
-        "bfloat16-mixed",
-        "mixed-bf16",
-        "amp",
-        "mixed",
-        "auto",
-    ): "bf16-mixed",
-    ("float16", "half", "16", "16-mixed", "float16-mixed", "mixed-fp16"): "fp16-mixed",
-    ("fp32", "float", "32", "32-true", "full", "single", "tf32"): "float32",
-    ("fp64", "double", "64"): "float64",
+    "bf16-mixed": "bfloat16 bf16-amp bf16-autocast bfloat16-mixed mixed-bf16 amp mixed auto",
+    "fp16-mixed": "float16 half 16 16-mixed float16-mixed mixed-fp16",
+    "float32": "fp32 float 32 32-true full single tf32",
+    "float64": "fp64 double 64",
 }
-
 # NVIDIA apex's optimisation levels, by what they mean (apex.amp itself is gone).
 APEX_LEVELS: dict[str, Precision] = {"O0": FLOAT32, "O1": FP16_MIXED, "O2": HALF_WEIGHTS, "O3": FP16}
 
@@ -42,17 +32,13 @@ def precision_named(name: str) -> Precision:
     if name in known:
         return known[name]
     word = str(name).removeprefix("torch.").lower().replace("_", "-")
-    meant = next((mode for words, mode in _USUALLY_MEANT.items() if word in words), None)
+    meant = next((mode for mode, words in _USUALLY_MEANT.items() if word in words.split()), None)
     if meant is None:
         raise OptionError(f"There is no precision {name!r}. {nearest_names(word, known)}")
-    halves = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
-    besides = (
-        f' "{halves[meant]}" is another mode: it keeps the weights in 16 bits too, where small updates are lost.'
-        if meant in halves
-        else ""
-    )
+    half, _, mixed = meant.partition("-")
+    besides = f' "{half}" is another mode: it keeps the weights in 16 bits too, where small updates are lost.'
     raise OptionError(
-        f"There is no precision {name!r}. Most people mean {meant!r} by it: {known[meant].meaning}{besides} "
+        f"There is no precision {name!r}. Most people mean {meant!r} by it: {known[meant].meaning}{besides if mixed else ''} "
         f"All modes: {', '.join(known)}."
     )
 

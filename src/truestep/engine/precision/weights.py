@@ -31,25 +31,15 @@ def precision_back_after_error(module: nn.Module) -> Iterator[None]:
 
 def cast_weights(module: nn.Module, mode: Precision) -> None:
     """Bring the floating-point parameters and buffers of `module` to the mode's type, in place."""
-    if mode.float32_norms:
-        norms = [part for part in module.modules() if isinstance(part, NORMS)]
-        kept = {id(tensor) for norm in norms for tensor in (*norm.parameters(), *norm.buffers())}
-        for tensor in (*module.parameters(), *module.buffers()):
-            if tensor.is_floating_point() and id(tensor) not in kept:
-                tensor.data = tensor.data.to(mode.weights)
-        for norm in norms:
-            norm.float()
-            _compute_in_float32(norm)
-        return
+    norms = [part for part in module.modules() if isinstance(part, NORMS)] if mode.float32_norms else []
+    kept = {id(tensor) for norm in norms for tensor in (*norm.parameters(), *norm.buffers())}
     for tensor in (*module.parameters(), *module.buffers()):
-        if tensor.is_floating_point() and tensor.dtype != mode.weights:
+        if tensor.is_floating_point() and id(tensor) not in kept and tensor.dtype != mode.weights:
             tensor.data = tensor.data.to(mode.weights)
-
-
-def _compute_in_float32(norm: nn.Module) -> None:
-    """Let `norm` take half-precision inputs, compute in float32, and give half precision back."""
-    norm.register_forward_pre_hook(_inputs_to_float32)
-    norm.register_forward_hook(_output_to_float16)
+    for norm in norms:  # they take half-precision inputs, compute in float32, and give half precision back
+        norm.float()
+        norm.register_forward_pre_hook(_inputs_to_float32)
+        norm.register_forward_hook(_output_to_float16)
 
 
 def _inputs_to_float32(_: nn.Module, inputs: tuple[Any, ...]) -> Any:

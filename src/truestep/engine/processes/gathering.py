@@ -51,7 +51,7 @@ def gather(tensor: Tensor, *, with_first: bool = False) -> Tensor | tuple[Tensor
     world = _current[0]
     counts = [int(count) for (count,) in world.meet("ts.gather", len(tensor))]
     world.num_gathered += 1
-    rows: Tensor = _Gather.apply(tensor, world, counts)  # type: ignore[no-untyped-call]
+    rows: Tensor = _Exchange.apply(tensor, world, counts, True)  # type: ignore[no-untyped-call]
     return (rows, sum(counts[: world.rank])) if with_first else rows
 
 
@@ -82,27 +82,17 @@ def _own_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
     return total[first : first + counts[world.rank]]
 
 
-class _Gather(torch.autograd.Function):
-    """Rows of one process to rows of all; backward the other way, summed over all processes."""
+class _Exchange(torch.autograd.Function):
+    """Rows of one process to rows of all (`gathers`), or the sum over all of what they have for this one's rows.
+
+    Each is the other's backward.
+    """
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, world: World, counts: list[int]) -> Tensor:
-        ctx.world, ctx.counts = world, counts
-        return gather_all_rows(tensor, world, counts)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        return _Own.apply(gradient, ctx.world, ctx.counts), None, None  # type: ignore[no-untyped-call]
-
-
-class _Own(torch.autograd.Function):
-    """The sum over all processes of what they have for this one's rows; backward gathers."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, world: World, counts: list[int]) -> Tensor:
-        ctx.world, ctx.counts = world, counts
-        return _own_rows(tensor, world, counts)
+    def forward(ctx: Any, tensor: Tensor, world: World, counts: list[int], gathers: bool) -> Tensor:
+        ctx.back = world, counts, not gathers
+        return (gather_all_rows if gathers else _own_rows)(tensor, world, counts)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        return _Gather.apply(gradient, ctx.world, ctx.counts), None, None  # type: ignore[no-untyped-call]
+        return _Exchange.apply(gradient, *ctx.back), None, None, None  # type: ignore[no-untyped-call]

@@ -75,9 +75,8 @@ class RankLookout:
     def _shows_no_life(self, rank: int, sign: RankSignOfLife) -> tuple[int, str]:
         did = f"was busy ({sign.busy})" if sign.busy is not None else f"had come to {self._what}"
         why = self._trouble(rank) or "hangs, or its machine is out of reach"
-        return self._text(
-            rank, f"{did}, and has shown no sign of life for {STILL_SECONDS:g} seconds: it {why}"
-        )
+        still = f"has shown no sign of life for {STILL_SECONDS:g} seconds"
+        return self._text(rank, f"{did}, and {still}: it {why}")
 
     def _nothing_arrives(self) -> tuple[int, str]:
         return self._text(
@@ -98,7 +97,7 @@ class RankLookout:
 
 
 @contextmanager
-def renewing_rank_sign(write: Callable[[int], None]) -> Iterator[None]:
+def rank_heartbeat(write: Callable[[int], None]) -> Iterator[None]:
     """Have a thread write a number that grows, every second, as long as this process lives."""
     done = threading.Event()
 

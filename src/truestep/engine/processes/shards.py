@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of which each process has a part: the part that is here, the whole on rank 0, and parts of a whole."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -44,9 +44,8 @@ def pieces_on_this_rank(tree: Any, *, alone: bool) -> Any:
 
 
 def _piece(tensor: Any) -> SavedTensorPiece:
-    return SavedTensorPiece(
-        tensor=part_on_this_rank(tensor).detach(), whole=tuple(tensor.shape), offset=_box(tensor).offset
-    )
+    here = part_on_this_rank(tensor).detach()
+    return SavedTensorPiece(tensor=here, whole=tuple(tensor.shape), offset=_box(tensor).offset)
 
 
 def _box(tensor: Any) -> CheckpointBox:
@@ -70,12 +69,8 @@ def part_wanted_of_divided_tensor(like: Any) -> WantedCheckpointPart:
 
 def divided_over_ranks_as(value: Any, like: Any) -> Any:
     """Return this process's part of a whole tensor, divided as another of the same shape is; anything else as it is."""
-    if (
-        not is_divided_over_ranks(like)
-        or not isinstance(value, Tensor)
-        or is_divided_over_ranks(value)
-        or value.shape != like.shape
-    ):
+    is_whole = isinstance(value, Tensor) and not is_divided_over_ranks(value)
+    if not is_divided_over_ranks(like) or not is_whole or value.shape != like.shape:
         return value
     from torch.distributed.tensor import distribute_tensor
 
@@ -87,8 +82,3 @@ def divided_over_ranks_as(value: Any, like: Any) -> Any:
 def divided_over_ranks_by_name(values: Mapping[str, Any], likes: Mapping[str, Any]) -> dict[str, Any]:
     """Return tensors by name, each divided as that of its name is."""
     return {name: divided_over_ranks_as(value, likes.get(name)) for name, value in values.items()}
-
-
-def any_divided_over_ranks(tensors: Any, look: Callable[[Any], bool] = is_divided_over_ranks) -> bool:
-    """Whether one of them is divided."""
-    return any(map(look, tensors))

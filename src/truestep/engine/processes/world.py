@@ -9,6 +9,7 @@ between two meetings, where all ranks are known to be at the same place.
 import atexit
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,17 +22,18 @@ from torch import Tensor
 
 from truestep.core.errors import RankError
 from truestep.core.frames import line_of_user_code
-from truestep.engine.processes.asking import ask_rank_store
-from truestep.engine.processes.lookout import RankLookout, renewing_rank_sign
+from truestep.engine.processes.lookout import RankLookout, rank_heartbeat
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.notes import RankNotes
 from truestep.engine.processes.shares import RankShare
+
+T = TypeVar("T")
+
 
 POLL = timedelta(milliseconds=500)
 PARTING_SECONDS = 1.0
 Group = Any
 Work = Any
-T = TypeVar("T")
 
 
 class RankInWorld(NamedTuple):
@@ -184,7 +186,7 @@ class World:
         """What this rank does now may take its time: the others wait for it as long as it lives."""
         self.ask(lambda: self.notes.busy(what))
         try:
-            with renewing_rank_sign(lambda count: self.notes.busy(what, count)):
+            with rank_heartbeat(lambda count: self.notes.busy(what, count)):
                 yield
         finally:
             if self.error is None:
@@ -291,3 +293,28 @@ _UNEVEN = "A loop that is longer on one rank than on another ends so, too: give 
 
 def _is_gloo(group: Group) -> bool:
     return bool(dist.get_backend(group) == "gloo")
+
+
+def ask_rank_store(question: Callable[[], T], seconds: float) -> T:
+    """Return a store's answer, which a thread of its own waits for; raises TimeoutError where none comes in time.
+
+    torch waits without a limit for a store whose process is stopped.
+    """
+    found: list[T] = []
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            found.append(question())
+        except Exception as error:  # noqa: BLE001 -- raised again where it was asked
+            errors.append(error)
+
+    # a daemon: where no answer ever comes it must not keep the process from ending
+    thread = threading.Thread(target=wait, name="truestep-store", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not found:
+        raise TimeoutError(f"the store has not answered for {seconds:g} seconds")
+    return found[0]

@@ -56,8 +56,7 @@ class Ddp:
         """Take the hooks off the parameters."""
         for hooks in self._hooks.values():
             hooks.close()
-        for layer in self._norms:
-            unshare_rank_statistics(layer)
+        unshare_rank_statistics(self._norms)
 
 
 class DdpHooks:

@@ -84,8 +84,7 @@ class Fsdp:
 
     def close(self) -> None:
         """Give batch normalisations back; the weights stay divided."""
-        for layer in self._norms:
-            unshare_rank_statistics(layer)
+        unshare_rank_statistics(self._norms)
 
 
 class FsdpHooks:
@@ -129,14 +128,10 @@ class FsdpHooks:
     def gradients_ready(self, sums: LossTotals) -> None:
         """They are summed; compare in which order the ranks have called their layers. What no rank has used keeps no gradient."""
         orders = [float(calls.order) for calls in self._calls]
-        orders += [
-            order**2 for order in orders
-        ]  # the same on all ranks if, and only if, both sums are what they would be then
-        used = [
-            name in calls.used
-            for calls, names in zip(self._calls, self._names, strict=True)
-            for name in names
-        ]
+        # the same on all ranks if, and only if, both sums are what they would be then
+        orders += [order**2 for order in orders]
+        pairs = zip(self._calls, self._names, strict=True)
+        used = [name in calls.used for calls, names in pairs for name in names]
         mine = self._totals.mine(sums)
         vector = torch.cat([mine, mine.new_tensor([*orders, *map(float, used)])])
         self._world.wait_all([self._world.reduce(vector)], self._what)

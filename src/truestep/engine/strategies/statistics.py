@@ -52,9 +52,10 @@ def share_rank_statistics(module: nn.Module, world: World, is_updating: Callable
     return layers
 
 
-def unshare_rank_statistics(layer: Norm) -> None:
+def unshare_rank_statistics(layers: Iterable[Norm]) -> None:
     """Undo `share_rank_statistics`."""
-    layer.__dict__.pop("forward", None)
+    for layer in layers:
+        layer.__dict__.pop("forward", None)
 
 
 def _takes(layer: Norm) -> bool:

@@ -40,16 +40,9 @@ class RankTotals:
         """Return this rank's vector, in float64, when its last loss is known."""
         weight, loss, metrics = sums.shares()
         is_new = bool(metrics) and sorted(metrics) != self._names
-        head = [
-            weight,
-            loss,
-            0.0 if sums.least is None else sums.least < 0,
-            float(sums.may_be_empty),
-            float(is_new),
-        ]
-        tail: list[Any] = (
-            [0.0] * len(self._names) if is_new or not metrics else [metrics[name] for name in self._names]
-        )
+        negative = 0.0 if sums.least is None else sums.least < 0
+        head = [weight, loss, negative, float(sums.may_be_empty), float(is_new)]
+        tail = [0.0 if is_new or not metrics else metrics[name] for name in self._names]
         return _joined([*head, *tail], self._device)
 
     def take(self, vector: Tensor, sums: LossTotals) -> None:

@@ -11,17 +11,26 @@ import torch
 # The names in TensorProto.DataType of ONNX, as of onnx 1.23.2: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 ONNX = {
     **{
-        name: name.upper()
-        for name in ("uint8", "int8", "uint16", "int16", "int32", "int64", "bool", "float16")
+        name: name.replace("_", "").upper()
+        for name in (
+            *(
+                "bool",
+                "float16",
+                "bfloat16",
+                "complex64",
+                "complex128",
+                "uint8",
+                "int8",
+                "uint16",
+                "int16",
+                "uint32",
+            ),
+            *("int32", "uint64", "int64", "uint2", "int2", "uint4", "int4"),
+            *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+        )
     },
-    **{name: name.upper() for name in ("uint32", "uint64", "complex64", "complex128", "bfloat16")},
-    **{name: name.upper() for name in ("uint2", "int2", "uint4", "int4")},
     "float32": "FLOAT",
     "float64": "DOUBLE",
-    "float8_e4m3fn": "FLOAT8E4M3FN",
-    "float8_e4m3fnuz": "FLOAT8E4M3FNUZ",
-    "float8_e5m2": "FLOAT8E5M2",
-    "float8_e5m2fnuz": "FLOAT8E5M2FNUZ",
     "float8_e8m0fnu": "FLOAT8E8M0",
     "float4_e2m1fn_x2": "FLOAT4E2M1",
 }

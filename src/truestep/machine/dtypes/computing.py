@@ -56,12 +56,9 @@ def dtype_devices_here() -> tuple[DtypeDevice, ...]:
         module = torch.get_device_module(accelerator)
         name_of = getattr(module, "get_device_name", lambda _: accelerator.type)
         models = [name_of(index) for index in range(torch.accelerator.device_count())]
-        found += [
-            DtypeDevice(
-                name=f"{accelerator.type}:{models.index(model)}", model=model, count=models.count(model)
-            )
-            for model in dict.fromkeys(models)
-        ]
+        for model in dict.fromkeys(models):
+            name = f"{accelerator.type}:{models.index(model)}"
+            found.append(DtypeDevice(name=name, model=model, count=models.count(model)))
     return tuple(found)
 
 
@@ -70,12 +67,9 @@ def dtype_support(dtype: torch.dtype, device: DtypeDevice, *, size: int | None) 
     add = _computes(lambda ones: ones + ones, dtype, device)
     matmul = _computes(lambda ones: ones @ ones, dtype, device)
     seconds = _times(dtype, device, size) if matmul and size else []
+    median = statistics.median(seconds) if seconds else None
     return DtypeSupport(
-        device=device.name,
-        add=add,
-        matmul=matmul,
-        matmul_seconds=statistics.median(seconds) if seconds else None,
-        repeats=len(seconds),
+        device=device.name, add=add, matmul=matmul, matmul_seconds=median, repeats=len(seconds)
     )
 
 

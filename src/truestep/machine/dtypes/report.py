@@ -82,20 +82,11 @@ def dtypes(*, time_matmul: bool = False, size: int = 512) -> DtypeReport:
     """
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST:
         raise OptionError(f"size={size!r}: give the rows of the matrices to multiply, from 1 to {LARGEST}.")
-    devices = dtype_devices_here()
+    devices, timed = dtype_devices_here(), size if time_matmul else None
     onnx, onnx_source = carriers.onnx_dtype_names()
-    legacy = carriers.legacy_tensor_types()
     with without_dtype_warnings():
         rows = [
-            _row(
-                dtype,
-                names,
-                onnx=onnx,
-                legacy=legacy.get(dtype, {}),
-                devices=tuple(
-                    dtype_support(dtype, device, size=size if time_matmul else None) for device in devices
-                ),
-            )
+            _row(dtype, names, onnx, tuple(dtype_support(dtype, device, size=timed) for device in devices))
             for dtype, names in _names().items()
         ]
     rows.sort(key=lambda row: (_ORDER.index(row.numbers.kind), row.numbers.bits, row.name))
@@ -103,7 +94,7 @@ def dtypes(*, time_matmul: bool = False, size: int = 512) -> DtypeReport:
         torch_version=torch.__version__,
         onnx_source=onnx_source,
         devices=devices,
-        matmul_size=size if time_matmul else None,
+        matmul_size=timed,
         dtypes=tuple(rows),
     )
 
@@ -118,12 +109,7 @@ def _names() -> dict[torch.dtype, list[str]]:
 
 
 def _row(
-    dtype: torch.dtype,
-    names: list[str],
-    *,
-    onnx: Mapping[str, str],
-    legacy: Mapping[str, str],
-    devices: tuple[DtypeSupport, ...],
+    dtype: torch.dtype, names: list[str], onnx: Mapping[str, str], devices: tuple[DtypeSupport, ...]
 ) -> DtypeRow:
     name = str(dtype).removeprefix("torch.")
     numbers = dtype_numbers(dtype)
@@ -136,6 +122,6 @@ def _row(
         numpy=carriers.numpy_dtype_name(dtype),
         safetensors=carriers.safetensors_dtype_code(dtype),
         onnx=onnx.get(name),
-        legacy=legacy,
+        legacy=carriers.legacy_tensor_types().get(dtype, {}),
         devices=devices,
     )

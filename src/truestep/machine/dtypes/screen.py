@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from truestep.machine.dtypes.computing import DtypeSupport
 from truestep.machine.dtypes.report import DtypeReport, DtypeRow
 from truestep.machine.gpus.columns import UNKNOWN
 from truestep.machine.gpus.table import Heading, gpu_table
@@ -22,29 +21,22 @@ def dtype_report_table(report: DtypeReport) -> RenderableType:
     )
     parts: list[RenderableType] = [Text(f"torch {report.torch_version}; asked: {asked}\n", style="dim")]
     parts += _table(_NUMBERS, [_numbers(row) for row in report.dtypes])
-    parts += _table(
-        _places(report),
-        [_place(row) for row in report.dtypes],
-        title="computes here (+ a sum, @ a matrix product), and is carried by",
-    )
-    parts += _table(
-        _OLD, [_old(row) for row in report.dtypes], title="other names, and the old ones of its tensors"
-    )
+    devices = [device.name for device in report.devices]
+    places = [(name, False) for name in ("dtype", *devices, "NumPy", "safetensors", "ONNX")]
+    title = "computes here (+ a sum, @ a matrix product), and is carried by"
+    parts += _table(places, [_place(row) for row in report.dtypes], title=title)
+    title = "other names, and the old ones of its tensors"
+    parts += _table(_OLD, [_old(row) for row in report.dtypes], title=title)
     if report.matmul_size:
         title = f"seconds for a product of {report.matmul_size} x {report.matmul_size} (median; repeats)"
-        headings: list[Heading] = [("dtype", False), *((device.name, True) for device in report.devices)]
+        headings = [("dtype", False), *((name, True) for name in devices)]
         parts += _table(headings, [_times(row) for row in report.dtypes], title=title)
     return Group(*parts, Text(f"\nONNX: {report.onnx_source}", style="dim"))
 
 
 _NUMBERS: list[Heading] = [
     ("dtype", False),
-    ("bits", True),
-    ("least", True),
-    ("most", True),
-    ("above 0", True),
-    ("eps", True),
-    ("digits", True),
+    *((name, True) for name in ("bits", "least", "most", "above 0", "eps", "digits")),
 ]
 _OLD: list[Heading] = [("dtype", False), ("also", False), ("on the CPU", False), ("on CUDA", False)]
 
@@ -80,41 +72,16 @@ def _short(number: float | None) -> str:
     return f"{number:.2g}"
 
 
-def _places(report: DtypeReport) -> list[Heading]:
-    return [
-        ("dtype", False),
-        *((device.name, False) for device in report.devices),
-        ("NumPy", False),
-        ("safetensors", False),
-        ("ONNX", False),
-    ]
-
-
 def _place(row: DtypeRow) -> Line:
-    return (
-        row.name,
-        *map(_can, row.devices),
-        *(name or UNKNOWN for name in (row.numpy, row.safetensors, row.onnx)),
-    )
-
-
-def _can(what: DtypeSupport) -> str:
-    return " ".join(sign for sign, can in (("+", what.add), ("@", what.matmul)) if can) or UNKNOWN
+    signs = [" ".join("+" * each.add + "@" * each.matmul) or UNKNOWN for each in row.devices]
+    return (row.name, *signs, *(name or UNKNOWN for name in (row.numpy, row.safetensors, row.onnx)))
 
 
 def _old(row: DtypeRow) -> Line:
-    return (
-        row.name,
-        ", ".join(row.aliases) or UNKNOWN,
-        *(row.legacy.get(place, UNKNOWN) for place in ("cpu", "cuda")),
-    )
+    legacy = (row.legacy.get(place, UNKNOWN) for place in ("cpu", "cuda"))
+    return (row.name, ", ".join(row.aliases) or UNKNOWN, *legacy)
 
 
 def _times(row: DtypeRow) -> Line:
-    return (
-        row.name,
-        *(
-            f"{one.matmul_seconds:.2g} ({one.repeats})" if one.matmul_seconds else UNKNOWN
-            for one in row.devices
-        ),
-    )
+    seconds = ((each.matmul_seconds, each.repeats) for each in row.devices)
+    return (row.name, *(f"{median:.2g} ({repeats})" if median else UNKNOWN for median, repeats in seconds))

@@ -8,7 +8,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,71 +17,33 @@ from truestep.core.visible_paths import is_visible_file, visible_paths_in
 from truestep.machine.environment.libraries import cached_libraries
 from truestep.machine.environment.packages import installed_packages
 from truestep.machine.environment.report import Machine
+from truestep.machine.environment.system import output_of_program, version_of_program
 
 _MISSING = "Could not collect"
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-# a package is listed when its name contains one of these
-_COMMON = ("torch", "numpy", "triton", "optree")
-_NVIDIA = (
-    "cuda-cudart",
-    "cuda-cupti",
-    "cuda-libraries",
-    "cuda-opencl",
-    "cuda-nvrtc",
-    "cuda-runtime",
-    "cublas",
-    "cudnn",
-    "cufft",
-    "curand",
-    "cusolver",
-    "cusparse",
-    "nccl",
-    "nvjitlink",
-    "nvtx",
+# A package is listed when its name contains one of these.
+_COMMON = (
+    r"torch|numpy|triton|optree|cuda-(cudart|cupti|libraries|opencl|nvrtc|runtime)|cublas|cudnn|cufft|curand|cusolver|"
+    r"cusparse|nccl|nvjitlink|nvtx|dpcpp-cpp-rt|intel-(cmplr-(lib-rt|lib-ur|lic-rt)|opencl-rt|sycl-rt|openmp|pti)|mkl|"
+    r"onemkl-sycl-(blas|dft|lapack|rng|sparse)|tbb|impi-(rt|devel)|oneccl|umf|tcmlib"
 )
-_ONEAPI = (
-    "dpcpp-cpp-rt",
-    "intel-cmplr-lib-rt",
-    "intel-cmplr-lib-ur",
-    "intel-cmplr-lic-rt",
-    "intel-opencl-rt",
-    "intel-sycl-rt",
-    "mkl",
-    "onemkl-sycl-blas",
-    "onemkl-sycl-dft",
-    "onemkl-sycl-lapack",
-    "onemkl-sycl-rng",
-    "onemkl-sycl-sparse",
-    "intel-openmp",
-    "tbb",
-    "impi-rt",
-    "impi-devel",
-    "oneccl",
-    "oneccl-devel",
-    "intel-pti",
-    "umf",
-    "tcmlib",
-)
-_PIP = ("mypy", "flake8", "onnx", *_COMMON, *_NVIDIA, *_ONEAPI)
-_CONDA = ("cudatoolkit", "soumith", "mkl", "magma", *_COMMON, *_NVIDIA, *_ONEAPI)
+_PIP = re.compile(f"mypy|flake8|onnx|{_COMMON}")
+_CONDA = re.compile(f"cudatoolkit|soumith|magma|{_COMMON}")
 
 
 def collect_env_text(machine: Machine) -> str:
     """Return the text; what torch's tool can't find out is worded as it words it."""
     sections = (_torch_lines(machine), _system_lines(machine), _runtime_lines(machine))
     blocks = ["\n".join(f"{label}: {value}" for label, value in section) for section in sections]
+    lists = ["sysctl", "-n", "machdep.cpu.brand_string"] if sys.platform == "darwin" else ["lscpu"]
     libraries = "Versions of relevant libraries:\n" + "\n".join([*_pip_lines(), *_conda_lines()])
-    return "\n\n".join([*blocks, f"CPU:\n{_lscpu()}", libraries])
-
-
-def _or_missing(value: object) -> str:
-    return _MISSING if value is None else str(value)
+    return "\n\n".join([*blocks, f"CPU:\n{output_of_program(*lists) or None}", libraries])
 
 
 def _torch_lines(machine: Machine) -> Iterator[tuple[str, str]]:
     torch = machine.torch if machine.torch and machine.torch.loads else None
     no_cuda = _no_cuda_at_all(machine)
-    yield "PyTorch version", _or_missing(torch.version) if torch else "N/A"
+    yield "PyTorch version", torch.version or _MISSING if torch else "N/A"
     yield "Is debug build", str(torch.debug) if torch else "N/A"
     if torch and torch.hip:
         yield "CUDA used to build PyTorch", "N/A"
@@ -100,23 +61,10 @@ def _no_cuda_at_all(machine: Machine) -> bool:
 
 def _system_lines(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "OS", f"{machine.system.name} ({platform.machine()})"
-    yield "GCC version", _or_missing(_first_line("gcc", r"gcc (.*)"))
-    yield "Clang version", _or_missing(_first_line("clang", r"clang version (.*)"))
-    yield "CMake version", _or_missing(_first_line("cmake", r"cmake (.*)"))
+    yield "GCC version", version_of_program("gcc", r"gcc (.*)") or _MISSING
+    yield "Clang version", version_of_program("clang", r"clang version (.*)") or _MISSING
+    yield "CMake version", version_of_program("cmake", r"cmake (.*)") or _MISSING
     yield "Libc version", "-".join(platform.libc_ver()) if sys.platform == "linux" else "N/A"
-
-
-def _first_line(command: str, pattern: str) -> str | None:
-    said = _said(command, "--version")
-    match = re.search(pattern, said or "")
-    return match[1] if match else None
-
-
-def _said(*command: str) -> str | None:
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-        return done.stdout.strip() if done.returncode == 0 else None
-    return None
 
 
 def _runtime_lines(machine: Machine) -> Iterator[tuple[str, str]]:
@@ -156,15 +104,6 @@ def _cudnn() -> str | None:
     return files[0] if files else fallback
 
 
-def _lscpu() -> str:
-    said = _said("sysctl", "-n", "machdep.cpu.brand_string") if sys.platform == "darwin" else _said("lscpu")
-    return said or "None"
-
-
-def _package_name(line: str) -> str:
-    return line.partition("==")[0].lower()  # as pip sorts: onnx before onnx-ir
-
-
 def _pip_lines() -> Iterator[str]:
     # pip prints the name that the package gives itself, which the folder's name only resembles
     lines = [
@@ -172,8 +111,10 @@ def _pip_lines() -> Iterator[str]:
         for package in installed_packages()
         if package.metadata is not None
     ]
-    chosen = [line for line in dict.fromkeys(lines) if any(pattern in line for pattern in _PIP)]
-    yield from (f"[pip3] {line}" for line in sorted(chosen, key=_package_name) or ["No relevant packages"])
+    chosen = [line for line in dict.fromkeys(lines) if _PIP.search(line)]
+    # as pip sorts: onnx before onnx-ir
+    chosen.sort(key=lambda line: line.partition("==")[0].lower())
+    yield from (f"[pip3] {line}" for line in chosen or ["No relevant packages"])
 
 
 def _own_name(folder: Path) -> str | None:
@@ -191,5 +132,5 @@ def _conda_lines() -> Iterator[str]:
         return
     parts = [record.stem.rsplit("-", 2) for record in records if record.stem.count("-") >= 2]
     lines = [f"{name:<25} {version:<18} {build}" for name, version, build in parts]
-    chosen = [line for line in lines if any(pattern in line for pattern in _CONDA)]
+    chosen = [line for line in lines if _CONDA.search(line)]
     yield from (f"[conda] {line}" for line in chosen or ["No relevant packages"])

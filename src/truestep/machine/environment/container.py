@@ -29,20 +29,18 @@ class Container:
 def read_container(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> Container:
     """Return the tightest limits on the way from this process's group to the root."""
     groups = _groups(root)
-    version = None if not groups else 2 if "" in groups and _is_v2(groups) else 1
+    # on hybrid systems the second version is mounted too, but governs nothing
+    is_v2 = "" in groups and "cpu" not in groups and "memory" not in groups
     return Container(
         kind=_kind(root, environment),
-        cgroup_version=version,
-        cpu_limit=_least(_cpu_limits(groups)),
-        memory_limit_bytes=_least_int(_numbers(groups, "memory", "memory.max", "memory.limit_in_bytes")),
-        memory_used_bytes=_first(_numbers(groups, "memory", "memory.current", "memory.usage_in_bytes")),
-        processes_limit=_least_int(_numbers(groups, "pids", "pids.max", "pids.max")),
+        cgroup_version=(2 if is_v2 else 1) if groups else None,
+        cpu_limit=min(_cpu_limits(groups), default=None),
+        memory_limit_bytes=min(
+            _numbers(groups, "memory", "memory.max", "memory.limit_in_bytes"), default=None
+        ),
+        memory_used_bytes=next(_numbers(groups, "memory", "memory.current", "memory.usage_in_bytes"), None),
+        processes_limit=min(_numbers(groups, "pids", "pids.max", "pids.max"), default=None),
     )
-
-
-def _is_v2(groups: Mapping[str, list[Path]]) -> bool:
-    # on hybrid systems the second version is mounted too, but governs nothing
-    return "cpu" not in groups and "memory" not in groups
 
 
 def _groups(root: Path) -> dict[str, list[Path]]:
@@ -105,18 +103,6 @@ def _numbers(groups: Mapping[str, list[Path]], controller: str, v2: str, v1: str
             text = _read(folder, name)
             if text and text.isdigit() and int(text) < _NO_LIMIT:
                 yield int(text)
-
-
-def _least(limits: Iterator[float]) -> float | None:
-    return min(limits, default=None)
-
-
-def _least_int(limits: Iterator[int]) -> int | None:
-    return min(limits, default=None)
-
-
-def _first(numbers: Iterator[int]) -> int | None:
-    return next(numbers, None)
 
 
 def _kind(root: Path, environment: Mapping[str, str]) -> str | None:

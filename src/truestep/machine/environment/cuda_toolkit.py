@@ -4,12 +4,12 @@
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from truestep.core.visible_paths import is_visible_file, is_visible_folder, is_visible_path, visible_paths_in
+from truestep.machine.environment.system import version_of_program
 
 DEFAULT_HOME = Path("/usr/local/cuda")
 _SCRIPT_BYTES = 64 * 1024
@@ -132,17 +132,8 @@ def _describe(nvcc: Path) -> Nvcc:
     outside = toolkit is None or os.path.realpath(nvcc.parent) != str(toolkit / "bin")
     return Nvcc(
         path=str(nvcc),
-        version=_version(nvcc),
+        # The compiler's own word: version.json is missing in toolkits from wheels, conda and distributions.
+        version=version_of_program(nvcc, r"release [\d.]+, V([\d.]+)"),
         wrapper=outside,
         toolkit=str(toolkit) if toolkit else None,
     )
-
-
-def _version(nvcc: Path) -> str | None:
-    # The compiler's own word: version.json is missing in toolkits from wheels, conda and distributions.
-    try:
-        said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = re.search(r"release [\d.]+, V([\d.]+)", said.stdout)
-    return match[1] if match else None

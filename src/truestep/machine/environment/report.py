@@ -88,27 +88,22 @@ def environment(*, real_import: bool = False) -> Environment:
     return Environment(machine=machine, verdicts=judge_machine(machine))
 
 
-class _Sections:
-    """Reads section by section: one that can't be read must not take the others along."""
-
-    def __init__(self) -> None:
-        self.unreadable: dict[str, str] = {}
-
-    def read(self, section: str, function: Callable[[], Section], otherwise: Section) -> Section:
-        try:
-            return function()
-        except Exception as error:  # noqa: BLE001  whatever it is, it is reported
-            self.unreadable[section] = f"{type(error).__name__}: {error}"
-            return otherwise
+def _read(
+    unreadable: dict[str, str], section: str, function: Callable[[], Section], otherwise: Section
+) -> Section:
+    try:
+        return function()
+    except Exception as error:  # noqa: BLE001  one that can't be read must not take the others along
+        unreadable[section] = f"{type(error).__name__}: {error}"
+        return otherwise
 
 
 def read_machine(*, real_import: bool = False) -> Machine:
     """Return the facts; the child that loads torch runs while everything else is read."""
-    probe = TorchProbe(real_import=real_import)
-    sections = _Sections()
-    read = sections.read
+    probe, unreadable = TorchProbe(real_import=real_import), dict[str, str]()
+    read = partial(_read, unreadable)
     toolkit = read("CUDA toolkit", cuda_toolkit.read_toolkit, cuda_toolkit.CudaToolkit(homes=(), nvccs=()))
-    installed: list[packages.Package] = read("packages", partial(packages.installed_packages), [])
+    installed: list[packages.Package] = read("packages", packages.installed_packages, [])
     container = read("container", containers.read_container, containers.Container(kind=None))
     home = toolkit.home()
     find = partial(libraries.find_shared_libraries, packages=installed, cuda_home=home.path if home else None)
@@ -131,7 +126,7 @@ def read_machine(*, real_import: bool = False) -> Machine:
         torch_lacks=read("packages", lambda: _lacking(installed), ()),
         torch_shadowed_by=next((name for name in _SHADOWS if is_visible_path(Path(name))), None),
         torch=probe.finish(),
-        unreadable=sections.unreadable,
+        unreadable=unreadable,
     )
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from truestep.core.quantities import bytes_text
+from truestep.machine.environment.container import Container
 from truestep.machine.environment.cuda_toolkit import CudaHome
 from truestep.machine.environment.report import Environment, EnvironmentVerdict, Machine
 
@@ -40,8 +41,7 @@ def environment_table(environment: Environment) -> RenderableType:
         Padding(_Verdicts(environment.verdicts), (0, 0, 1, 2)),
     ]
     for title, rows in sections.items():
-        listed = list(rows)
-        if listed:
+        if listed := list(rows):
             parts += [Text(title, style="bold"), Padding(_table(listed), (0, 0, 1, 2))]
     return Group(*parts)
 
@@ -92,10 +92,6 @@ def _mark(status: str, options: ConsoleOptions) -> Text:
     return Text(ascii_mark if options.ascii_only else mark, style=style)
 
 
-def _yes(value: bool | None) -> str:
-    return {True: "yes", False: "no", None: "unknown"}[value]
-
-
 def _torch(machine: Machine) -> Rows:
     torch = machine.torch
     if torch is None:
@@ -109,7 +105,7 @@ def _torch(machine: Machine) -> Rows:
     if torch.architectures:
         yield "architectures", " ".join(torch.architectures)
     if torch.cuda or torch.hip:
-        yield "sees a device", _yes(torch.cuda_available)
+        yield "sees a device", {True: "yes", False: "no", None: "unknown"}[torch.cuda_available]
     versions = {"cuDNN": torch.cudnn_version, "NCCL": torch.nccl_version}
     yield from ((name, version) for name, version in versions.items() if version)
     backends = {"nccl": torch.nccl, "gloo": torch.gloo, "mpi": torch.mpi}
@@ -142,7 +138,7 @@ def _toolkit(machine: Machine) -> Rows:
     for home in machine.toolkit.homes:
         if home.path:
             takes = (
-                "torch takes it: " if machine.torch and machine.torch.cuda else "a CUDA build would take it: "
+                f"{'torch takes' if machine.torch and machine.torch.cuda else 'a CUDA build would take'} it: "
             )
             wrong = f"; {home.wrong}" if home.wrong else ""
             yield home.source, f"{takes if home.wins else ''}{home.path} {_parts(home)}{wrong}"
@@ -169,34 +165,24 @@ def _packages(machine: Machine) -> Rows:
 
 
 def _machine(machine: Machine) -> Rows:
-    cpu, memory, container = machine.processor, machine.memory, machine.container
-    yield (
-        "system",
-        f"{machine.system.name}, kernel {machine.system.kernel}, {machine.system.libc or 'no glibc'}",
-    )
-    yield (
-        "compilers",
-        ", ".join(f"{name} {version}" for name, version in machine.system.compilers.items()) or "none",
-    )
-    yield (
-        "processor",
-        f"{cpu.model or 'unknown'} ({cpu.architecture}), {cpu.cores or '?'} cores, {cpu.threads} threads",
-    )
+    system, cpu, memory = machine.system, machine.processor, machine.memory
+    yield "system", f"{system.name}, kernel {system.kernel}, {system.libc or 'no glibc'}"
+    yield "compilers", ", ".join(map(" ".join, system.compilers.items())) or "none"
+    named = f"{cpu.model or 'unknown'} ({cpu.architecture})"
+    yield "processor", f"{named}, {cpu.cores or '?'} cores, {cpu.threads} threads"
     yield "usable CPUs", f"{cpu.usable}; {' '.join(cpu.instruction_sets)}"
     yield "memory", f"{bytes_text(memory.total_bytes)}, {bytes_text(memory.available_bytes)} available"
-    yield (
-        "/dev/shm",
-        f"{bytes_text(memory.shared_total_bytes)}, {bytes_text(memory.shared_free_bytes)} free",
-    )
+    free = bytes_text(memory.shared_free_bytes)
+    yield "/dev/shm", f"{bytes_text(memory.shared_total_bytes)}, {free} free"
     for disk in machine.disks:
         free = f"{bytes_text(disk.free_bytes)} free of {bytes_text(disk.total_bytes)}"
         yield disk.purpose, f"{disk.path}: {free} ({disk.file_system or 'unknown'})"
-    yield "container", _container(container.kind, container.cpu_limit, container.memory_limit_bytes)
+    yield "container", _container(machine.container)
     open_files = machine.limits.open_files
     yield "open files", str(open_files) if open_files else "unlimited"
 
 
-def _container(kind: str | None, cpus: float | None, memory: int | None) -> str:
-    limits = [f"{cpus:g} CPUs"] if cpus else []
-    limits += [f"memory {bytes_text(memory)}"] if memory else []
-    return f"{kind or 'none seen'}; limits: {', '.join(limits) or 'none'}"
+def _container(found: Container) -> str:
+    limits = [f"{found.cpu_limit:g} CPUs"] if found.cpu_limit else []
+    limits += [f"memory {bytes_text(found.memory_limit_bytes)}"] if found.memory_limit_bytes else []
+    return f"{found.kind or 'none seen'}; limits: {', '.join(limits) or 'none'}"

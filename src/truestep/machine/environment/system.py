@@ -16,11 +16,11 @@ from pathlib import Path
 from truestep.core.visible_paths import is_visible_folder
 
 _INSTRUCTION_SETS = ("sse4_2", "avx", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd", "sve")
-_COMPILERS = {
-    "gcc": r"gcc .*?(\S+)$",
-    "g++": r"g\+\+ .*?(\S+)$",
-    "clang": r"clang version (\S+)",
-    "cmake": r"version (\S+)",
+_COMPILERS = {  # what stands before the version, in the first line
+    "gcc": r"(?m)\Agcc .*?(\S+)$",
+    "g++": r"(?m)\Ag\+\+ .*?(\S+)$",
+    "clang": r"\A.*clang version (\S+)",
+    "cmake": r"\A.*version (\S+)",
 }
 
 
@@ -109,7 +109,9 @@ def read_operating_system() -> OperatingSystem:
         kernel=platform.release(),
         libc="-".join(platform.libc_ver()) if platform.libc_ver()[0] else None,
         compilers={
-            name: found for name, pattern in _COMPILERS.items() if (found := _compiler(name, pattern))
+            name: found
+            for name, pattern in _COMPILERS.items()
+            if (found := version_of_program(name, pattern))
         },
         host=platform.node(),
     )
@@ -121,26 +123,27 @@ def _system_name() -> str:
     return f"{platform.system()} {platform.release()}"
 
 
-def _compiler(name: str, pattern: str) -> str | None:
-    path = shutil.which(name)
-    if path is None:
-        return None
+def output_of_program(*command: str | Path) -> str:
+    """Return what a program prints, nothing where it is not there, fails or hangs."""
     with suppress(OSError, subprocess.TimeoutExpired):
-        said = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=5, check=False
-        ).stdout
-        match = re.search(pattern, said.splitlines()[0] if said else "")
-        return match[1] if match else None
-    return None
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+    return ""
 
 
-def read_processor(usable: int, cpuinfo: Path = Path("/proc/cpuinfo")) -> Processor:
+def version_of_program(program: str | Path, pattern: str) -> str | None:
+    """Return what a pattern finds in what a program says of its version."""
+    match = re.search(pattern, output_of_program(program, "--version"))
+    return match[1] if match else None
+
+
+def read_processor(usable: int) -> Processor:
     """Return the processors' facts."""
     import psutil
 
     text = ""
     with suppress(OSError):
-        text = cpuinfo.read_text("utf-8", "replace")
+        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
     model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
     present = set(flags[1].split()) if flags else set()
@@ -154,14 +157,14 @@ def read_processor(usable: int, cpuinfo: Path = Path("/proc/cpuinfo")) -> Proces
     )
 
 
-def read_main_memory(shared: Path = Path("/dev/shm")) -> MainMemory:
+def read_main_memory() -> MainMemory:
     """Return main and shared memory."""
     import psutil
 
     memory = psutil.virtual_memory()
     shared_total = shared_free = None
     with suppress(OSError):
-        usage = shutil.disk_usage(shared)
+        usage = shutil.disk_usage("/dev/shm")
         shared_total, shared_free = usage.total, usage.free
     return MainMemory(
         total_bytes=memory.total,

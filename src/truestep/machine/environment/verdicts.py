@@ -26,11 +26,8 @@ def torch_loads(machine: Machine) -> Judgement:
     if torch is None:
         return "skip", "torch is not installed", "pip install 'truestep[torch]'"
     if not torch.loads:
-        return (
-            "fail",
-            f"torch in {torch.folder} does not load: {torch.error}",
-            "reinstall torch in a fresh environment",
-        )
+        says = f"torch in {torch.folder} does not load: {torch.error}"
+        return "fail", says, "reinstall torch in a fresh environment"
     return "pass", f"torch {torch.version} loads"
 
 
@@ -41,11 +38,8 @@ def torch_complete(machine: Machine) -> Judgement:
         return "fail", f"scripts started in this folder import its {machine.torch_shadowed_by}", "rename it"
     if len({(package.version, package.location) for package in installed}) > 1:
         where = ", ".join(f"{package.version} in {package.location}" for package in installed)
-        return (
-            "fail",
-            f"torch is installed more than once: {where}",
-            "uninstall all of them, then install one",
-        )
+        says = f"torch is installed more than once: {where}"
+        return "fail", says, "uninstall all of them, then install one"
     if not installed:
         return "skip", "torch is not installed as a package"
     if machine.torch_lacks:
@@ -75,11 +69,8 @@ def driver_runs(machine: Machine) -> Judgement:
     if lost:
         return "fail", "; ".join(lost), "look for Xid in the kernel's log (dmesg), then restart the machine"
     if nvidia and not machine.gpus.gpus:
-        return (
-            "fail",
-            f"{len(nvidia)} NVIDIA card(s) on the bus, but {machine.gpus.error}",
-            "install the driver; for a container: docker run --gpus all",
-        )
+        says = f"{len(nvidia)} NVIDIA card(s) on the bus, but {machine.gpus.error}"
+        return "fail", says, "install the driver; for a container: docker run --gpus all"
     if not machine.gpus.gpus:
         return "skip", "no NVIDIA card"
     return "pass", f"driver {machine.gpus.driver_version} shows {len(machine.gpus.gpus)} card(s)"
@@ -88,25 +79,14 @@ def driver_runs(machine: Machine) -> Judgement:
 def capability_built(machine: Machine) -> Judgement:
     """Torch has kernels for every card."""
     torch = machine.torch
-    cards = [card for card in machine.gpus.gpus if card.compute_capability]
+    cards = [(card.compute_capability, card.name) for card in machine.gpus.gpus if card.compute_capability]
     if not torch or not torch.architectures or not cards:
         return "skip", "no CUDA build of torch with a card"
-    missing = [
-        card
-        for card in cards
-        if not cuda_architecture_runs_on(card.compute_capability or "", torch.architectures)
-    ]
-    if missing:
-        card, built = missing[0], " ".join(torch.architectures)
-        return (
-            "fail",
-            f"{card.name} has capability {card.compute_capability}; torch was built for {built}",
-            "install a torch that was built for this card",
-        )
-    return (
-        "pass",
-        f"torch has kernels for {', '.join(sorted({card.compute_capability or '' for card in cards}))}",
-    )
+    for capability, name in cards:
+        if not cuda_architecture_runs_on(capability, torch.architectures):
+            says = f"{name} has capability {capability}; torch was built for {' '.join(torch.architectures)}"
+            return "fail", says, "install a torch that was built for this card"
+    return "pass", f"torch has kernels for {', '.join(sorted({capability for capability, _ in cards}))}"
 
 
 def cuda_architecture_runs_on(capability: str, architectures: tuple[str, ...]) -> bool:
@@ -117,13 +97,11 @@ def cuda_architecture_runs_on(capability: str, architectures: tuple[str, ...]) -
         if match is None:
             continue
         built = (int(match[2]), int(match[3]))
-        if match[4] == "a":  # this very capability only
-            fits = built == card
-        elif match[1] == "sm" or match[4] == "f":
-            fits = built[0] == card[0] and built <= card
-        else:
-            fits = built <= card
-        if fits:
+        is_exact, is_family = (
+            match[4] == "a",
+            match[1] == "sm" or match[4] == "f",
+        )  # "a": this very capability only
+        if built == card or (built <= card and not is_exact and (built[0] == card[0] or not is_family)):
             return True
     return False
 
@@ -137,17 +115,11 @@ def cuda_usable(machine: Machine) -> Judgement:
         return "pass", "torch sees a CUDA device"
     hidden = machine.variables.get("CUDA_VISIBLE_DEVICES")
     if hidden is not None and machine.gpus.gpus:
-        return (
-            "fail",
-            f"torch sees no device: CUDA_VISIBLE_DEVICES is {hidden!r}",
-            "unset it, or name a card that is there",
-        )
+        says = f"torch sees no device: CUDA_VISIBLE_DEVICES is {hidden!r}"
+        return "fail", says, "unset it, or name a card that is there"
     if machine.gpus.gpus:
-        return (
-            "fail",
-            f"torch sees no device: {torch.cuda_error or 'CUDA gives no reason'}",
-            "see the other verdicts",
-        )
+        says = f"torch sees no device: {torch.cuda_error or 'CUDA gives no reason'}"
+        return "fail", says, "see the other verdicts"
     return "warn", f"a CUDA build of torch, and no card: {machine.gpus.error}"
 
 
@@ -157,17 +129,11 @@ def one_cudnn(machine: Machine) -> Judgement:
         return "skip", "torch was built without cuDNN"
     first = [library for library in machine.cudnn if library.found_by != "loader cache"]
     if len({library.version for library in first}) > 1:
-        return (
-            "fail",
-            f"several cuDNNs can be loaded: {_listed(first)}",
-            "keep torch's own; take the others off LD_LIBRARY_PATH",
-        )
+        says = f"several cuDNNs can be loaded: {_listed(first)}"
+        return "fail", says, "keep torch's own; take the others off LD_LIBRARY_PATH"
     if len({library.version for library in machine.cudnn}) > 1:
-        return (
-            "warn",
-            f"a second cuDNN stands in the system's folders: {_listed(machine.cudnn)}",
-            "torch's own is found first",
-        )
+        says = f"a second cuDNN stands in the system's folders: {_listed(machine.cudnn)}"
+        return "warn", says, "torch's own is found first"
     return "pass", f"one cuDNN: {_listed(machine.cudnn) or machine.torch.cudnn_version}"
 
 
@@ -183,9 +149,8 @@ def cuda_home(machine: Machine) -> Judgement:
     if home.wrong is None:
         return "pass", f"CUDA_HOME is {home.path}, from {home.source}"
     toolkit = next((nvcc.toolkit for nvcc in machine.toolkit.nvccs if nvcc.toolkit), None)
-    fix = (
-        f"export CUDA_HOME={toolkit}" if toolkit else "set CUDA_HOME to a folder with bin, include and lib64"
-    )
+    fix = "set CUDA_HOME to a folder with bin, include and lib64"
+    fix = f"export CUDA_HOME={toolkit}" if toolkit else fix
     says = f"{home.path} (from {home.source}) for CUDA_HOME, but {home.wrong}"
     if torch and torch.cuda:
         return "fail", f"torch takes {says}", fix
@@ -251,11 +216,8 @@ def no_pynvml_shim(machine: Machine) -> Judgement:
     """The deprecated `pynvml` package is not installed: it warns at `import torch` or hides nvidia-ml-py."""
     version = _version_of(machine, "pynvml")
     if version:
-        return (
-            "fail",
-            f"the deprecated package pynvml {version} is installed; `import torch` warns about it",
-            "pip uninstall pynvml && pip install --force-reinstall nvidia-ml-py",
-        )
+        says = f"the deprecated package pynvml {version} is installed; `import torch` warns about it"
+        return "fail", says, "pip uninstall pynvml && pip install --force-reinstall nvidia-ml-py"
     return "pass", "no pynvml shim"
 
 
@@ -267,12 +229,8 @@ def build_fits_card(machine: Machine) -> Judgement:
         return "skip", "no card, or no torch"
     if machine.torch.cuda or machine.torch.hip:
         return "pass", f"torch was built for {'CUDA ' + machine.torch.cuda if machine.torch.cuda else 'ROCm'}"
-    fix = "install a torch for the card (https://pytorch.org/get-started)"
-    return (
-        "fail",
-        f"torch {machine.torch.version} is for the CPU, beside a card of {', '.join(sorted(vendors))}",
-        fix,
-    )
+    says = f"torch {machine.torch.version} is for the CPU, beside a card of {', '.join(sorted(vendors))}"
+    return "fail", says, "install a torch for the card (https://pytorch.org/get-started)"
 
 
 def shared_memory(machine: Machine) -> Judgement:
@@ -306,11 +264,8 @@ def same_environment(machine: Machine) -> Judgement:
     active = machine.python.active_environment
     if not active or Path(active).resolve() == Path(machine.python.prefix).resolve():
         return "pass", f"this is the environment in use: {machine.python.prefix}"
-    return (
-        "warn",
-        f"the shell's active environment is {active}, this report is on {machine.python.prefix}",
-        "install truestep in the active one",
-    )
+    says = f"the shell's active environment is {active}, this report is on {machine.python.prefix}"
+    return "warn", says, "install truestep in the active one"
 
 
 def tensorboard_starts(machine: Machine) -> Judgement:
@@ -319,11 +274,8 @@ def tensorboard_starts(machine: Machine) -> Judgement:
     if not board:
         return "skip", "no TensorBoard"
     if _numbers(board) < (2, 21) and (not tools or _numbers(tools) >= (82,)):
-        return (
-            "fail",
-            f"TensorBoard {board} does not start with setuptools {tools or '(none)'}",
-            "pip install 'tensorboard>=2.21'",
-        )
+        says = f"TensorBoard {board} does not start with setuptools {tools or '(none)'}"
+        return "fail", says, "pip install 'tensorboard>=2.21'"
     return "pass", f"TensorBoard {board}"
 
 
@@ -331,11 +283,8 @@ def all_read(machine: Machine) -> Judgement:
     """Every section of the report could be read."""
     if machine.unreadable:
         listed = "; ".join(f"{section}: {error}" for section, error in machine.unreadable.items())
-        return (
-            "warn",
-            f"could not be read: {listed}",
-            "please report this with the output of truestep env --json",
-        )
+        says = f"could not be read: {listed}"
+        return "warn", says, "please report this with the output of truestep env --json"
     return "pass", "every section could be read"
 
 

@@ -78,9 +78,8 @@ class CardClaims:
             if not _locked(descriptor):
                 return claim.get("who") or "another process"
             left = float(claim.get("until") or 0) - time.time()
-            return (
-                f"{claim.get('who')} for {left:.0f} s more" if 0 < left <= MAX_RESERVATION_SECONDS else None
-            )
+            lasts = 0 < left <= MAX_RESERVATION_SECONDS
+            return f"{claim.get('who')} for {left:.0f} s more" if lasts else None
         finally:
             os.close(descriptor)
 

@@ -13,6 +13,12 @@ from truestep.machine.gpus.records import Gpu
 UNKNOWN = "-"
 WARM_DEGREES, HOT_DEGREES = 25, 10  # below the temperature at which the card slows down
 SLOWDOWN_CELSIUS = 90  # where the card does not say
+_MODES = {
+    "default": "shared",
+    "exclusive_process": "excl.",
+    "exclusive_thread": "excl.",
+    "prohibited": "none",
+}
 STYLES = ("green", "yellow", "bold red")
 
 
@@ -22,8 +28,8 @@ class CardColumn:
 
     title: str
     field: str  # in the JSON document
-    unit: str
-    range: str
+    unit: str = ""
+    range: str = ""
     meaning: str
     text: Callable[[Gpu], str]
     style: Callable[[Gpu], str] = lambda _: ""
@@ -32,10 +38,6 @@ class CardColumn:
 
 def _number(value: float | None, unit: str = "") -> str:
     return UNKNOWN if value is None else f"{value:.0f}{unit}"
-
-
-def _switch(value: bool | None) -> str:
-    return {True: "on", False: "off", None: UNKNOWN}[value]
 
 
 def card_load_level(value: float | None, moderate: float, heavy: float) -> str:
@@ -71,29 +73,26 @@ def _power(card: Gpu) -> str:
     return f"{card.power_watts:.0f}{limit} W"
 
 
-def _errors(card: Gpu) -> str:
-    return "off" if card.ecc_enabled is False else _number(card.ecc_uncorrected_errors)
-
-
-def _mode(card: Gpu) -> str:
-    short = {
-        "default": "shared",
-        "exclusive_process": "excl.",
-        "exclusive_thread": "excl.",
-        "prohibited": "none",
-    }
-    return short.get(card.compute_mode or "", card.compute_mode or UNKNOWN)
-
-
 def card_bus_text(bus_id: str | None) -> str:
     """Return a bus id as the kernel writes it: NVML's has a domain of eight digits, mostly zeros."""
     return bus_id.lower().removeprefix("0000") if bus_id else UNKNOWN
 
 
+def _on_or_off(title: str, field: str, meaning: str, *, also: str = "") -> CardColumn:
+    words = {True: "on", False: "off", None: UNKNOWN}
+    return CardColumn(
+        title=title,
+        field=field + also,
+        range="on, off",
+        right=False,
+        meaning=meaning,
+        text=lambda card: words[getattr(card, field)],
+    )
+
+
 INDEX = CardColumn(
     title="#",
     field="index",
-    unit="",
     range="0 to number of cards - 1",
     meaning="The card's number in bus order. CUDA numbers cards by speed instead, unless "
     "CUDA_DEVICE_ORDER=PCI_BUS_ID: name cards by UUID where it matters.",
@@ -102,8 +101,6 @@ INDEX = CardColumn(
 NAME = CardColumn(
     title="Name",
     field="name",
-    unit="",
-    range="",
     meaning="The product name.",
     right=False,
     text=lambda card: (card.name or UNKNOWN).removeprefix("NVIDIA "),
@@ -158,7 +155,6 @@ POWER = CardColumn(
 STATE = CardColumn(
     title="State",
     field="performance_state",
-    unit="",
     range="P0 (fastest) to P15 (idle)",
     meaning="The clock level that the card chose for its load.",
     text=lambda card: UNKNOWN if card.performance_state is None else f"P{card.performance_state}",
@@ -166,8 +162,6 @@ STATE = CardColumn(
 UUID = CardColumn(
     title="UUID",
     field="uuid",
-    unit="",
-    range="",
     right=False,
     meaning="The card's own name: the same in every container, order and restart. "
     "CUDA_VISIBLE_DEVICES takes it.",
@@ -176,29 +170,18 @@ UUID = CardColumn(
 BUS = CardColumn(
     title="Bus",
     field="bus_id",
-    unit="",
     range="domain:bus:device.function",
     right=False,
     meaning="The slot, as lspci shows it.",
     text=lambda card: card_bus_text(card.bus_id),
 )
-PERSISTENCE = CardColumn(
-    title="Pers",
-    field="persistence",
-    unit="",
-    range="on, off",
-    right=False,
-    meaning="On: the driver stays loaded while nobody uses the card, which saves seconds at each start.",
-    text=lambda card: _switch(card.persistence),
+PERSISTENCE = _on_or_off(
+    "Pers",
+    "persistence",
+    "On: the driver stays loaded while nobody uses the card, which saves seconds at each start.",
 )
-DISPLAY = CardColumn(
-    title="Disp",
-    field="display_active",
-    unit="",
-    range="on, off",
-    right=False,
-    meaning="On: a desktop is drawn on this card, and takes memory and time.",
-    text=lambda card: _switch(card.display_active),
+DISPLAY = _on_or_off(
+    "Disp", "display_active", "On: a desktop is drawn on this card, and takes memory and time."
 )
 ECC = CardColumn(
     title="ECC",
@@ -207,28 +190,23 @@ ECC = CardColumn(
     range="0 and up; off",
     meaning="Memory errors since the last reset that could not be corrected. Above 0: reset the card "
     "before you trust it.",
-    text=_errors,
+    text=lambda card: "off" if card.ecc_enabled is False else _number(card.ecc_uncorrected_errors),
     style=lambda card: "bold red" if card.ecc_uncorrected_errors else "",
 )
 MODE = CardColumn(
     title="Mode",
     field="compute_mode",
-    unit="",
     range="shared, excl., none",
     right=False,
     meaning="How many processes may compute: any number, one, or none.",
-    text=_mode,
+    text=lambda card: _MODES.get(card.compute_mode or "", card.compute_mode or UNKNOWN),
     style=lambda card: "bold yellow" if card.compute_mode == "prohibited" else "",
 )
-MIG = CardColumn(
-    title="MIG",
-    field="mig_enabled, mig_instances",
-    unit="",
-    range="on, off",
-    right=False,
-    meaning="On: the card is split into instances; CUDA sees one of them, by its own UUID.",
-    text=lambda card: _switch(card.mig_enabled),
+MIG = _on_or_off(
+    "MIG",
+    "mig_enabled",
+    "On: the card is split into instances; CUDA sees one of them, by its own UUID.",
+    also=", mig_instances",
 )
-
 LOAD = (INDEX, NAME, MEMORY, UTILIZATION, TEMPERATURE, FAN, POWER, STATE, ECC)
 IDENTITY = (UUID, BUS, PERSISTENCE, DISPLAY, MODE, MIG)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
-from truestep.machine.gpus.columns import IDENTITY, LOAD, CardColumn
+from truestep.machine.gpus.columns import IDENTITY, LOAD
 from truestep.machine.gpus.table import gpu_table
 
 WHY_BOTH = (
@@ -32,14 +32,9 @@ class GpuLegend:
 
 def gpu_legend_document() -> dict[str, Any]:
     """Return the legend as a document."""
-
-    def line(column: CardColumn) -> dict[str, str | None]:
-        return {
-            "title": column.title,
-            "fields": column.field,
-            "unit": column.unit or None,
-            "range": column.range or None,
-            "meaning": column.meaning,
-        }
-
-    return {"schema_version": 1, "columns": [line(column) for column in (*LOAD, *IDENTITY)], "note": WHY_BOTH}
+    lines = [
+        {"title": each.title, "fields": each.field, "unit": each.unit or None, "range": each.range or None}
+        | {"meaning": each.meaning}
+        for each in (*LOAD, *IDENTITY)
+    ]
+    return {"schema_version": 1, "columns": lines, "note": WHY_BOTH}

@@ -50,9 +50,7 @@ class Nvml:
             return NvmlAnswer(reason="the installed nvidia-ml-py is too old")
         try:
             value = call(*arguments)
-            return NvmlAnswer(
-                value.decode() if isinstance(value, bytes) else value
-            )  # old bindings give bytes
+            return NvmlAnswer(value.decode() if isinstance(value, bytes) else value)  # old bindings: bytes
         # an older binding takes fewer arguments
         except TypeError:
             return NvmlAnswer(reason="the installed nvidia-ml-py is too old")

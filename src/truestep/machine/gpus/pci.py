@@ -19,26 +19,19 @@ class PciCard:
     driver: str | None
 
 
-def read_cards(root: Path = Path("/sys/bus/pci/devices")) -> tuple[PciCard, ...]:
+def read_cards() -> tuple[PciCard, ...]:
     """Return the graphics cards of the known makers, in bus order."""
     found = []
     with suppress(OSError):
-        for device in sorted(root.iterdir()):
+        for device in sorted(Path("/sys/bus/pci/devices").iterdir()):
             with suppress(OSError):
                 vendor = _VENDORS.get(_text(device / "vendor"))
                 if vendor and _text(device / "class").startswith(_CLASSES):
-                    found.append(_card(device, vendor))
+                    link = device / "driver"
+                    driver = link.resolve().name if link.exists() else None
+                    number = _text(device / "device")
+                    found.append(PciCard(bus_id=device.name, vendor=vendor, device=number, driver=driver))
     return tuple(found)
-
-
-def _card(device: Path, vendor: str) -> PciCard:
-    driver = device / "driver"
-    return PciCard(
-        bus_id=device.name,
-        vendor=vendor,
-        device=_text(device / "device"),
-        driver=driver.resolve().name if driver.exists() else None,
-    )
 
 
 def _text(path: Path) -> str:

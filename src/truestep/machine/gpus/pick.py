@@ -107,9 +107,6 @@ def _order_warning(report: GpuReport, visible: str | None) -> tuple[str, ...]:
     by_number = visible is not None and any(part.strip().isdigit() for part in visible.split(","))
     mixed = len({card.name for card in report.gpus}) > 1
     if by_number and mixed and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        says = (
-            f"CUDA_VISIBLE_DEVICES={visible} names cards by number, read here in bus order; on this machine "
-            "of different cards CUDA counts otherwise unless CUDA_DEVICE_ORDER=PCI_BUS_ID"
-        )
-        return (says,)
+        how = "names cards by number, read here in bus order; on this machine of different cards CUDA counts"
+        return (f"CUDA_VISIBLE_DEVICES={visible} {how} otherwise unless CUDA_DEVICE_ORDER=PCI_BUS_ID",)
     return ()

@@ -5,7 +5,8 @@ In a container NVML gives the host's process numbers; the same number may belong
 inside. So there a number is believed only when that process has the driver's device files open.
 """
 
-from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,6 @@ def gpu_pids_are_own(proc: Path = Path("/proc")) -> bool:
         return True
 
 
-def _plausible(pid: int) -> bool:
-    return 0 < pid <= _LARGEST_PID
-
-
 def _list(nvml: Nvml, handle: Any, kind: str) -> NvmlAnswer:
     """Return one list, by the newest version that the driver has; one with absurd numbers is refused."""
     first, after = _LONG_STRUCTURES
@@ -41,7 +38,7 @@ def _list(nvml: Nvml, handle: Any, kind: str) -> NvmlAnswer:
     for version in versions:
         answer = nvml.ask(f"nvmlDeviceGet{_LISTS[kind]}RunningProcesses{version}", handle)
         if answer.reason is None:
-            if all(_plausible(process.pid) for process in answer.value):
+            if all(0 < process.pid <= _LARGEST_PID for process in answer.value):
                 return answer
             answer = NvmlAnswer(reason="the driver's process numbers make no sense to this nvidia-ml-py")
         elif answer.reason != NO_FUNCTION:
@@ -58,9 +55,8 @@ def read_processes(nvml: Nvml, handle: Any, *, own_namespace: bool) -> NvmlAnswe
     for kind, answer in answers.items():
         for raw in answer.value or ():
             found[raw.pid] = _merged(found.get(raw.pid), raw, kind)
-    return NvmlAnswer(
-        tuple(identify_process(process, own_namespace=own_namespace) for process in found.values())
-    )
+    identified = (identify_process(process, own_namespace=own_namespace) for process in found.values())
+    return NvmlAnswer(tuple(identified))
 
 
 def _merged(known: GpuProcess | None, raw: Any, kind: str) -> GpuProcess:
@@ -77,45 +73,25 @@ def _merged(known: GpuProcess | None, raw: Any, kind: str) -> GpuProcess:
 
 def identify_process(process: GpuProcess, *, own_namespace: bool, proc: Path = Path("/proc")) -> GpuProcess:
     """Return `process` with user, command and start, as far as this user may know them."""
-    from dataclasses import replace
-
     import psutil
 
     if not own_namespace and not has_card_open(process.pid, proc):
         return process
     try:
-        person = psutil.Process(process.pid)
-        with person.oneshot():
-            return replace(
-                process,
-                user=_tried(person.username),
-                command=" ".join(_tried(person.cmdline) or ()) or _tried(person.name),
-                started_at=datetime.fromtimestamp(person.create_time(), UTC).isoformat(timespec="seconds"),
-            )
+        about = psutil.Process(process.pid).as_dict(["username", "cmdline", "name", "create_time"])
     except psutil.Error:
         return process
-
-
-def _tried(question: Any) -> Any:
-    import psutil
-
-    try:
-        return question()
-    except (psutil.Error, KeyError):
-        return None
+    command = " ".join(about["cmdline"] or ()) or about["name"]
+    began = about["create_time"]
+    started_at = began and datetime.fromtimestamp(began, UTC).isoformat(timespec="seconds")
+    return replace(process, user=about["username"], command=command, started_at=started_at)
 
 
 def has_card_open(pid: int, proc: Path = Path("/proc")) -> bool:
     """Return whether the process has a file of the NVIDIA driver open, as far as this user may look."""
-    return any(name.startswith("/dev/nvidia") for name in _open_files(pid, proc))
-
-
-def _open_files(pid: int, proc: Path) -> Iterable[str]:
-    try:
+    with suppress(OSError):
         for entry in (proc / str(pid) / "fd").iterdir():
-            try:
-                yield str(entry.readlink())
-            except OSError:
-                continue
-    except OSError:
-        return
+            with suppress(OSError):  # closed since
+                if str(entry.readlink()).startswith("/dev/nvidia"):
+                    return True
+    return False

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read every card of the machine through NVML."""
 
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,14 +18,6 @@ _UNKNOWN_STATE = 32  # NVML_PSTATE_UNKNOWN
 _NOT_ASKED = NvmlAnswer(reason="not asked")
 
 
-def _as_text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def _compute_mode(number: int) -> str:
-    return _COMPUTE_MODES[number] if number < len(_COMPUTE_MODES) else f"unknown ({number})"
-
-
 @dataclass(frozen=True)
 class NvmlQuestion:
     """A function of NVML that fills one field of a card."""
@@ -37,7 +30,7 @@ class NvmlQuestion:
 QUESTIONS = {
     "name": NvmlQuestion("nvmlDeviceGetName"),
     "uuid": NvmlQuestion("nvmlDeviceGetUUID"),
-    "bus_id": NvmlQuestion("nvmlDeviceGetPciInfo", convert=lambda info: _as_text(info.busId)),
+    "bus_id": NvmlQuestion("nvmlDeviceGetPciInfo", convert=lambda info: os.fsdecode(info.busId)),
     "compute_capability": NvmlQuestion(
         "nvmlDeviceGetCudaComputeCapability", convert=lambda pair: "{}.{}".format(*pair)
     ),
@@ -57,47 +50,27 @@ QUESTIONS = {
         "nvmlDeviceGetUtilizationRates", convert=lambda rates: rates.memory
     ),
     "ecc_enabled": NvmlQuestion("nvmlDeviceGetEccMode", convert=lambda modes: bool(modes[0])),
-    "ecc_uncorrected_errors": NvmlQuestion(
-        "nvmlDeviceGetTotalEccErrors", (1, 0)
-    ),  # uncorrected, since the last reset
-    "compute_mode": NvmlQuestion("nvmlDeviceGetComputeMode", convert=_compute_mode),
+    # uncorrected, since the last reset
+    "ecc_uncorrected_errors": NvmlQuestion("nvmlDeviceGetTotalEccErrors", (1, 0)),
+    "compute_mode": NvmlQuestion(
+        "nvmlDeviceGetComputeMode",
+        convert=lambda number: dict(enumerate(_COMPUTE_MODES)).get(number, f"unknown ({number})"),
+    ),
     "mig_enabled": NvmlQuestion("nvmlDeviceGetMigMode", convert=lambda modes: bool(modes[0])),
 }
 
 
-class _Card:
-    """Collects one card's fields and, for each that stays empty, the reason."""
-
-    def __init__(self, nvml: Nvml, handle: Any) -> None:
-        self.nvml, self.handle = nvml, handle
-        self.fields: dict[str, Any] = {}
-        self.unavailable: dict[str, str] = {}
-
-    def note(self, field: str, answer: NvmlAnswer) -> None:
-        if answer.reason is not None:
-            self.unavailable[field] = answer.reason
-        else:
-            self.fields[field] = answer.value
-
-    def ask_all(self) -> None:
-        for field, question in QUESTIONS.items():
-            answer = self.nvml.ask(question.function, self.handle, *question.arguments)
-            self.note(field, answer if answer.reason else NvmlAnswer(question.convert(answer.value)))
-        self.note("temperature_celsius", self._temperature())
-        self._memory()
-
-    def _temperature(self) -> NvmlAnswer:
-        # the newer call is the one that stays; older drivers know only the older
-        return self.nvml.ask_first(
-            ("nvmlDeviceGetTemperatureV", self.handle, 0), ("nvmlDeviceGetTemperature", self.handle, 0)
-        )
-
-    def _memory(self) -> None:
-        for field, answer in read_card_memory(self.nvml, self.handle).items():
-            self.note(f"memory_{field}_bytes", answer)
-
-    def error(self) -> str | None:
-        return next((reason for reason in self.unavailable.values() if reason in LOST), None)
+def _answers(nvml: Nvml, handle: Any) -> dict[str, NvmlAnswer]:
+    """Return what a card tells of each field, or why it does not."""
+    found = {}
+    for field, question in QUESTIONS.items():
+        answer = nvml.ask(question.function, handle, *question.arguments)
+        found[field] = answer if answer.reason else NvmlAnswer(question.convert(answer.value))
+    # the newer call is the one that stays; older drivers know only the older
+    found["temperature_celsius"] = nvml.ask_first(
+        ("nvmlDeviceGetTemperatureV", handle, 0), ("nvmlDeviceGetTemperature", handle, 0)
+    )
+    return found | {f"memory_{part}_bytes": answer for part, answer in read_card_memory(nvml, handle).items()}
 
 
 def read_card_memory(nvml: Nvml, handle: Any) -> dict[str, NvmlAnswer]:
@@ -107,16 +80,9 @@ def read_card_memory(nvml: Nvml, handle: Any) -> dict[str, NvmlAnswer]:
     )
     if answer.reason is not None:
         return dict.fromkeys(("total", "reserved", "used", "free"), answer)
-    memory = answer.value
-    reserved = getattr(memory, "reserved", None)
-    return {
-        "total": NvmlAnswer(memory.total),
-        "reserved": NvmlAnswer(reserved)
-        if reserved is not None
-        else NvmlAnswer(reason="the driver does not say"),
-        "used": NvmlAnswer(memory.used),
-        "free": NvmlAnswer(memory.free),
-    }
+    found = {part: getattr(answer.value, part, None) for part in ("total", "reserved", "used", "free")}
+    untold = NvmlAnswer(reason="the driver does not say")
+    return {part: untold if value is None else NvmlAnswer(value) for part, value in found.items()}
 
 
 def _mig_instances(nvml: Nvml, handle: Any) -> tuple[MigInstance, ...]:
@@ -143,14 +109,15 @@ def read_gpu(nvml: Nvml, index: int, *, own_namespace: bool, processes: bool) ->
     handle = nvml.ask("nvmlDeviceGetHandleByIndex", index)
     if handle.reason is not None:
         return Gpu(index=index, error=handle.reason)
-    card = _Card(nvml, handle.value)
-    card.ask_all()
-    users = read_processes(nvml, handle.value, own_namespace=own_namespace) if processes else _NOT_ASKED
-    card.note("processes", users)
-    instances = _mig_instances(nvml, handle.value) if card.fields.get("mig_enabled") else ()
-    return Gpu(
-        index=index, mig_instances=instances, error=card.error(), unavailable=card.unavailable, **card.fields
-    )
+    answers = _answers(nvml, handle.value)
+    answers["processes"] = _NOT_ASKED
+    if processes:
+        answers["processes"] = read_processes(nvml, handle.value, own_namespace=own_namespace)
+    fields = {field: answer.value for field, answer in answers.items() if answer.reason is None}
+    reasons = {field: answer.reason for field, answer in answers.items() if answer.reason is not None}
+    instances = _mig_instances(nvml, handle.value) if fields.get("mig_enabled") else ()
+    lost = next((reason for reason in reasons.values() if reason in LOST), None)
+    return Gpu(index=index, mig_instances=instances, error=lost, unavailable=reasons, **fields)
 
 
 def _cuda_version(nvml: Nvml) -> str | None:

@@ -5,7 +5,7 @@ Everything here is a function of what was read and asked; waiting and claiming a
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from truestep.core.errors import OptionError, nearest_names
@@ -57,17 +57,13 @@ def _known(value: float | None) -> tuple[bool, float]:
     return value is None, 0 if value is None else value
 
 
-def _from_edge(card: CardCandidate) -> int:
-    return min(card.slot, card.num_slots - 1 - card.slot)
-
-
 # Each order of preference: what is compared first; ties go to more free memory, then to the bus order.
 ORDERS: Mapping[str, Callable[[CardCandidate], Any]] = {
     "freest": lambda card: _known(None if card.free_bytes is None else -card.free_bytes),
     "coolest": lambda card: _known(card.temperature_celsius),
     "least-used": lambda card: (_known(card.utilization_percent), _known(card.num_processes)),
     # the outer slots get the most air: first the two ends of the bus, then inwards
-    "edge": lambda card: (_from_edge(card), card.slot),
+    "edge": lambda card: (min(card.slot, card.num_slots - 1 - card.slot), card.slot),
 }
 
 
@@ -85,6 +81,7 @@ def card_candidates(
     found = []
     for slot, card in enumerate(ordered):
         place: dict[str, Any] = {"index": card.index, "slot": slot, "num_slots": len(ordered)}
+        place |= {"blocked": _blocked(card), "temperature_celsius": card.temperature_celsius}
         if card.mig_enabled:
             found += [_instance(card, instance, place) for instance in card.mig_instances if instance.uuid]
         elif card.uuid:
@@ -98,9 +95,7 @@ def _card(card: Gpu, place: Mapping[str, Any]) -> CardCandidate:
         name=card.name or "unknown card",
         free_bytes=card.memory_free_bytes,
         utilization_percent=card.utilization_percent,
-        temperature_celsius=card.temperature_celsius,
         num_processes=None if card.processes is None else len(card.processes),
-        blocked=_blocked(card),
         **place,
     )
 
@@ -112,9 +107,7 @@ def _instance(card: Gpu, instance: MigInstance, place: Mapping[str, Any]) -> Car
         name=instance.name or "unknown instance",
         mig=True,
         free_bytes=instance.memory_free_bytes,
-        temperature_celsius=card.temperature_celsius,
         num_processes=None if card.processes is None else len(own),
-        blocked=_blocked(card),
         **place,
     )
 
@@ -146,7 +139,7 @@ class CardChoice(Result):
     picked: tuple[CardCandidate, ...] = ()
     refused: tuple[CardRefusal, ...] = ()
     error: str | None = None  # why there is no card at all to choose from
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
     @property
     def uuids(self) -> tuple[str, ...]:
@@ -184,9 +177,7 @@ def choose_cards(
     """
     refusals = judge_cards(cards, wanted, claimed)
     able = preferred_cards([refusal.candidate for refusal in refusals if not refusal.reasons], wanted.by)
-    if len(able) < wanted.count:
-        return CardChoice(wanted=wanted, refused=tuple(refusals))
-    picked = able[: wanted.count]
+    picked = able[: wanted.count] if len(able) >= wanted.count else []
     rest = tuple(refusal for refusal in refusals if refusal.candidate not in picked)
     return CardChoice(wanted=wanted, picked=tuple(picked), refused=rest)
 
@@ -195,18 +186,13 @@ def judge_cards(
     cards: Sequence[CardCandidate], wanted: CardConditions, claimed: Mapping[str, str]
 ) -> list[CardRefusal]:
     """Return, for each card, what speaks against it; nothing where it meets the conditions."""
-    return [_judge(card, wanted, claimed.get(card.uuid)) for card in cards]
-
-
-def _judge(card: CardCandidate, wanted: CardConditions, holder: str | None) -> CardRefusal:
-    misses = list(_misses(card, wanted))
-    if holder:
-        misses.append((f"claimed by {holder}", 1.0))
-    return CardRefusal(
-        candidate=card,
-        reasons=tuple(reason for reason, _ in misses),
-        distance=sum(distance for _, distance in misses),
-    )
+    found = []
+    for card in cards:
+        misses = list(_misses(card, wanted))
+        misses += [(f"claimed by {holder}", 1.0)] if (holder := claimed.get(card.uuid)) else []
+        reasons, distances = tuple(reason for reason, _ in misses), (distance for _, distance in misses)
+        found.append(CardRefusal(candidate=card, reasons=reasons, distance=sum(distances)))
+    return found
 
 
 def _misses(card: CardCandidate, wanted: CardConditions) -> Iterator[tuple[str, float]]:
@@ -221,12 +207,8 @@ def _misses(card: CardCandidate, wanted: CardConditions) -> Iterator[tuple[str, 
     yield from _most("busy", card.utilization_percent, wanted.max_utilization_percent, "{:.0f} %".format)
     yield from _most("warm", card.temperature_celsius, wanted.max_temperature_celsius, "{:.0f} °C".format)
     if wanted.without_processes and card.num_processes != 0:
-        yield (
-            "its processes are unknown"
-            if card.num_processes is None
-            else f"{card.num_processes} process(es)",
-            1.0,
-        )
+        unknown = card.num_processes is None
+        yield "its processes are unknown" if unknown else f"{card.num_processes} process(es)", 1.0
 
 
 def _names(entry: str, card: CardCandidate) -> bool:

@@ -24,10 +24,8 @@ class GpuReportTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         report = self.report
         if report.driver_version:
-            yield Text(
-                f"driver {report.driver_version}, CUDA up to {report.cuda_version or 'unknown'}\n",
-                style="dim",
-            )
+            cuda = report.cuda_version or "unknown"
+            yield Text(f"driver {report.driver_version}, CUDA up to {cuda}\n", style="dim")
         if report.error:
             yield Text(f"No GPU to show: {report.error}.")
         if not report.gpus:
@@ -84,20 +82,18 @@ def _errors(cards: Sequence[Gpu]) -> Iterator[RenderableType]:
 
 def _instances(cards: Sequence[Gpu]) -> Iterator[RenderableType]:
     rows = [(card, instance) for card in cards for instance in card.mig_instances]
-    if rows:
-        yield gpu_table(
-            [("#", True), ("MIG instance", False), ("Memory", True), ("UUID", False)],
-            [
-                (
-                    str(card.index),
-                    (instance.name or UNKNOWN).rpartition("MIG ")[2],
-                    card_memory_text(instance.memory_used_bytes, instance.memory_total_bytes),
-                    instance.uuid or UNKNOWN,
-                )
-                for card, instance in rows
-            ],
-            flexible=1,
+    headings = [("#", True), ("MIG instance", False), ("Memory", True), ("UUID", False)]
+    lines = [
+        (
+            str(card.index),
+            (instance.name or UNKNOWN).rpartition("MIG ")[2],
+            card_memory_text(instance.memory_used_bytes, instance.memory_total_bytes),
+            instance.uuid or UNKNOWN,
         )
+        for card, instance in rows
+    ]
+    if lines:
+        yield gpu_table(headings, lines, flexible=1)
         yield ""
 
 
@@ -110,10 +106,8 @@ def _processes(report: GpuReport) -> Iterator[RenderableType]:
     headings = [("#", True), ("PID", True), ("User", False), ("Memory", True), ("Started (UTC)", False)]
     yield gpu_table([*headings, ("Command", False)], rows, flexible=5)
     if report.pids_of_host:
-        yield Text(
-            "\nThe process numbers are the host's: this is a container. With --pid=host it would see names.",
-            style="dim",
-        )
+        said = "The process numbers are the host's: this is a container. With --pid=host it would see names."
+        yield Text(f"\n{said}", style="dim")
 
 
 def _process(card: Gpu, process: GpuProcess) -> tuple[Cell, ...]:

@@ -30,9 +30,8 @@ def measure_memory() -> MemoryAmounts:
     """Return the amounts at this moment; neither imports torch nor starts CUDA."""
     import psutil
 
-    return MemoryAmounts(
-        process_bytes=psutil.Process().memory_info().rss, process_peak_bytes=_peak(), devices=_devices()
-    )
+    resident = psutil.Process().memory_info().rss
+    return MemoryAmounts(process_bytes=resident, process_peak_bytes=_peak(), devices=_devices())
 
 
 def _peak() -> int | None:

@@ -54,10 +54,8 @@ def free_memory(
     """
     before = measure_memory()
     endings = _end(end)
-    if forget_last_error:
-        for name in _LAST_ERROR:
-            if hasattr(sys, name):
-                delattr(sys, name)
+    for name in _LAST_ERROR if forget_last_error else ():
+        vars(sys).pop(name, None)
     collected = release_cached_memory()
     after = measure_memory()
     storages = LiveStorages()
@@ -132,6 +130,5 @@ def _paths(holders: MemoryHolders, storages: LiveStorages, key: int) -> tuple[st
 def _unseen(amounts: MemoryAmounts, storages: LiveStorages) -> int | None:
     if not amounts.devices:
         return None
-    return sum(
-        max(0, device.allocated_bytes - storages.bytes_on(device.device)) for device in amounts.devices
-    )
+    kept = ((device.allocated_bytes, storages.bytes_on(device.device)) for device in amounts.devices)
+    return sum(max(0, allocated - seen) for allocated, seen in kept)

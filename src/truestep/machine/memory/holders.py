@@ -20,20 +20,8 @@ MAX_SECONDS = 5.0  # for all questions together
 _OPTIMIZED = 0x1  # CO_OPTIMIZED: a function's frame, whose f_locals is a copy before Python 3.13
 _OWN = __name__.rpartition(".")[0]
 _SUSPENDED = {types.GeneratorType: "gi", types.CoroutineType: "cr", types.AsyncGeneratorType: "ag"}
-_SPECIAL = (
-    "__closure__",
-    "cell_contents",
-    "__self__",
-    "__func__",
-    "__traceback__",
-    "tb_next",
-    "tb_frame",
-    "__defaults__",
-    "__kwdefaults__",
-    "args",
-    "func",
-    "keywords",
-)
+_SPECIAL = ("__closure__", "cell_contents", "__self__", "__func__", "__traceback__", "tb_next", "tb_frame", "__defaults__",
+            "__kwdefaults__", "args", "func", "keywords")  # fmt: skip
 # nn.Module keeps its parts in dicts of these names; one writes model.weight and model[0]
 _MODULE_PART = re.compile(r"\._(?:parameters|buffers|modules)\['(\w+)'\]")
 _KEY = re.compile(r"\['(\w+)'\]")
@@ -45,14 +33,12 @@ class MemoryHolders:
     """Finds paths to objects; the roots are read once, for several questions."""
 
     def __init__(self, ignored: Iterable[Any] = (), max_seconds: float | None = None) -> None:
-        self.max_seconds = MAX_SECONDS if max_seconds is None else max_seconds
-        modules = [
-            (name, item) for name, item in list(sys.modules.items()) if isinstance(item, types.ModuleType)
-        ]
+        modules = [each for each in list(sys.modules.items()) if isinstance(each[1], types.ModuleType)]
         # reversed: a module of two names keeps the older one (__main__ is __mp_main__ too)
         self.modules = {id(vars(module)): name for name, module in reversed(modules)}
         self.locals = dict(_running_locals())
         self.ignored = {id(item) for item in ignored}
+        self.max_seconds = MAX_SECONDS if max_seconds is None else max_seconds
         self.end = time.monotonic() + self.max_seconds
 
     def paths_to(self, target: Any) -> tuple[str, ...]:
@@ -79,9 +65,8 @@ class MemoryHolders:
             root, step = self._step(holder, item)
             longer = (step, *steps) if step else _as_attribute(steps)
             if root is not None:
-                paths.setdefault(
-                    _written(root, _as_attribute(longer) if isinstance(holder, dict) else longer)
-                )
+                way = _as_attribute(longer) if isinstance(holder, dict) else longer
+                paths.setdefault(_written(root, way))
             elif len(steps) < MAX_DEPTH:
                 items.append(holder)
                 steps_of.append(longer)
@@ -145,9 +130,8 @@ def _place(frame: types.FrameType) -> str:
 
 
 def _local_name(frame: types.FrameType, item: Any) -> str:
-    return next(
-        (f" as {name}" for name, value in _copied_locals(frame).items() if value is item), " on its stack"
-    )
+    names = (name for name, value in _copied_locals(frame).items() if value is item)
+    return next((f" as {name}" for name in names), " on its stack")
 
 
 def _key(holder: dict[Any, Any], item: Any) -> str:
@@ -182,9 +166,7 @@ def _safe(holder: Any, name: str) -> Any:
 
 def _as_attribute(steps: Steps) -> Steps:
     """Return the steps with the first key written as an attribute: its dict is one of attributes."""
-    if not steps:
-        return steps
-    return (_KEY.sub(r".\1", steps[0], count=1), *steps[1:])
+    return (_KEY.sub(r".\1", steps[0], count=1), *steps[1:]) if steps else steps
 
 
 def _written(root: str, steps: Steps) -> str:

@@ -80,9 +80,8 @@ def end_process(
     try:
         process = psutil.Process(pid)
         if process.uids().real != os.getuid():
-            return ProcessEnding(
-                pid=pid, ended=False, says=f"it belongs to {process.username()}; only they may end it"
-            )
+            says = f"it belongs to {process.username()}; only they may end it"
+            return ProcessEnding(pid=pid, ended=False, says=says)
         # psutil makes sure that the number still means this process
         process.kill() if force else process.terminate()
         if not _gone(process, timeout_seconds):

@@ -23,13 +23,11 @@ def memory_report_table(report: MemoryReport) -> RenderableType:
     parts += _tensors(report.tensors, report.num_storages, "live tensors")
     if report.unseen_bytes:
         size = bytes_text(report.unseen_bytes)
-        parts.append(
-            Text(f"{size} more on devices that Python does not see: kept by graphs of autograd, or in C++")
-        )
+        unseen = "on devices that Python does not see: kept by graphs of autograd, or in C++"
+        parts.append(Text(f"{size} more {unseen}"))
     if report.last_error_kept:
-        parts.append(
-            Text("The last error's traceback keeps its variables: free_memory(forget_last_error=True)")
-        )
+        said = "The last error's traceback keeps its variables: free_memory(forget_last_error=True)"
+        parts.append(Text(said))
     parts += [Text(f"process {ending.pid}: {ending.says}") for ending in report.endings]
     if report.processes:
         parts += ["", holding_processes_table(report.processes)]

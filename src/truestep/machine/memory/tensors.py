@@ -43,9 +43,8 @@ class LiveStorages:
         seen = {id(item) for item in found}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.owners = {
-                id(gradient): tensor for tensor in found if (gradient := _gradient(tensor)) is not None
-            }
+            pairs = ((_gradient(tensor), tensor) for tensor in found)
+            self.owners = {id(gradient): tensor for gradient, tensor in pairs if gradient is not None}
             return [tensor.grad for owned, tensor in self.owners.items() if owned not in seen]
 
     def _add(self, tensor: Any) -> None:

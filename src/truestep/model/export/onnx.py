@@ -5,8 +5,8 @@ import inspect
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from truestep.core.errors import ModelError, OptionError
+from truestep.core.errors import ModelError, OptionError, nearest_names
 from truestep.core.extras import needs_extra
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
@@ -28,7 +28,13 @@ from truestep.model.calling import (
     run_forward,
     undisturbed_model,
 )
-from truestep.model.export.session import open_onnx_session
+
+REMEDIES = {
+    "CUDAExecutionProvider": "Install onnxruntime-gpu in place of onnxruntime (pip uninstall onnxruntime; pip install "
+    "onnxruntime-gpu), with the CUDA and cuDNN that it was built for",
+    "TensorrtExecutionProvider": "Install onnxruntime-gpu in place of onnxruntime, and TensorRT",
+}
+
 
 TOLERANCE = 1e-3  # of the largest output: float32 sums in another order, with room
 
@@ -117,20 +123,19 @@ def export_onnx(
         raise OptionError(f"{path} can't be written: the name ends in .onnx and its folder exists.")
     module = as_module(model, "ts.export_onnx")
     arguments = forward_arguments(module, batch)
-    with undisturbed_model(module), _in_eval(module):
+    with undisturbed_model(module):
+        module.eval()
         run_forward(module, arguments)
         _export(module, arguments, path, dynamic_batch=dynamic_batch)
         session = open_onnx_session(path, providers, threads)
         comparisons = [_compare(module, arguments, session)]
         if dynamic_batch:
             comparisons.append(_compare(module, map_forward_arguments(arguments, _doubled), session))
-    opsets = {
-        each.domain: each.version for each in onnx.load(str(path), load_external_data=False).opset_import
-    }
+    opsets = onnx.load(str(path), load_external_data=False).opset_import
     return OnnxExport(
         path=str(path),
         size_bytes=sum(each.stat().st_size for each in (path, Path(f"{path}.data")) if each.exists()),
-        opset=opsets[""],
+        opset=next(each.version for each in opsets if not each.domain),
         inputs=tuple(f"{each.name} {each.shape}" for each in session.get_inputs()),
         outputs=tuple(f"{each.name} {each.shape}" for each in session.get_outputs()),
         providers_asked=tuple(providers or ["CPUExecutionProvider"]),
@@ -138,12 +143,6 @@ def export_onnx(
         comparisons=tuple(comparisons),
         has_dynamic_batch=dynamic_batch,
     )
-
-
-@contextmanager
-def _in_eval(module: nn.Module) -> Iterator[None]:
-    module.eval()  # `undisturbed_model` puts the modes back
-    yield
 
 
 def _export(module: nn.Module, arguments: Arguments, path: Path, *, dynamic_batch: bool) -> None:
@@ -228,3 +227,38 @@ def _compare(module: nn.Module, arguments: Arguments, session: Any) -> Compariso
 def _largest(outputs: Sequence[Tensor]) -> float:
     # Python's max() passes over a NaN that is not the first, and the file would seem to agree.
     return float(torch.stack([each.abs().max() for each in outputs]).max()) if outputs else 0.0
+
+
+def open_onnx_session(path: Path, providers: Sequence[str] | None, threads: int | None) -> Any:
+    """Return a session on exactly these providers, in this order; the CPU takes what they have no kernel for.
+
+    Raises:
+        OptionError: onnxruntime does not have a provider, or has it and could not start it: it would run on the CPU silently.
+    """
+    with needs_extra("onnx", "onnxruntime"):
+        import onnxruntime
+    wanted = list(providers or ["CPUExecutionProvider"])
+    there = onnxruntime.get_available_providers()
+    for name in wanted:
+        if name not in there:
+            raise OptionError(
+                f"This onnxruntime {onnxruntime.__version__} has no {name}. {nearest_names(name, there)} {_remedy(name)}, or ask "
+                "for the CPUExecutionProvider."
+            )
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # its warnings about providers are answered below
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    with_cpu = list(dict.fromkeys([*wanted, "CPUExecutionProvider"]))
+    session = onnxruntime.InferenceSession(str(path), options, providers=with_cpu)
+    got = session.get_providers()
+    for name in wanted:
+        if name not in got:
+            raise OptionError(
+                f"onnxruntime was asked for {name} and got {', '.join(got)}: the model would run there silently. {_remedy(name)}."
+            )
+    return session
+
+
+def _remedy(name: str) -> str:
+    return REMEDIES.get(name, f"Install the build of onnxruntime that has {name}")

@@ -4,7 +4,6 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from truestep.core.wording import byte_size
@@ -19,29 +18,17 @@ class AutogradGraphCollector:
 
     def __init__(self, model: nn.Module) -> None:
         self.graph = TracedGraph(ModuleCall("", model))
-        self._groups = [self.graph.root]
         self._nodes: dict[Any, GraphNode] = {}
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._parameters = {autograd_storage_id(tensor) for tensor in [*model.parameters(), *model.buffers()]}
 
-    def enter(self, name: str, module: nn.Module) -> None:
-        """A module is called."""
-        group = ModuleCall(name, module)
-        self._groups[-1].children.append(group)
-        self._groups.append(group)
-
-    def leave(self, shapes: Any) -> None:
-        """The innermost module returned."""
-        if len(self._groups) > 1:
-            self._groups.pop().shapes = shapes
-
-    def note(self, tensors: Iterable[Tensor]) -> None:
-        """Add what leads to these tensors and is not there yet."""
+    def note(self, tensors: Iterable[Tensor], group: ModuleCall) -> None:
+        """Add to a module's call what leads to these tensors and is not there yet."""
         for tensor in tensors:
             if tensor.grad_fn is not None:
-                self._add(tensor.grad_fn)
+                self._add(tensor.grad_fn, group)
 
-    def _add(self, function: Any) -> None:
+    def _add(self, function: Any, group: ModuleCall) -> None:
         waiting = [function]
         while waiting:  # sources before what is made of them
             current = waiting[-1]
@@ -53,7 +40,7 @@ class AutogradGraphCollector:
             waiting.pop()
             if current not in self._nodes:
                 node = self._nodes[current] = self._node(current)
-                self._groups[-1].children.append(node)
+                group.children.append(node)
                 self.graph.edges |= {(self._nodes[each], node) for each in before}
 
     def _node(self, function: Any) -> GraphNode:
@@ -62,9 +49,8 @@ class AutogradGraphCollector:
             name = self._names.get(id(variable), "input")
             return GraphNode(name, "parameter", tuple(variable.shape))
         shapes = [tuple(each.shape) for each in getattr(function, "_input_metadata", ())]
-        return GraphNode(
-            function.name().rpartition("::")[2], "gradient", shapes[0] if len(shapes) == 1 else shapes
-        )
+        name = function.name().rpartition("::")[2]
+        return GraphNode(name, "gradient", shapes[0] if len(shapes) == 1 else shapes)
 
     def describe(self, *, saved: bool, attributes: bool) -> int:
         """Say in each node what it saves and with which attributes; return the bytes of all that no weight holds."""
@@ -110,8 +96,7 @@ def _attributes(function: Any) -> Iterator[tuple[str, Any]]:
             value = getattr(function, name)
         except RuntimeError:  # changed in place since: the backward will fail there, too
             continue
-        if not name.startswith("_saved_raw"):
-            yield name.removeprefix(SAVED), value
+        yield name.removeprefix(SAVED), value
 
 
 def autograd_storage_id(tensor: Tensor) -> int:
@@ -120,8 +105,3 @@ def autograd_storage_id(tensor: Tensor) -> int:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):  # sparse ones, and those of other libraries
         return id(tensor)
-
-
-def has_trainable_parameters(model: nn.Module) -> bool:
-    """Whether a backward through the model would have anything to do."""
-    return torch.is_grad_enabled() and any(parameter.requires_grad for parameter in model.parameters())

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A picture as SVG, in the colours of charts, light and dark."""
 
+from dataclasses import replace
+from importlib import resources
+
 from truestep.core.charts import chart_style
 from truestep.core.charts.markup import Html, html_tag
 from truestep.model.graph.layout import (
@@ -17,19 +20,11 @@ from truestep.model.graph.picture import Border, Box, Picture
 
 MARGIN = 8.0
 HEAD, HALF_HEAD = 8.0, 3.5  # pixels of an arrow's head
-STYLE = """
-.graph text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; fill: var(--soft); }
-.graph text.name { fill: var(--ink); font-weight: 600; }
-.graph rect { fill: var(--card); stroke: var(--base); }
-.graph text.title { paint-order: stroke; stroke: var(--card); stroke-width: 4; stroke-linejoin: round; }
-.graph .module rect { stroke: var(--c0); } .graph .operation rect { stroke: var(--c2); }
-.graph .input rect, .graph .output rect { stroke: var(--c1); } .graph .parameter rect { stroke: var(--c5); }
-.graph .gradient rect { stroke: var(--c3); }
-.graph rect.frame { fill: var(--soft); fill-opacity: .05; stroke: var(--base); stroke-dasharray: 4 3; }
-.graph rect.frame.many { stroke-dasharray: none; stroke-width: 2; }
-.graph path { fill: none; stroke: var(--soft); stroke-width: 1.1; }
-.graph path.head { fill: var(--soft); stroke: none; } .graph path.weight { stroke: var(--c5); stroke-dasharray: 3 3; }
-"""
+
+
+def graph_asset(name: str) -> str:
+    """Return a style sheet or a script that lies here."""
+    return resources.files("truestep.model.graph").joinpath(name).read_text("utf-8")
 
 
 def svg_of(picture: Picture) -> Html:
@@ -41,7 +36,10 @@ def draw_picture(picture: Picture, layout: PictureLayout) -> Html:
     """Return the picture drawn where the layout says."""
     width, height = round(layout.width + 2 * MARGIN), round(layout.height + 2 * MARGIN)
     framed = [(frame, layout.frames[frame.id]) for frame in picture.frames if frame.id in layout.frames]
-    parts = [_frame(frame, place) for frame, place in framed]
+    parts = [
+        _rectangle(place, radius=9, class_="frame many" if frame.times > 1 else "frame")
+        for frame, place in framed
+    ]
     for arrow, points in zip(picture.arrows, layout.arrows, strict=True):
         parts += _arrow(points, is_weight=arrow.is_weight)
     parts += [_frame_title(frame, place) for frame, place in framed]  # above the arrows
@@ -55,15 +53,12 @@ def draw_picture(picture: Picture, layout: PictureLayout) -> Html:
 def picture_svg_document(picture: Picture) -> str:
     """Return a file of its own."""
     svg = svg_of(picture)
-    style = html_tag("style", Html(chart_style() + STYLE + "svg { background: var(--card); }"))
+    style = html_tag(
+        "style", Html(chart_style() + graph_asset("graph.css") + "svg { background: var(--card); }")
+    )
     start = svg.index(">") + 1
     head = svg[:start].replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
     return f"{head}{style}{svg[start:]}"
-
-
-def _frame(frame: Border, place: PictureRectangle) -> Html:
-    kind = "frame many" if frame.times > 1 else "frame"
-    return _rectangle(place, radius=9, class_=kind)
 
 
 def _frame_title(frame: Border, place: PictureRectangle) -> Html:
@@ -74,26 +69,18 @@ def _frame_title(frame: Border, place: PictureRectangle) -> Html:
 def _box(box: Box, place: PictureRectangle) -> Html:
     parts = []
     stacked = STACKED if box.times > 1 else 0.0
-    front = PictureRectangle(
-        left=place.left, top=place.top + stacked, width=place.width - stacked, height=place.height - stacked
+    front = replace(
+        place, top=place.top + stacked, width=place.width - stacked, height=place.height - stacked
     )
     if stacked:
-        behind = PictureRectangle(
-            left=front.left + stacked, top=place.top, width=front.width, height=front.height
-        )
-        parts.append(_rectangle(behind, radius=6))
+        parts.append(_rectangle(replace(front, left=front.left + stacked, top=place.top), radius=6))
     parts.append(_rectangle(front, radius=15 if box.kind in ("input", "output") else 6))
     for number, line in enumerate(box.lines):
         x, y = front.left + PADDING_X, front.top + PADDING_Y + LINE * number + 12.5
-        text = html_tag(
-            "text", picture_text(line), x=_round(x), y=_round(y), class_="name" if number == 0 else None
-        )
-        parts.append(text)
-    whole = (
-        html_tag("title", "\n".join(box.lines))
-        if any(picture_text(line) != line for line in box.lines)
-        else None
-    )
+        kind = None if number else "name"
+        parts.append(html_tag("text", picture_text(line), x=_round(x), y=_round(y), class_=kind))
+    is_cut = any(picture_text(line) != line for line in box.lines)
+    whole = html_tag("title", "\n".join(box.lines)) if is_cut else None
     return html_tag("g", whole, *parts, class_=box.kind)
 
 

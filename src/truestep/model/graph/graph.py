@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ts.graph`: a model's modules and its autograd graph, folded, as pictures and as text."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,23 +14,20 @@ from truestep.core.errors import MissingPackageError, ModelError, OptionError, c
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
-from truestep.model.calling import Arguments, forward_arguments, map_forward_arguments, undisturbed_model
+from truestep.model.calling import Arguments, forward_arguments, undisturbed_model
 from truestep.model.graph import text
 from truestep.model.graph.picture import Picture, pictures
 from truestep.model.graph.rolling import GraphRolling
 from truestep.model.graph.tracing import TracedModel, trace_model
 from truestep.model.summaries.copies import (
-    copy_model_with,
     materialized_for_summary,
-    meta_for_summary,
-    meta_for_summary_but_lengths,
+    run_without_values,
     summary_needs_materializing,
 )
 from truestep.model.summaries.counting import failing_forward
 
 Kind = Literal["modules", "autograd"]
 MAX_VISIBLE = 60  # boxes; more than that nobody reads at once
-WRITERS: dict[str, str] = {".html": "page", ".svg": "svg", ".mmd": "mermaid", ".dot": "dot", ".json": "json"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,22 +72,22 @@ class ModelGraph(Result):
         Pages and SVG need the extra `[graph]`.
         """
         path = Path(path)
-        if path.suffix not in WRITERS:
-            raise OptionError(f"{path.name} says no format. {nearest_names(path.suffix, WRITERS)}")
-        path.write_text(self._written(WRITERS[path.suffix], depth, kind), encoding="utf-8")
+        writers: dict[str, Callable[[], str]] = {
+            ".html": self._page,
+            ".svg": lambda: self.svg(depth, kind),
+            ".mmd": lambda: self.mermaid(depth, kind),
+            ".dot": lambda: self.dot(depth, kind),
+            ".json": lambda: json.dumps(self.to_dict(), indent=2),
+        }
+        if path.suffix not in writers:
+            raise OptionError(f"{path.name} says no format. {nearest_names(path.suffix, writers)}")
+        path.write_text(writers[path.suffix](), encoding="utf-8")
         return path
 
-    def _written(self, form: str, depth: int | None, kind: Kind) -> str:
-        if form == "json":
-            import json
+    def _page(self) -> str:
+        from truestep.model.graph.page import graph_page
 
-            return json.dumps(self.to_dict(), indent=2)
-        if form == "page":
-            from truestep.model.graph.page import graph_page
-
-            return graph_page(self)
-        writer: Callable[[int | None, Kind], str] = getattr(self, form)
-        return writer(depth, kind)
+        return graph_page(self)
 
     def shown(self, depth: int | None = None, kind: Kind = "modules") -> RenderableType:
         """Return a picture as a tree for the terminal."""
@@ -101,9 +99,7 @@ class ModelGraph(Result):
         picture = self.picture(depth, kind)
         depths = len(self.modules if kind == "modules" else self.autograd)
         words = f"{len(picture.boxes)} boxes at depth {picture.depth} of {depths}"
-        kept = (
-            f"; the forward keeps {byte_size(self.saved_bytes)} for the backward" if self.saved_bytes else ""
-        )
+        kept = f"; the forward keeps {byte_size(self.saved_bytes)} for the backward" * bool(self.saved_bytes)
         return Group(picture_tree(self.model, picture), Text("\n".join(["", words + kept, *self.notes])))
 
     def __rich__(self) -> RenderableType:
@@ -155,15 +151,12 @@ def graph(model: object, batch: Any, *, saved: bool = False, attributes: bool = 
 
 
 def _traced(module: nn.Module, arguments: Arguments) -> tuple[TracedModel, list[str]]:
-    for change in (meta_for_summary, meta_for_summary_but_lengths):
-        try:
-            return trace_model(
-                copy_model_with(module, meta_for_summary), map_forward_arguments(arguments, change)
-            ), []
-        except Exception as error:  # noqa: BLE001 - whatever a model does without values
-            cause = error.__cause__ or error
-    reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
-    note = f"Traced by running the model itself on this batch, since it does not run without values ({reason[:150]})."
+    traced, reason = run_without_values(trace_model, module, arguments)
+    if traced is not None:
+        return traced, []
+    note = (
+        f"Traced by running the model itself on this batch, since it does not run without values ({reason})."
+    )
     try:
         return trace_model(module, arguments), [note]
     except ModelError as error:

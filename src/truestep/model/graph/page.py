@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The graph's page: every depth of both graphs as a drawing, one of which is shown and can be zoomed."""
 
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from truestep.core.charts.document import html_document, html_header
 from truestep.core.charts.markup import Html, html_tag
 from truestep.core.wording import byte_size
-from truestep.model.graph.drawing import STYLE, svg_of
+from truestep.model.graph.drawing import graph_asset, svg_of
 from truestep.model.graph.picture import Picture
 
 if TYPE_CHECKING:
@@ -27,9 +26,9 @@ def graph_page(graph: "ModelGraph") -> str:
     kept = f"the forward keeps {byte_size(graph.saved_bytes)} for the backward" if graph.saved_bytes else ""
     notes = [html_tag("p", note, class_="note") for note in (*graph.notes, HOW_TO_READ)]
     body = html_tag("main", html_header("Truestep graph", graph.model, kept), *sections, *notes)
-    return html_document(
-        f"{graph.model} · Truestep graph", body, style=STYLE + _asset("page.css"), script=_asset("page.js")
-    )
+    style = graph_asset("graph.css") + graph_asset("page.css")
+    title = f"{graph.model} · Truestep graph"
+    return html_document(title, body, style=style, script=graph_asset("page.js"))
 
 
 HOW_TO_READ = (
@@ -38,27 +37,18 @@ HOW_TO_READ = (
 )
 
 
-def _asset(name: str) -> str:
-    return resources.files("truestep.model.graph").joinpath(name).read_text("utf-8")
-
-
 def _section(kind: str, title: str, pictures: tuple[Picture, ...], first: Picture) -> Html:
     drawn = [picture for picture in pictures if len(picture.boxes) <= MAX_DRAWN] or [first]
     views = [
         html_tag(
-            "div",
-            svg_of(picture),
-            class_="view",
-            data_depth=picture.depth,
-            hidden=None if picture is first else "",
+            "div", svg_of(each), class_="view", data_depth=each.depth, hidden=None if each is first else ""
         )
-        for picture in drawn
+        for each in drawn
     ]
     left_out = len(pictures) - len(drawn)
     note = f"Not drawn: {left_out} deeper pictures, of more than {MAX_DRAWN} boxes." if left_out else None
-    card = html_tag(
-        "div", _bar(drawn, first), *views, html_tag("p", note, class_="note") if note else None, class_="card"
-    )
+    told = html_tag("p", note, class_="note") if note else None
+    card = html_tag("div", _bar(drawn, first), *views, told, class_="card")
     return html_tag("section", html_tag("h2", title), card, class_="graphs", id=kind)
 
 

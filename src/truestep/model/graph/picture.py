@@ -98,7 +98,9 @@ def _draw(
 ) -> None:
     for member in members:
         number = len(drawn.boxes) + len(drawn.frames)
-        if isinstance(member, ModuleCall) and (member.module is None or (levels > 0 and _opens(member))):
+        if isinstance(member, ModuleCall) and (
+            member.module is None or (levels > 0 and member.children and not member.is_closed)
+        ):
             name = f"frame{number}"
             drawn.frames.append(Border(id=name, title=_title(member, above), frame=frame, times=member.times))
             inside = levels if member.module is None else levels - 1
@@ -112,27 +114,15 @@ def _draw(
         drawn.shown_in |= dict.fromkeys(nodes, box.id)
 
 
-def _opens(group: ModuleCall) -> bool:
-    return bool(group.children) and not group.is_closed
-
-
 def _box(member: GraphNode | ModuleCall, name: str, frame: str | None, above: str) -> Box:
     if isinstance(member, GraphNode):
         title = _within(member.name, above) if member.kind == "parameter" else member.name
         lines = (title, *_shape_lines(member.shapes), *member.details)
         return Box(id=name, kind=member.kind, lines=lines, frame=frame, times=1)
     saved = sum(node.saved_bytes for node in nodes_in(member))
-    return Box(
-        id=name,
-        kind="module",
-        lines=(
-            _title(member, above),
-            *_shape_lines(member.shapes),
-            *((f"saves {byte_size(saved)}",) if saved else ()),
-        ),
-        frame=frame,
-        times=member.times,
-    )
+    kept = (f"saves {byte_size(saved)}",) if saved else ()
+    lines = (_title(member, above), *_shape_lines(member.shapes), *kept)
+    return Box(id=name, kind="module", lines=lines, frame=frame, times=member.times)
 
 
 def _title(group: ModuleCall, above: str) -> str:

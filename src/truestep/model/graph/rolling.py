@@ -157,13 +157,11 @@ class GraphRolling:
     def _structure(self, member: Member) -> int:
         """Return a number that members have in common if they are alike."""
         if member not in self._structures:
-            described: object = (
-                (member.name if member.kind != "parameter" else member.name.rpartition(".")[2])
-                if isinstance(member, GraphNode)
-                else "",
-                repr(member.shapes),
-                self._inside(member) if isinstance(member, ModuleCall) else None,
-            )
+            if isinstance(member, ModuleCall):
+                own: object = self._inside(member)
+            else:
+                own = member.name.rpartition(".")[2] if member.kind == "parameter" else member.name
+            described = repr(member.shapes), own
             self._structures[member] = self._numbers.setdefault(described, len(self._numbers))
         return self._structures[member]
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A picture as text that other tools draw: Mermaid and Graphviz's DOT."""
 
+import html
+import json
 from collections.abc import Callable, Iterator
 
 from truestep.model.graph.picture import Border, Box, Picture
@@ -24,14 +26,11 @@ def mermaid(picture: Picture) -> str:
         left, right = SHAPES.get(each.kind, ('["', '"]'))
         return f"{each.id}{left}{'<br/>'.join(map(_mermaid_text, each.lines))}{right}"
 
-    arrows = [
+    arrows = (
         f"  {arrow.source} {'-.same weight.-' if arrow.is_weight else '-->'} {arrow.target}"
         for arrow in picture.arrows
-    ]
-    return (
-        "\n".join(["flowchart TB", *_nested(picture, None, box, open_frame, "end", indent="  "), *arrows])
-        + "\n"
     )
+    return "\n".join(["flowchart TB", *_nested(picture, None, box, open_frame, "end"), *arrows, ""])
 
 
 def dot(picture: Picture) -> str:
@@ -44,46 +43,29 @@ def dot(picture: Picture) -> str:
         shape = DOT_SHAPES.get(each.kind, "box")
         return f"{each.id} [shape={shape} label={_quoted(chr(10).join(each.lines))}];"
 
-    arrows = [
-        f"  {arrow.source} -> {arrow.target}"
-        + (' [style=dashed dir=none label="same weight" constraint=false];' if arrow.is_weight else ";")
-        for arrow in picture.arrows
-    ]
-    return (
-        "\n".join(["digraph {", *_nested(picture, None, box, open_frame, "}", indent="  "), *arrows, "}"])
-        + "\n"
-    )
+    lines = ["digraph {", *_nested(picture, None, box, open_frame, "}")]
+    for arrow in picture.arrows:
+        look = ' [style=dashed dir=none label="same weight" constraint=false]' if arrow.is_weight else ""
+        lines.append(f"  {arrow.source} -> {arrow.target}{look};")
+    return "\n".join([*lines, "}", ""])
 
 
 def _nested(
-    picture: Picture,
-    frame: str | None,
-    box: Callable[[Box], str],
-    open_frame: Callable[[Border], str],
-    close: str,
-    *,
-    indent: str,
+    picture: Picture, frame: str | None, box: Callable[[Box], str], opens: Callable[[Border], str], close: str
 ) -> Iterator[str]:
     for each in picture.boxes:
         if each.frame == frame:
-            yield indent + box(each)
+            yield f"  {box(each)}"
     for inner in picture.frames:
         if inner.frame == frame:
-            yield indent + open_frame(inner)
-            yield from _nested(picture, inner.id, box, open_frame, close, indent=indent + "  ")
-            yield indent + close
+            yield f"  {opens(inner)}"
+            yield from (f"  {line}" for line in _nested(picture, inner.id, box, opens, close))
+            yield f"  {close}"
 
 
 def _mermaid_text(text: str) -> str:
-    return (
-        text.replace("&", "&amp;")
-        .replace('"', "&quot;")
-        .replace("<", "&lt;")
-        .replace(">", "&gt;")
-        .replace("#", "&#35;")
-    )
+    return html.escape(text, quote=False).replace('"', "&quot;").replace("#", "&#35;")
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+    return json.dumps(text, ensure_ascii=False)

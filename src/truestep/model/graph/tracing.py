@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One forward of a model, seen from torch's functions and the modules' hooks: what was called where, on whose results."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from truestep.model.calling import (
-    Arguments,
-    ModulePath,
-    forward_tensors,
-    hookable_modules,
-    run_forward,
-    summary_shapes,
-)
+from truestep.model.calling import Arguments, ModulePath, forward_tensors, run_forward, summary_shapes
 from truestep.model.graph.backward import AutogradGraphCollector, autograd_storage_id
 from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
 
@@ -34,7 +25,7 @@ class TracedModel:
 def trace_model(model: nn.Module, arguments: Arguments) -> TracedModel:
     """Run the model with gradients on; a failing forward is a ModelError."""
     tracer = _ForwardTracer(model, arguments)
-    with torch.enable_grad(), tracer.hooked(), tracer:
+    with torch.enable_grad(), tracer.path.followed(tracer.enter, tracer.leave), tracer:
         output = run_forward(model, arguments)
     tracer.finish(output)
     return TracedModel(tracer.graph, tracer.backward.graph, tracer.backward)
@@ -49,18 +40,17 @@ class _ForwardTracer(TorchFunctionMode):
 
     def __init__(self, model: nn.Module, arguments: Arguments) -> None:
         super().__init__()
-        root = ModuleCall("", model)
-        self.graph = TracedGraph(root)
+        self.graph = TracedGraph(ModuleCall("", model))
         self.backward = AutogradGraphCollector(model)
         self._model = model
-        self._path = ModulePath(model)
-        self._groups = [root]
+        self.path = ModulePath(model)
+        # the calls under way, of both graphs
+        self._groups = [(self.graph.root, self.backward.graph.root)]
         self._producers: dict[int, GraphNode] = {}
         self._kept: list[Any] = []  # an id tells tensors apart only as long as they live
         for number, tensor in enumerate(forward_tensors(arguments), 1):
-            self._produce(
-                GraphNode(_input_name(arguments, tensor, number), "input", tuple(tensor.shape)), [tensor]
-            )
+            name = _input_name(arguments, tensor, number)
+            self._produce(GraphNode(name, "input", tuple(tensor.shape)), [tensor])
 
     # ------------------------------------------------------------------ operations
 
@@ -93,46 +83,35 @@ class _ForwardTracer(TorchFunctionMode):
                 self.graph.edges.add((source, node))
 
     def _produce(self, node: GraphNode, tensors: list[Tensor]) -> None:
-        self._groups[-1].children.append(node)
+        self._groups[-1][0].children.append(node)
         for tensor in tensors:
             self._producers[id(tensor)] = node
             self._kept.append(tensor)
 
     # ------------------------------------------------------------------ modules
 
-    @contextmanager
-    def hooked(self) -> Iterator[None]:
-        """Follow the modules' calls; the model's own call is the root."""
-        with ExitStack() as stack:
-            for module in hookable_modules(self._model):
-                stack.callback(module.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
-                stack.callback(module.register_forward_hook(self._leave, with_kwargs=True).remove)
-            yield
-
-    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    def enter(self, name: str, inputs: Any) -> None:
+        """A module is called; the model's own call is the root."""
         # What the caller did since it called the last module.
-        self.backward.note(forward_tensors((args, kwargs)))
-        name = self._path.enter(module, (args, kwargs))
-        if len(self._path.entered) == 1:
-            return
-        group = ModuleCall(name, module)
-        self._groups[-1].children.append(group)
-        self._groups.append(group)
-        self.backward.enter(name, module)
+        self.backward.note(forward_tensors(inputs), self._groups[-1][1])
+        if len(self.path.entered) > 1:
+            module = self.path.entered[-1][1]
+            self._groups.append((ModuleCall(name, module), ModuleCall(name, module)))
+            for above, group in zip(*self._groups[-2:], strict=True):
+                above.children.append(group)
 
-    def _leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        outputs = forward_tensors(output)
-        self.backward.note(outputs)
-        self._path.leave()
-        group = self._groups[-1]
-        group.shapes = summary_shapes(output)
+    def leave(self, _: str, inputs: Any, output: Any) -> None:
+        """The innermost module has returned."""
+        outputs, module = forward_tensors(output), self.path.entered[-1][1]
+        group, other = self._groups[-1]
+        self.backward.note(outputs, other)
+        group.shapes = other.shapes = summary_shapes(output)
         if not group.children and module is not self._model:
-            self._opaque(group, forward_tensors((args, kwargs)), outputs)
+            self._opaque(group, forward_tensors(inputs), outputs)
         group.is_closed = type(module).__module__.startswith("torch.nn") and all(
             isinstance(child, GraphNode) for child in group.children
         )
-        self.backward.leave(group.shapes)
-        if self._path.entered:
+        if len(self.path.entered) > 1:
             self._groups.pop()
 
     def _opaque(self, group: ModuleCall, inputs: list[Tensor], outputs: list[Tensor]) -> None:
@@ -146,9 +125,8 @@ class _ForwardTracer(TorchFunctionMode):
 
     def finish(self, output: Any) -> None:
         """Add the outputs and what autograd holds of them."""
-        self._groups = [self.graph.root]
         outputs = forward_tensors(output)
-        self.backward.note(outputs)
+        self.backward.note(outputs, self.backward.graph.root)
         for tensor in outputs:
             node = GraphNode("output", "output", tuple(tensor.shape))
             self._consume(node, [tensor])

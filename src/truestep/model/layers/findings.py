@@ -122,27 +122,19 @@ def _flows(look: Look, past: dict[str, float]) -> Iterator[tuple[str, str, str]]
     for place, layer in enumerate(trained):
         gradient = layer.gradient or 0.0
         later = [each.gradient or 0.0 for each in trained[place + 1 :]]
+        fault = "exploding"
         if not all(map(math.isfinite, (layer.largest, gradient))) or layer.largest >= HUGE:
-            yield (
-                layer.name,
-                "exploding",
-                f"its values reached {layer.largest:.2g}, its gradient {gradient:.2g}",
-            )
+            words = f"its values reached {layer.largest:.2g}, its gradient {gradient:.2g}"
         elif later and gradient > FAR * max(later) > 0:
-            yield (
-                layer.name,
-                "exploding",
-                f"its gradient was {gradient / max(later):.1g} times that of every later layer",
-            )
+            words = f"its gradient was {gradient / max(later):.1g} times that of every later layer"
         elif layer.name in past and gradient > FAR * past[layer.name]:
-            yield (
-                layer.name,
-                "exploding",
-                f"its gradient was {gradient / past[layer.name]:.1g} times what it used to be",
-            )
+            words = f"its gradient was {gradient / past[layer.name]:.1g} times what it used to be"
         elif later and max(later) > FAR * gradient and math.isfinite(max(later)):
             share = f"{gradient / max(later):.1g} times that of a later layer" if gradient else "zero"
-            yield layer.name, "vanishing", f"its gradient was {share}"
+            fault, words = "vanishing", f"its gradient was {share}"
+        else:
+            continue
+        yield layer.name, fault, words
 
 
 def plain_layer_look(layer: LayerLook) -> dict[str, Any]:

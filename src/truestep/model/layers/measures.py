@@ -15,12 +15,7 @@ SPAN = 4.0  # spreads to either side of the mean that a histogram reaches
 MEASURES = ("mean", "spread", "largest", "zero", "saturated", "dead")
 SATURATED = {"tanh": 0.97, "sigmoid": 0.97}  # beyond it the slope is below a twentieth of its best
 
-KINDS: dict[type[nn.Module], str] = {
-    nn.ReLU: "relu",
-    nn.ReLU6: "relu",
-    nn.Tanh: "tanh",
-    nn.Sigmoid: "sigmoid",
-}
+KINDS = {nn.ReLU: "relu", nn.ReLU6: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
 STEPS = {"ReluBackward0": "relu", "TanhBackward0": "tanh", "SigmoidBackward0": "sigmoid"}  # of autograd
 OTHERS = (nn.LeakyReLU, nn.PReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus, nn.Hardswish)
 

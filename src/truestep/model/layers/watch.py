@@ -121,7 +121,7 @@ class LayerWatch(Result):
     def __init__(self, model: nn.Module, every: Every) -> None:
         self._looks = ModelLooks(model, every)
         self._steps = 0
-        self._handles: list[Any] = [model.register_forward_pre_hook(self._called)]
+        self._handle = model.register_forward_pre_hook(self._called)
 
     def _called(self, *_: Any) -> None:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
@@ -148,9 +148,7 @@ class LayerWatch(Result):
 
     def close(self) -> None:
         """Take all hooks away; what was seen stays."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        self._handle.remove()
         if self._looks.is_looking:
             self._looks.end(self._steps)
 
@@ -180,15 +178,9 @@ class LayerWatch(Result):
             ratio = each.update / each.weight if each.update is not None and each.weight else None
             dead = f"{each.dead:.0%}" if each.kind == "relu" else "-"
             saturated = f"{each.saturated:.0%}" if each.kind in ("tanh", "sigmoid") else "-"
-            cells = (
-                number_text(each.mean),
-                number_text(each.spread),
-                dead,
-                saturated,
-                number_or_dash(each.gradient),
-                number_or_dash(ratio),
-            )
-            table.add_row(each.name, each.type, *cells)
+            values = number_text(each.mean), number_text(each.spread)
+            flows = number_or_dash(each.gradient), number_or_dash(ratio)
+            table.add_row(each.name, each.type, *values, dead, saturated, *flows)
         words = [f"{len(self.looks)} looks, one in {self._looks.interval.every} steps or fewer"]
         words += [f"{each.message}. {each.advice}" for each in self.findings]
         return Group(table, Text("\n".join(["", *words])))

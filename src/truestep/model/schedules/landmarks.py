@@ -41,9 +41,7 @@ def schedule_landmarks(values: Sequence[float]) -> Landmarks:
 def landmark_points(marks: Landmarks, num_steps: int) -> dict[int, str]:
     """Return the updates that are worth a mark in a curve of `num_steps` values, with what happens there."""
     end = min(marks.constant_from_step, num_steps)
-    points = {
-        end: f"constant: {number_text(marks.last)}" if end < num_steps else f"last: {number_text(marks.last)}"
-    }
+    points = {end: f"{'constant' if end < num_steps else 'last'}: {number_text(marks.last)}"}
     if marks.warmup_steps and marks.first < marks.peak:
         points[marks.peak_step] = f"warm-up ends: peak {number_text(marks.peak)}"
     elif marks.peak > marks.last:

@@ -104,9 +104,8 @@ class SchedulePlot(Result):
         for curve in self.of("learning rate"):
             steps = [step / scale for step in range(1, len(curve.values) + 1)]
             marked = [step - 1 for step in landmark_points(curve.landmarks, len(curve.values))]
-            axes.plot(
-                steps, curve.values, label=curve.name, marker="o", markevery=marked, markerfacecolor="none"
-            )
+            marker = {"marker": "o", "markevery": marked, "markerfacecolor": "none"}
+            axes.plot(steps, curve.values, label=curve.name, **marker)
         axes.set(xlabel="epoch" if scale != 1 else "step", ylabel="learning rate")
         if len(self.of("learning rate")) > 1:
             axes.legend()
@@ -118,9 +117,8 @@ class SchedulePlot(Result):
 
         path = Path(path)
         if path.suffix not in SUFFIXES:
-            raise OptionError(
-                f"A plot can't be saved as {path.name}: its name ends in one of {', '.join(SUFFIXES)}."
-            )
+            known = ", ".join(SUFFIXES)
+            raise OptionError(f"A plot can't be saved as {path.name}: its name ends in one of {known}.")
         text = {".svg": self.to_svg, ".csv": self.to_csv}.get(path.suffix)
         with replacing_file(path) as file:
             if text:
@@ -133,14 +131,10 @@ class SchedulePlot(Result):
         for curve in self.of("learning rate"):
             marks = curve.landmarks
             warmup = f"warm-up until {marks.warmup_steps:,}, " if marks.warmup_steps else ""
-            yield (
-                f"{curve.name}: {warmup}peak {number_text(marks.peak)} at {marks.peak_step:,}, last {number_text(marks.last)}"
-                + (
-                    f", constant from {marks.constant_from_step:,}."
-                    if marks.constant_from_step < len(curve.values)
-                    else "."
-                )
-            )
+            is_constant = marks.constant_from_step < len(curve.values)
+            end = f", constant from {marks.constant_from_step:,}." if is_constant else "."
+            peak = f"peak {number_text(marks.peak)} at {marks.peak_step:,}"
+            yield f"{curve.name}: {warmup}{peak}, last {number_text(marks.last)}{end}"
 
     def __rich__(self) -> RenderableType:
         from truestep.model.schedules.screen import schedule_plot_table
@@ -211,11 +205,12 @@ def plot_stepped_schedules(
 
 
 def _check(num_steps: int, steps_per_epoch: int | None, by: str) -> None:
-    for name, value in {"num_steps": num_steps, "steps_per_epoch": steps_per_epoch}.items():
-        if value is None and name == "steps_per_epoch":
-            continue
+    given = {"num_steps": num_steps} | (
+        {} if steps_per_epoch is None else {"steps_per_epoch": steps_per_epoch}
+    )
+    for name, value in given.items():
         check_number("ts.plot_schedule", name, value, example=1000)
-        if value is not None and value < 1:
+        if value < 1:
             raise OptionError(f"{name}={value}: a training has at least one update. Write {name}=1000.")
     if by not in ("steps", "epochs"):
         raise OptionError(f"by={by!r}: the axis counts 'steps' or 'epochs'.")

@@ -27,21 +27,13 @@ def schedule_plot_table(plot: "SchedulePlot") -> RenderableType:
 
 def _chart(plot: "SchedulePlot", curves: "list[ScheduleCurve]") -> TerminalChart:
     per_epoch = plot.steps_per_epoch if plot.by == "epochs" else None
-    missing = [math.nan]
-    drawn = [
-        TerminalCurve(
-            name=each.name,
-            values=[*each.values, *missing * (plot.num_steps - len(each.values))],
-            colour=each.colour,
-        )
-        for each in curves
-    ]
-    return TerminalChart(
-        curves=drawn,
-        first=0 if per_epoch else 1,
-        last=plot.num_steps / (per_epoch or 1),
-        unit="epoch" if per_epoch else "step",
-    )
+    drawn = []
+    for each in curves:
+        values = [*each.values, *[math.nan] * (plot.num_steps - len(each.values))]
+        drawn.append(TerminalCurve(name=each.name, values=values, colour=each.colour))
+    if per_epoch:
+        return TerminalChart(curves=drawn, first=0, last=plot.num_steps / per_epoch, unit="epoch")
+    return TerminalChart(curves=drawn, first=1, last=plot.num_steps, unit="step")
 
 
 def _table(curves: "list[ScheduleCurve]") -> Table:

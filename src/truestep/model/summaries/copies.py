@@ -3,11 +3,20 @@
 
 import copy
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from truestep.model.calling import Arguments, forward_tensors
+from truestep.model.calling import (
+    Arguments,
+    forward_tensors,
+    map_forward_arguments,
+    run_forward,
+    undisturbed_model,
+)
+
+T = TypeVar("T")
 
 
 def copy_model_with(model: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
@@ -41,10 +50,21 @@ def meta_for_summary_but_lengths(tensor: Tensor) -> Tensor:
     return tensor if is_lengths else meta_for_summary(tensor)
 
 
+def run_without_values(
+    run: Callable[[nn.Module, Arguments], T], model: nn.Module, arguments: Arguments
+) -> tuple[T | None, str]:
+    """Return what `run` gives for a copy without values; None, and why in short, where the model does not run so."""
+    for change in (meta_for_summary, meta_for_summary_but_lengths):
+        try:
+            made = copy_model_with(model, meta_for_summary)
+            return run(made, map_forward_arguments(arguments, change)), ""
+        except Exception as error:  # noqa: BLE001 - whatever a model does without values
+            cause = error.__cause__ or error
+    return None, f"{type(cause).__name__}: {cause}".splitlines()[0][:150]
+
+
 def materialized_for_summary(model: nn.Module, arguments: Arguments) -> nn.Module:
     """Return a copy whose lazy layers have been sized by one batch."""
-    from truestep.model.calling import run_forward, undisturbed_model
-
     with undisturbed_model(model):
         sized = copy.deepcopy(model)
         run_forward(sized, arguments)

@@ -7,7 +7,7 @@ that recurrent layers, attention and encoder layers come apart into products tha
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,13 +20,11 @@ from truestep.model.calling import (
     Arguments,
     ModulePath,
     forward_tensors,
-    hookable_modules,
-    map_forward_arguments,
     run_forward,
     summary_shapes,
     undisturbed_model,
 )
-from truestep.model.summaries.copies import copy_model_with, meta_for_summary, meta_for_summary_but_lengths
+from truestep.model.summaries.copies import run_without_values
 
 
 @dataclass
@@ -48,29 +46,36 @@ class OperationCount:
     calls: dict[str, ModuleCalls] = field(default_factory=dict)
     multiply_adds: int = 0
     notes: list[str] = field(default_factory=list)
-    leaf_uses: dict[str, int] = field(default_factory=dict)
 
 
 def count_operations(model: nn.Module, arguments: Arguments) -> OperationCount:
     """Count on a meta copy, and where a model does not run there, on the model itself with fused kernels off."""
-    for change in (meta_for_summary, meta_for_summary_but_lengths):
-        try:
-            return _count(copy_model_with(model, meta_for_summary), map_forward_arguments(arguments, change))
-        except Exception as error:  # noqa: BLE001 - whatever a model does without values
-            cause = error.__cause__ or error
-    with undisturbed_model(model), _plain_kernels():
-        counted = _count(model, arguments)
-    reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
-    counted.notes.append(
-        f"Counted by running the model itself on this batch, since it does not run without values ({reason[:150]})."
-    )
+    counted, reason = run_without_values(_count, model, arguments)
+    if counted is None:
+        with undisturbed_model(model), _plain_kernels():
+            counted = _count(model, arguments)
+        counted.notes.append(
+            f"Counted by running the model itself on this batch, since it does not run without values ({reason})."
+        )
     return counted
 
 
 def _count(model: nn.Module, arguments: Arguments) -> OperationCount:
     counter = FlopCounterMode(display=False, custom_mapping=FORMULAS)
-    counted, path = OperationCount(), ModulePath(model)
-    with counter, torch.no_grad(), _recording(model, counted, counter, path):
+    counted = OperationCount()
+    before: list[int] = []
+
+    def ends(name: str, inputs: Any, output: Any) -> None:
+        calls = counted.calls.setdefault(name, ModuleCalls(order=len(counted.calls)))
+        calls.num_calls += 1
+        calls.multiply_adds += (counter.get_total_flops() - before.pop()) // 2
+        if calls.num_calls == 1:
+            calls.inputs, calls.outputs = summary_shapes(inputs), summary_shapes(output)
+            dtypes = [each.dtype for each in forward_tensors(output)]
+            calls.output_dtype = str(dtypes[0]).removeprefix("torch.") if dtypes else ""
+
+    followed = ModulePath(model).followed(lambda *_: before.append(counter.get_total_flops()), ends)
+    with counter, torch.no_grad(), followed:
         run_forward(model, arguments)
     counted.multiply_adds = counter.get_total_flops() // 2
     return counted
@@ -87,10 +92,6 @@ def _matrix_by_vector(matrix: Any, *_: Any, **__: Any) -> int:
     return int(2 * matrix[0] * matrix[1])
 
 
-def _added_matrix_by_vector(_: Any, matrix: Any, *__: Any, **___: Any) -> int:
-    return _matrix_by_vector(matrix)
-
-
 def _dot(first: Any, *_: Any, **__: Any) -> int:
     return int(2 * first[0])
 
@@ -99,37 +100,10 @@ def _dot(first: Any, *_: Any, **__: Any) -> int:
 FORMULAS: dict[Any, Any] = {
     torch.ops.aten._trilinear: _trilinear,
     torch.ops.aten.mv: _matrix_by_vector,
-    torch.ops.aten.addmv: _added_matrix_by_vector,
+    torch.ops.aten.addmv: lambda _, matrix, *__, **___: _matrix_by_vector(matrix),
     torch.ops.aten.dot: _dot,
     torch.ops.aten.vdot: _dot,
 }
-
-
-@contextmanager
-def _recording(
-    model: nn.Module, counted: OperationCount, counter: FlopCounterMode, path: ModulePath
-) -> Iterator[None]:
-    before: list[int] = []
-
-    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-        path.enter(module, (args, kwargs))
-        before.append(counter.get_total_flops())
-
-    def leave(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        calls = counted.calls.setdefault(path.entered[-1][0], ModuleCalls(order=len(counted.calls)))
-        path.leave()
-        calls.num_calls += 1
-        calls.multiply_adds += (counter.get_total_flops() - before.pop()) // 2
-        if calls.num_calls == 1:
-            calls.inputs, calls.outputs = summary_shapes((args, kwargs)), summary_shapes(output)
-            dtypes = [each.dtype for each in forward_tensors(output)]
-            calls.output_dtype = str(dtypes[0]).removeprefix("torch.") if dtypes else ""
-
-    with ExitStack() as stack:
-        for module in hookable_modules(model):
-            stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
-            stack.callback(module.register_forward_hook(leave, with_kwargs=True).remove)
-        yield
 
 
 @contextmanager
@@ -142,9 +116,8 @@ def _plain_kernels() -> Iterator[None]:
         torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
     ):
         torch.backends.mha.set_fastpath_enabled(False)
-        torch._C._set_mkldnn_enabled(
-            False
-        )  # torch.backends.mkldnn.flags warns of Intel's GPUs where there are none
+        # torch.backends.mkldnn.flags warns of Intel's GPUs where there are none
+        torch._C._set_mkldnn_enabled(False)
         try:
             yield
         finally:

@@ -43,26 +43,26 @@ class TrainingMemory:
 
 
 def training_memory(
-    model: nn.Module, arguments: Arguments, optimizer: "str | OptimizerMaker", precision: str
+    model: nn.Module,
+    arguments: Arguments,
+    optimizer: "str | OptimizerMaker",
+    precision: str,
+    *,
+    with_values: bool,
 ) -> TrainingMemory:
-    """Run two steps of the mean of the model's outputs under FakeTensorMode and return what lived."""
+    """Run two steps of the mean of the outputs of a copy, by default under FakeTensorMode, and return what lived."""
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with fake, torch.enable_grad():
-        made = copy_model_with(model, fake.from_tensor).train()
-        batch = map_forward_arguments(arguments, fake.from_tensor)
-        living = ModelLivingMemory()
-        with living:
-            return _two_steps(made, batch, optimizer_maker(optimizer), living, PRECISIONS[precision])
-
-
-def memory_of_copy(
-    model: nn.Module, arguments: Arguments, optimizer: "str | OptimizerMaker", precision: str
-) -> TrainingMemory:
-    """Do the same with a copy of the model and its values."""
-    made = copy.deepcopy(model).train()
     living = ModelLivingMemory()
-    with torch.enable_grad(), living:
-        return _two_steps(made, arguments, optimizer_maker(optimizer), living, PRECISIONS[precision])
+    with nullcontext() if with_values else fake, torch.enable_grad():
+        if with_values:
+            made = copy.deepcopy(model)
+        else:
+            made = copy_model_with(model, fake.from_tensor)
+            arguments = map_forward_arguments(arguments, fake.from_tensor)
+        with living:
+            return _two_steps(
+                made.train(), arguments, optimizer_maker(optimizer), living, PRECISIONS[precision]
+            )
 
 
 def _two_steps(

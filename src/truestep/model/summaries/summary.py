@@ -17,9 +17,13 @@ from truestep.model.summaries.memory import (
     PRECISIONS,
     OptimizerMaker,
     TrainingMemory,
-    memory_of_copy,
     optimizer_maker,
     training_memory,
+)
+from truestep.model.summaries.timing import layer_seconds
+
+_WITH_VALUES = (
+    "The memory of training was found with a copy of the model, since it does not train without values."
 )
 
 
@@ -117,7 +121,7 @@ def summary(
     with undisturbed_model(module):  # a forward may draw random numbers on the CPU wherever its weights are
         counted = _counted(module, arguments)
         memory, problem = _memory(module, arguments, optimizer, precision)
-        seconds = _seconds(module, arguments) if time else {}
+        seconds = layer_seconds(module, arguments) if time else {}
     return _put_together(module, counted, memory, seconds, (*notes, *counted.notes, *problem), depth=depth)
 
 
@@ -129,27 +133,19 @@ def _counted(module: nn.Module, arguments: Arguments) -> OperationCount:
         raise failing_forward(module, arguments) or error from None
 
 
-def _seconds(module: nn.Module, arguments: Arguments) -> dict[str, float]:
-    from truestep.model.summaries.timing import layer_seconds
-
-    return layer_seconds(module, arguments)
-
-
 def _memory(
     module: nn.Module, arguments: Arguments, optimizer: "str | OptimizerMaker | None", precision: str
 ) -> tuple[TrainingMemory | None, list[str]]:
     if optimizer is None or not any(parameter.requires_grad for parameter in module.parameters()):
         return None, []
-    try:
-        return training_memory(module, arguments, optimizer, precision), []
-    except Exception:  # noqa: BLE001 - whatever a model does without values
-        pass
-    try:
-        note = "The memory of training was found with a copy of the model, since it does not train without values."
-        return memory_of_copy(module, arguments, optimizer, precision), [note]
-    except Exception as error:  # noqa: BLE001 - the forward ran: what fails is its training, which was not asked for
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        return None, [f"The memory of training is not known: a training step fails ({reason[:150]})."]
+    reason = ""
+    for with_values in (False, True):
+        try:
+            found = training_memory(module, arguments, optimizer, precision, with_values=with_values)
+            return found, [_WITH_VALUES] if with_values else []
+        except Exception as error:  # noqa: BLE001 - the forward ran: what fails is its training, which was not asked for
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return None, [f"The memory of training is not known: a training step fails ({reason[:150]})."]
 
 
 def _put_together(

@@ -2,20 +2,12 @@
 """Seconds that every module of a model takes in a forward."""
 
 import time
-from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import nn
 
-from truestep.model.calling import (
-    Arguments,
-    ModulePath,
-    forward_tensors,
-    hookable_modules,
-    run_forward,
-    undisturbed_model,
-)
+from truestep.model.calling import Arguments, ModulePath, forward_tensors, run_forward, undisturbed_model
 
 NUM_ROUNDS = 5
 
@@ -36,25 +28,17 @@ def layer_seconds(model: nn.Module, arguments: Arguments) -> dict[str, float]:
 
 
 def _one_round(model: nn.Module, arguments: Arguments, *, is_cuda: bool) -> dict[str, float]:
-    path, taken, begun = ModulePath(model), {}, []  # type: ignore[var-annotated]
+    taken: dict[str, float] = {}
+    begun: list[float] = []
 
     def now() -> float:
         if is_cuda:
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    def enter(module: nn.Module, inputs: Any) -> None:
-        path.enter(module, inputs)
-        begun.append(now())
-
-    def leave(*_: Any) -> None:
-        name = path.entered[-1][0]
-        path.leave()
+    def ends(name: str, *_: Any) -> None:
         taken[name] = taken.get(name, 0.0) + now() - begun.pop()
 
-    with ExitStack() as stack:
-        for module in hookable_modules(model):
-            stack.callback(module.register_forward_pre_hook(enter).remove)
-            stack.callback(module.register_forward_hook(leave).remove)
+    with ModulePath(model).followed(lambda *_: begun.append(now()), ends):
         model(*arguments[0], **arguments[1])
     return taken

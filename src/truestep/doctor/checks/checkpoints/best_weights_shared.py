@@ -105,4 +105,12 @@ def _is_read_after(module: SourceModule, loop: ast.AST, call: ast.Call, name: st
     if not isinstance(block, ast.If):
         return False  # it is kept anew in each iteration
     reads = [each for each in module.reads(name) if module.scope(each) is scope or name.startswith("self.")]
-    return any(each.lineno > end for each in reads if block not in module.ancestors(each))
+    later = [each for each in reads if each.lineno > end and block not in module.ancestors(each)]
+    return any(_may_be(module, each, module.statement(call)) for each in later)
+
+
+def _may_be(module: SourceModule, read: ast.expr, statement: ast.stmt) -> bool:
+    """Tell whether a name may still have what a statement gave it: nothing else did on every way."""
+    if not isinstance(read, ast.Name) or statement not in [each.node for each in module.bindings(read)]:
+        return True
+    return any(each.node is statement for each in module.resolver.reaching(read))

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.values import argument, literal
+
+_PARTS = ("named_buffers", "named_parameters")
 
 
 class KeysDroppedSilently(SourceCheck):
@@ -53,7 +55,7 @@ def _is_chosen(module: SourceModule, call: ast.Call) -> bool:
     given = argument(call, 0, "state_dict")
     name = dotted(given) if given is not None else None
     values = [given, *(module.definitions(given) if isinstance(given, ast.Name | ast.Attribute) else [])]
-    if any(isinstance(each, ast.DictComp | ast.Dict) for each in values):
+    if any(isinstance(each, ast.DictComp | ast.Dict) for each in values) or _is_part(module, call, values):
         return True
     if any(isinstance(each, ast.Call) and module.target(each) is not None for each in values):
         return True
@@ -62,6 +64,22 @@ def _is_chosen(module: SourceModule, call: ast.Call) -> bool:
         (isinstance(each, ast.Attribute) and each.attr in ("pop", "update"))
         or (isinstance(each, ast.Subscript) and not isinstance(each.ctx, ast.Load))
         for each in uses
+    )
+
+
+def _is_part(module: SourceModule, call: ast.Call, values: list[ast.expr | None]) -> bool:
+    """Tell a dict of the buffers alone, and one of several that are loaded one after the other."""
+    assert isinstance(call.func, ast.Attribute)
+    made = [part for each in values if each is not None for part in walk(each)]
+    if any(isinstance(each, ast.Attribute) and each.attr in _PARTS for each in made):
+        return True
+    place, block = dotted(call.func.value), module.parents[module.statement(call)]
+    others = [each for each in module.method_calls("load_state_dict") if each is not call]
+    return any(
+        isinstance(each.func, ast.Attribute)
+        and dotted(each.func.value) == place
+        and module.parents[module.statement(each)] is block
+        for each in others
     )
 
 

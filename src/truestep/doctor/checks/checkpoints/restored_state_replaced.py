@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 
 _KEEPS_STATE = re.compile(r"sched|optim|scaler")
 _LOADS = ("load_state_dict", "load_state", "prepare")
@@ -54,6 +54,7 @@ class RestoredStateReplaced(SourceCheck):
                 between
                 and not any(each.lineno > last for each in loads)
                 and not _exclusive(module, nodes[-1], between)
+                and not _is_asked_for(module, nodes[-1], place)
             ):
                 yield At(
                     nodes[-1],
@@ -69,6 +70,12 @@ def _is_of(call: ast.Call, place: str) -> bool:
     if call.func.attr == "load_state_dict":
         return dotted(call.func.value) == place
     return call.func.attr == "load_state" and owner == "accelerator"
+
+
+def _is_asked_for(module: SourceModule, node: ast.AST, place: str) -> bool:
+    """Tell `if scheduler is None:` around the second making: what was restored is there, and stays."""
+    tests = [above.test for above in module.ancestors(node) if isinstance(above, ast.If)]
+    return any(dotted(part) == place for test in tests for part in walk(test))
 
 
 def _exclusive(module: SourceModule, node: ast.AST, loads: list[ast.Call]) -> bool:

@@ -2,12 +2,15 @@
 """One of several totals that is not divided."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
 from truestep.doctor.source.uses import names_read
+
+_WORD = re.compile(r"\w+")
 
 
 class TotalLeftUndivided(SourceCheck):
@@ -48,6 +51,9 @@ class TotalLeftUndivided(SourceCheck):
         """Report the last division beside which a total of the same block is used as it is."""
         for function in module.functions if "torch" in module.text else ():
             totals = _totals(module, function)
+            divisors = {
+                word for _, divisor in _divisions(module, function) for word in _WORD.findall(divisor)
+            }
             for (_, divisor), divided in _divisions(module, function).items() if totals else ():
                 blocks = {module.parents[totals[name]] for name in divided if name in totals}
                 if len(divided) < 2 or len(blocks) != 1:
@@ -59,6 +65,7 @@ class TotalLeftUndivided(SourceCheck):
                         beside
                         and name not in divided
                         and name not in divisor
+                        and name not in divisors
                         and _used_whole(function, name, last)
                     ):
                         yield At(last, f"{name!r} is summed beside these, and never divided.", RISK)

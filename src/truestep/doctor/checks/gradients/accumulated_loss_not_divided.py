@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import LossCall
+from truestep.doctor.source.accumulators import divisor_of
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.values import Position
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -61,12 +63,12 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
         for trace in module.traces:
             for loop in trace.training_loops():
                 backward = _accumulated(loop)
-                if backward is None or backward.receiver is None:
+                if backward is None or backward.receiver is None or _is_divided(loop, backward):
                     continue
                 scaled = is_scaled(module, backward.receiver)
                 if scaled is None:
                     yield Unsure(backward.node, "what the loss is made of can't be seen from here")
-                elif not scaled and not _delegated(backward):
+                elif not scaled:
                     text = "The loss of each micro-batch is not divided by their number."
                     yield At(backward.node, text, RISK if _counted(loop, backward) else QUESTION)
 
@@ -116,13 +118,18 @@ def _counted(loop: TrainingLoop, backward: TraceEvent) -> bool:
     )
 
 
+def _is_divided(loop: TrainingLoop, backward: TraceEvent) -> bool:
+    """Tell whether a library divides the loss, or may."""
+    return divisor_of(execution_of(loop.trace, loop.path).contexts, backward) != 1
+
+
 def _accumulated(loop: TrainingLoop) -> TraceEvent | None:
     """Return the backward that runs several times in every window, if its gradients are meant to add up."""
     run = execution_of(loop.trace, loop.path)
     windows = run.full_windows(loop.optimizer)
     same = {event.node for window in windows for event in window.backwards}
-    meant = all(each.adds_up for each in windows) and any(each.clears for each in windows)
-    if not run.is_certain or not windows or len(same) != 1 or not meant:
+    meant = all(each.adds_up for each in windows) and any(each.of("zero_grad") for each in windows)
+    if not run.is_certain or run.is_named or not windows or len(same) != 1 or not meant:
         return None
     return windows[0].backwards[0]
 
@@ -182,8 +189,12 @@ def _parts_of_call(module: SourceModule, call: ast.Call, place: Position) -> lis
 def _passes_on(module: SourceModule, call: ast.Call) -> bool:
     """Tell `scaler.scale(loss)` and `torch.sum(loss)`: the loss is what they are given."""
     name = module.qualify(call.func) or ""
-    scaler = isinstance(call.func, ast.Attribute) and call.func.attr == "scale"
-    return scaler or name in ("torch.sum", "torch.mean", "torch.stack", "sum")
+    return Protocol(module).scaled(call) is not None or name in (
+        "torch.sum",
+        "torch.mean",
+        "torch.stack",
+        "sum",
+    )
 
 
 def _scales(node: ast.expr) -> bool:
@@ -191,9 +202,3 @@ def _scales(node: ast.expr) -> bool:
         return isinstance(node.op, ast.Div | ast.Mult)
     method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
     return method in ("div", "mul", "div_", "mul_", "true_divide")
-
-
-def _delegated(backward: TraceEvent) -> bool:
-    """`accelerator.backward(loss)` divides by itself."""
-    call = backward.node
-    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and bool(call.args)

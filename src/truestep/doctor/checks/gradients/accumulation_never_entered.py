@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accelerate told to accumulate, and never asked to."""
+"""A loss that is divided for an accumulation that does not happen."""
 
 import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.accumulators import accumulating, has_option, num_batches
+from truestep.doctor.source.contexts import TOP
+from truestep.doctor.source.execution import Execution, execution_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
-from truestep.doctor.source.values import argument, constant, seen_through
+from truestep.doctor.source.windows import AccumulationWindow
 
 
 class AccumulationNeverEntered(SourceCheck):
-    """An Accelerator has gradient_accumulation_steps, and a loop does not enter accumulate().
+    """An Accelerator has gradient_accumulation_steps, and the optimizer steps at every batch all the same.
 
-    Why: backward divides the loss by the number of steps, and the optimizer steps at every batch all the same.
+    Why: backward divides the loss by the number of steps: each step is too short by it, as if the learning rate were.
 
     Bad:
         from accelerate import Accelerator
@@ -38,50 +40,36 @@ class AccumulationNeverEntered(SourceCheck):
                 opt.step()
                 opt.zero_grad()
 
-    Fix: with accelerator.accumulate(net): around the batch.
+    Fix: with accelerator.accumulate(net): around the batch, and accelerator.prepare(optimizer) before.
     """
 
     code = "GRAD046"
-    words = ("gradient_accumulation_steps",)
+    words = ("gradient_accumulation",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a backward in a loop of a function that neither enters accumulate nor counts by itself."""
-        if not any(
-            _accumulates(each) for file in module.linked for each in file.calls("accelerate.Accelerator")
-        ):
-            return
-        for call in module.method_calls("backward"):
-            if not _is_accelerator(module, call) or module.loop(call) is None:
-                continue
-            scope = module.scope(call)
-            asked = [
-                each for each in module.method_calls("accumulate", "no_sync") if module.scope(each) is scope
-            ]
-            if not asked and not _counts(module, scope):
-                yield At(
-                    module.loop(call) or call,
-                    "The loss is divided for an accumulation that this loop does not enter.",
-                    RISK,
-                )
+        """Report a loop in which each step comes after one backward, whose loss a library divides."""
+        for trace in module.traces:
+            for loop in trace.training_loops():
+                run = execution_of(trace, loop.path)
+                windows = [each for each in run.windows(loop.optimizer) if each.step is not None]
+                alone = bool(windows) and all(len(each.backwards) == 1 for each in windows)
+                if not alone or not run.is_certain or not _is_divided(run, windows[0]):
+                    continue
+                if run.has_window:
+                    text = (
+                        "It was not prepared: it steps at every batch, and the loss is divided for several."
+                    )
+                    yield At(loop.steps[0].node, text, RISK)
+                else:
+                    text = "The loss is divided for an accumulation that this loop does not enter."
+                    yield At(loop.node, text, RISK)
 
 
-def _is_accelerator(module: SourceModule, call: ast.Call) -> bool:
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    made = seen_through(module, owner)
-    if isinstance(made, ast.Call) and module.target(made) is None and module.qualify(made.func) is not None:
-        return module.qualify(made.func) == "accelerate.Accelerator"
-    return owner is not None and (dotted(owner) or "").rsplit(".", 1)[-1] == "accelerator"
-
-
-def _accumulates(call: ast.Call) -> bool:
-    steps = argument(call, None, "gradient_accumulation_steps")
-    return steps is not None and constant(steps) != 1
-
-
-def _counts(module: SourceModule, scope: ast.AST) -> bool:
-    """Tell whether a function asks for a remainder: it may accumulate by itself."""
-    return any(
-        isinstance(each.op, ast.Mod) and "accum" in ast.unparse(each)
-        for each in module.all(ast.BinOp)
-        if module.scope(each) is scope
-    )
+def _is_divided(run: Execution, window: AccumulationWindow) -> bool:
+    """Tell whether an accumulating object was told of several batches, or of a number that is out of sight."""
+    backward = window.backwards[0]
+    if not isinstance(backward.node, ast.Call):
+        return False
+    found = accumulating(run.contexts, backward.node.func, backward.context or TOP)
+    is_told = found is not None and isinstance(found[1].node, ast.Call) and has_option(found)
+    return is_told and found is not None and num_batches(run.contexts, found) != 1

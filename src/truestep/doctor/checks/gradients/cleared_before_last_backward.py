@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients cleared in the micro-batch that steps, before its backward."""
 
-import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.source.events import TraceEvent, TrainingLoop
+from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.windows import statements_of, under_test, window_test
 
 
 class ClearedBeforeLastBackward(SourceCheck):
@@ -42,24 +42,24 @@ class ClearedBeforeLastBackward(SourceCheck):
     words = ("zero_grad",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a clear under the test of the step, with a backward between them that every batch runs."""
-        for loop in module.all(ast.For, ast.While):
-            calls = statements_of(module, loop)
-            for step in (each for each in calls if each[0] == "step"):
-                test = window_test(module, step[1], loop)
-                if test is None:
-                    continue
-                clears = [
-                    each
-                    for each in calls
-                    if each[0] == "zero_grad" and under_test(module, each[1], test, loop)
-                ]
-                plain = [
-                    each
-                    for each in calls
-                    if each[0] == "backward" and not under_test(module, each[1], test, loop)
-                ]
-                for _, clear in clears:
-                    lines = [each.lineno for _, each in plain]
-                    if any(clear.lineno < line < step[1].lineno for line in lines) and len(clears) == 1:
-                        yield At(clear, "Cleared in the batch that steps, before its backward.", RISK)
+        """Report a clear in the last batch of every window alone, with one more backward behind it."""
+        for trace in module.traces:
+            for loop in trace.training_loops():
+                found = lone_clear(loop)
+                if found is not None:
+                    severity = RISK if execution_of(trace, loop.path).is_named else BUG
+                    yield At(found.node, "Cleared in the batch that steps, before its backward.", severity)
+
+
+def lone_clear(loop: TrainingLoop) -> TraceEvent | None:
+    """Return what clears before the last backward of every long window, and nowhere else in it."""
+    run = execution_of(loop.trace, loop.path)
+    windows = run.full_windows(loop.optimizer)
+    if not run.is_certain or any(len({event.node for event in each.backwards}) != 1 for each in windows):
+        return None
+    cleared = [each.of("zero_grad") for each in windows]
+    lone = [
+        len(each) == 1 and each[0][0] == len(window.backwards) - 1
+        for each, window in zip(cleared, windows, strict=True)
+    ]
+    return cleared[0][0][1] if lone and all(lone) else None

@@ -8,9 +8,10 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.batches import num_batches, source_of
 from truestep.doctor.source.contexts import TOP, LocatedExpression
 from truestep.doctor.source.events import Path, Trace, TrainingLoop
-from truestep.doctor.source.execution import AccumulationWindow, execution_of
+from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.windows import AccumulationWindow
 
 
 class LastMicroBatchesDropped(SourceCheck):
@@ -50,7 +51,8 @@ class LastMicroBatchesDropped(SourceCheck):
                     and run.windows(loop.optimizer)
                     and run.has_window
                     and run.is_certain
-                    and isinstance(loop.node, ast.For)
+                    and not run.is_named
+                    and _restarts(loop)
                 ):
                     windows = run.windows(loop.optimizer)
                     yield from _judge(module, loop, windows, test)
@@ -60,7 +62,7 @@ def _judge(
     module: SourceModule, loop: TrainingLoop, windows: list[AccumulationWindow], test: ast.expr
 ) -> Iterator[At]:
     sizes = [len(each.backwards) for each in windows[:-1]]
-    cleared = all(each.clears and each.adds_up for each in windows[1:-1])
+    cleared = all(each.of("zero_grad") and each.adds_up for each in windows[1:-1])
     if len(sizes) < 2 or max(sizes) < 2 or not cleared:
         return
     if sizes[0] == 1 and sizes[1] > 1:
@@ -72,6 +74,14 @@ def _judge(
         and not _leaves_early(module, loop)
     ):
         yield At(test, "Where k does not divide the batches, those left over get no step in this loop.", RISK)
+
+
+def _restarts(loop: TrainingLoop) -> bool:
+    """Tell a loop that counts its batches anew each time."""
+    run, played = loop.path[-1].run, execution_of(loop.trace, loop.path)
+    if run is None:
+        return isinstance(loop.node, ast.For)
+    return run.restarts and not played.state.asked & played.added_to.keys()
 
 
 def _is_divided(module: SourceModule, loop: TrainingLoop, size: int) -> bool:

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source import kinds
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.flow import goes_backward
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
+from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import argument
 
 _LOSS = re.compile(r"(^|_)loss(es)?(_|\d|$)", re.IGNORECASE)
@@ -61,11 +63,30 @@ class LossNeverTrainedOn(SourceCheck):
             others = [
                 each for each, _ in named if each is not call and module.scope(each) is module.scope(call)
             ]
-            if not others or not _LOSS.search(name.rsplit(".", 1)[-1]) or is_without_grad(module, call):
+            if (
+                not others
+                or _is_measured(module, call)
+                or not _LOSS.search(name.rsplit(".", 1)[-1])
+                or is_without_grad(module, call)
+            ):
                 continue
             if _is_only_shown(module, call, name) and _is_last_use(module, argument(call, 0, "input")):
                 if any(goes_backward(module, each) for each in others) and not goes_backward(module, call):
                     yield At(call, f"{name!r} is only logged: nothing goes backward through it.", RISK)
+
+
+def _is_measured(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a loss behind `net.eval()` in one block: nothing is trained there."""
+    statement = module.statement(call)
+    block = getattr(module.parents[statement], "body", [])
+    before = block[: block.index(statement)] if statement in block else []
+    modes = [
+        own_name(each.value.func)
+        for each in before
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)
+    ]
+    set_last = [each for each in modes if each in kinds.MODES]
+    return bool(set_last) and not kinds.MODES[set_last[-1] or ""]
 
 
 def _name_of(module: SourceModule, call: ast.Call) -> str | None:

@@ -4,11 +4,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.checks.gradients.cleared_before_last_backward import lone_clear
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, moved_after, next_event
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, moved_after, next_event
 
 
 class ZeroGradInEveryMicroBatch(SourceCheck):
@@ -42,21 +43,27 @@ class ZeroGradInEveryMicroBatch(SourceCheck):
             for loop in trace.training_loops():
                 clear = _between_backwards(loop)
                 if clear is not None:
-                    yield At(
-                        clear.node,
-                        "Cleared at every batch, while the step waits for several: only the last one counts.",
+                    text = (
+                        "Cleared at every batch, while the step waits for several: only the last one counts."
                     )
+                    yield At(clear.node, text, RISK if execution_of(trace, loop.path).is_named else BUG)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Clear after the step."""
-        return moved_after(module, node, next_event(module, node, "step").node)
+        """Clear after the step; where a library decides when that happens, the clear would not wait for it."""
+        step = next_event(module, node, "step")
+        if step.waits:
+            raise SourceRewriteError
+        return moved_after(module, node, step.node)
 
 
 def _between_backwards(loop: TrainingLoop) -> TraceEvent | None:
-    """Return a clear before the last backward of every window that has several."""
+    """Return a clear before every backward but the first of every window that has several."""
     run = execution_of(loop.trace, loop.path)
     windows = run.full_windows(loop.optimizer)
     if not run.is_certain or len({event.node for each in windows for event in each.backwards}) != 1:
         return None
-    late = [[clear for before, clear in each.clears if before == len(each.backwards) - 1] for each in windows]
-    return late[0][0] if all(late) else None
+    late = [
+        [clear for before, clear in each.between("zero_grad") if before == len(each.backwards) - 1]
+        for each in windows
+    ]
+    return late[0][0] if all(late) and lone_clear(loop) is None else None

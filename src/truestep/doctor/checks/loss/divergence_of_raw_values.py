@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 from truestep.doctor.source.values import argument, forwards_all, last_operations, literal, value_origins
 
 _LOGARITHMS = operations(numbers="log-share logarithm")
@@ -60,7 +60,7 @@ class DivergenceOfRawValues(SourceCheck):
         if not (isinstance(given, ast.Call) and module.qualify(given.func) == "torch.nn.functional.softmax"):
             raise SourceRewriteError
         assert isinstance(given.func, ast.Attribute)
-        return [replaced(module, given.func, f"{ast.unparse(given.func.value)}.log_softmax")]
+        return [replaced(module, given.func, f"{text_of(module, given.func.value)}.log_softmax")]
 
 
 def _divergences(module: SourceModule) -> Iterator[tuple[ast.Call, ast.Call]]:

@@ -7,10 +7,9 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.flow import flows_to
-from truestep.doctor.source.losses import constructor_of, losses_of
+from truestep.doctor.source.losses import losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.reductions import is_mean
-from truestep.doctor.source.values import argument, literal
 
 
 class SumAddedToMean(SourceCheck):
@@ -40,9 +39,10 @@ class SumAddedToMean(SourceCheck):
         """Report a loss of reduction "sum" that flows into a sum whose other side is a mean."""
         sums: list[ast.BinOp | ast.AugAssign] = [*module.all(ast.BinOp), *module.all(ast.AugAssign)]
         for call in losses_of(module):
-            if not _is_summed(module, call):
+            if reduction_of(module, call) != "sum":
                 continue
             reached = flows_to(module, call)
+            reached = reached.difference(*(flows_to(module, each) for each in _divided(module, reached)))
             for node in sums:
                 here = module.scope(node) is module.scope(call) and isinstance(node.op, ast.Add)
                 if here and _has_mean(module, node, reached):
@@ -50,11 +50,9 @@ class SumAddedToMean(SourceCheck):
                     break
 
 
-def _is_summed(module: SourceModule, call: ast.Call) -> bool:
-    made = constructor_of(module, call) or call
-    if literal(module, argument(made, None, "reduction")) == "sum":
-        return True
-    return literal(module, argument(made, None, "size_average")) is False
+def _divided(module: SourceModule, reached: set[Any]) -> list[ast.BinOp]:
+    """Return where a sum is divided, as by the number of examples: what comes of it is a mean."""
+    return [each for each in module.all(ast.BinOp) if isinstance(each.op, ast.Div) and each.left in reached]
 
 
 def _has_mean(module: SourceModule, node: ast.BinOp | ast.AugAssign, reached: set[Any]) -> bool:

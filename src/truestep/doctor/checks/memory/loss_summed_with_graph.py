@@ -167,11 +167,7 @@ def _terms(module: SourceModule, loss: ast.expr, depth: int = 0) -> set[str]:
 
 def _unscaled(module: SourceModule, loss: ast.expr) -> ast.expr:
     """Return the loss of `scaler.scale(loss)`, itself or by a name: it is computed from the same graph."""
-    made = seen_through(module, loss)
-    if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.args:
-        if made.func.attr == "scale" and module.kind(made.func.value) == "scaler":
-            return made.args[0]
-    return loss
+    return Protocol(module).scaled(seen_through(module, loss)) or loss
 
 
 def _is_trained_loss(module: SourceModule, value: ast.expr, loop: ast.For | ast.While) -> bool:

@@ -5,11 +5,12 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
+from truestep.doctor.library.operations import MAKERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.values import constant, value_origins
 
 MISSPELT = ("require_grad", "requires_grads", "require_grads", "required_grad")
 
@@ -46,7 +47,8 @@ class FreezeWithoutEffect(SourceCheck):
                 if not isinstance(target, ast.Attribute) or not isinstance(constant(statement.value), bool):
                     continue
                 if target.attr in MISSPELT:
-                    yield At(statement, f"{target.attr!r} is misspelt: the attribute is requires_grad.")
+                    text = f"{target.attr!r} is misspelt: the attribute is requires_grad."
+                    yield At(statement, text, ADVICE if _needs_none(module, statement) else BUG)
                 elif target.attr == "requires_grad" and _is_module(module, target.value):
                     owner = ast.unparse(target.value)
                     yield At(statement, f"{owner} is a module: its parameters keep their requires_grad.")
@@ -58,6 +60,16 @@ class FreezeWithoutEffect(SourceCheck):
         if target.attr in MISSPELT:
             return [replaced(module, target, f"{owner}.requires_grad")]
         return [replaced(module, node, f"{owner}.requires_grad_({value})")]
+
+
+def _needs_none(module: SourceModule, statement: ast.Assign) -> bool:
+    """Tell False for a tensor that was just made: it has no gradient anyway."""
+    target = statement.targets[0]
+    if not isinstance(target, ast.Attribute) or constant(statement.value) is not False:
+        return False
+    made = list(value_origins(module, target.value))
+    names = [module.qualify(each.func) or "" for each in made if isinstance(each, ast.Call)]
+    return len(names) == len(made) > 0 and all(each.removeprefix("torch.") in MAKERS for each in names)
 
 
 def _is_module(module: SourceModule, node: ast.expr) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.events import TraceEvent, exclusive
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.values import value_origins
 
 
@@ -43,10 +44,11 @@ class BackwardUnscaled(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a backward without scale() between two updates of the scaler, where another one has it."""
+        protocol = Protocol(module)
         for trace in module.traces:
             for step in trace.of("scaler_step"):
                 window = _before(trace.events[: trace.order[step]], step)
-                scaled = [each for each in window if _is_scaled(module, each)]
+                scaled = [each for each in window if protocol.is_scaled(each.receiver)]
                 for backward in window if scaled else ():
                     apart = any(exclusive(backward, each) for each in [*scaled, step])
                     if backward not in scaled and _is_in_sight(module, backward) and not apart:
@@ -57,10 +59,12 @@ class BackwardUnscaled(SourceCheck):
 
 
 def _before(events: list[TraceEvent], step: TraceEvent) -> list[TraceEvent]:
-    """Return the backwards in the loop of a step since the step before it, whichever optimizer's that was."""
+    """Return the backwards in the loop of a step since the step or the clear before it, of whichever optimizer."""
     found: list[TraceEvent] = []
     for each in reversed(events):
-        if each.kind in ("step", "scaler_step", "scaler_update") or not each.inside(step.loop_path()):
+        if each.kind in ("step", "scaler_step", "scaler_update", "zero_grad") or not each.inside(
+            step.loop_path()
+        ):
             break
         if each.kind == "backward":
             found.append(each)
@@ -71,10 +75,3 @@ def _is_in_sight(module: SourceModule, backward: TraceEvent) -> bool:
     """Tell whether what goes backward is computed in sight: a name of a `with` may hold what was scaled."""
     origins = list(value_origins(module, backward.receiver)) if backward.receiver is not None else []
     return bool(origins) and all(isinstance(each, ast.Call | ast.BinOp) for each in origins)
-
-
-def _is_scaled(module: SourceModule, backward: TraceEvent) -> bool:
-    """Tell `scaler.scale(loss).backward()`, be it under a name."""
-    origins = list(value_origins(module, backward.receiver)) if backward.receiver is not None else []
-    names = [getattr(getattr(each, "func", None), "attr", "") for each in origins]
-    return bool(names) and all(each == "scale" for each in names)

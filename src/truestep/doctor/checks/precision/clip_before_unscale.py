@@ -9,6 +9,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
+from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before, next_event, text_of
 from truestep.doctor.source.signatures import own_name
 
@@ -91,19 +92,9 @@ def _scaled_before(module: SourceModule, trace: Trace, clip: TraceEvent) -> bool
         if event.kind == "unscale":
             return False
         if event.kind == "backward":
-            return is_scaled(module, event)
+            return Protocol(module).is_scaled(event.receiver)
     return False
 
 
 def _after(trace: Trace, clip: TraceEvent) -> list[TraceEvent]:
     return [event for event in trace.events[trace.events.index(clip) :] if event.kind == "scaler_step"]
-
-
-def is_scaled(module: SourceModule, backward: TraceEvent) -> bool:
-    """Tell whether the loss of a backward is `scaler.scale(loss)`, written there or under a name."""
-    loss = backward.receiver
-    values = (module.definitions(loss) if loss is not None else []) or [loss]
-    return bool(values) and all(
-        isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "scale"
-        for each in values
-    )

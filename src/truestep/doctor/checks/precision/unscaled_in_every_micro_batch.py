@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`unscale_` and `update` outside of the test of the step."""
 
-import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.windows import statements_of, under_test, window_test
 
 
 class UnscaledInEveryMicroBatch(SourceCheck):
@@ -41,13 +40,12 @@ class UnscaledInEveryMicroBatch(SourceCheck):
     words = ("unscale_",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report an unscale_ outside of the test that the scaler's step stands under."""
-        for loop in module.all(ast.For, ast.While):
-            calls = statements_of(module, loop)
-            tests = [window_test(module, call, loop) for method, call in calls if method == "step"]
-            for test in {each for each in tests if each is not None}:
-                for method, call in calls:
-                    if method == "unscale_" and not under_test(module, call, test, loop):
-                        yield At(
-                            call, "Unscaled in every micro-batch, while the step waits for several.", RISK
-                        )
+        """Report an unscale_ between the backwards of a window."""
+        for trace in module.traces:
+            for loop in trace.training_loops():
+                run = execution_of(trace, loop.path)
+                windows = run.full_windows(loop.optimizer) if run.is_certain else []
+                inside = [[event for _, event in each.between("unscale")] for each in windows]
+                if inside and all(inside):
+                    text = "Unscaled in every micro-batch, while the step waits for several."
+                    yield At(inside[0][0].node, text, RISK)

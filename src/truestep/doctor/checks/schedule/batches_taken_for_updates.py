@@ -6,9 +6,15 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.accumulators import before_preparing
+from truestep.doctor.source.configured import configured_schedules
 from truestep.doctor.source.counting import BATCHES, UPDATES, counted_unit, given
+from truestep.doctor.source.execution import execution_of
+from truestep.doctor.source.libraries import DIVIDES_LOSS, TRAINERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
+from truestep.doctor.source.schedules import lasts_batches
+from truestep.doctor.source.values import argument, literal
 
 _SCHEDULE = re.compile(r"lr|sched|warm|anneal|decay|cosine", re.IGNORECASE)
 
@@ -49,7 +55,7 @@ class BatchesTakenForUpdates(SourceCheck):
     """
 
     code = "SCHED009"
-    words = ("accum",)
+    words = ("accum", "sched")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a comparison, a remainder, or a call that computes a rate, of one of each."""
@@ -58,6 +64,36 @@ class BatchesTakenForUpdates(SourceCheck):
             if pair is not None:
                 text = f"{ast.unparse(pair[0])!r} counts batches, and {ast.unparse(pair[1])!r} updates."
                 yield At(_where_made(module, pair[0], node), text, RISK)
+        for scheduler in {*_stepped_by_update(module), *_stepped_by_library(module)}:
+            text = "It lasts as many steps as there are batches, and is stepped once for each update."
+            yield At(module.statement(scheduler), text, RISK)
+
+
+def _stepped_by_update(module: SourceModule) -> Iterator[ast.Call]:
+    """Yield the schedules that are stepped once in each window of several backwards, and given a number of batches."""
+    for trace in module.traces:
+        for loop in trace.training_loops():
+            run = execution_of(trace, loop.path)
+            windows = run.full_windows(loop.optimizer) if run.is_certain else []
+            stepped = [event for event in run.happened if event.kind == "schedule"]
+            alone = windows and len(stepped) == sum(event.kind == "step" for event in run.happened)
+            receiver = stepped[0].receiver if alone and stepped else None
+            for made in (
+                module.definitions(before_preparing(module, receiver)) if receiver is not None else ()
+            ):
+                if isinstance(made, ast.Call) and lasts_batches(module, made) and module.home(made) is module:
+                    yield made
+
+
+def _stepped_by_library(module: SourceModule) -> Iterator[ast.Call]:
+    """Yield the same of the schedules that Lightning steps after each update of several batches."""
+    told = [
+        argument(each, None, DIVIDES_LOSS[name]) for name in TRAINERS for each in module.called_anywhere(name)
+    ]
+    if any(each is not None and literal(module, each) != 1 for each in told):
+        for _, scheduler, interval in configured_schedules(module):
+            if interval == "step" and lasts_batches(module, scheduler):
+                yield scheduler
 
 
 def _of_both(module: SourceModule, node: ast.expr) -> tuple[ast.expr, ast.expr] | None:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """HalfGradientsUnscaled."""
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_models
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class HalfGradientsUnscaled(Explainer):
@@ -27,18 +26,20 @@ class HalfGradientsUnscaled(Explainer):
 
     Fix: take .half() and torch_dtype=torch.float16 away from what is trained (cast trainable adapters to float32), and let
     torch.autocast choose; or train in bfloat16 without a scaler.
+
+    Cases:
+        otherwise: {num} trainable parameters of `{owner}` are float16 (first: {first}).
     """
 
     messages = (r"Attempting to unscale FP16 gradients",)
     checks = ("AMP007",)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         for owner, model in running_models(crash):
-            half = [
-                name
-                for name, each in model.named_parameters()
-                if each.requires_grad and str(each.dtype) == "torch.float16"
+            trained = [
+                (name, str(each.dtype)) for name, each in model.named_parameters() if each.requires_grad
             ]
-            if half:
-                return Cause(f"{len(half)} trainable parameters of `{owner}` are float16 (first: {half[0]}).")
-        return None
+            if half := [name for name, dtype in trained if dtype == "torch.float16"]:
+                return {"num": str(len(half)), "owner": owner, "first": half[0]}
+        return {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NoInfChecks."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.evidence import running_models
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import torch_at_crash
 
 
@@ -27,30 +27,27 @@ class NoInfChecks(Explainer):
 
     Fix: call scaler.scale(loss).backward() before scaler.step(optimizer) in every branch, without zero_grad between; make the
     optimizer from the parameters that the loss uses, after the model is complete.
+
+    Cases:
+        `foreign=`: none of the {num} parameters of `{name}` has a gradient ({place}).
+            Fix: the optimizer holds no parameter of the models here: it was made before they were replaced. Make it last.
+        otherwise: none of the {num} parameters of `{name}` has a gradient ({place}).
     """
 
     messages = (r"No inf checks were recorded for this optimizer",)
     checks = ("GRAD002", "PARAM005", "PARAM014")
     not_in_a_log = "which parameters have no gradient"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         torch = torch_at_crash()
         for frame, name, value in crash.users_locals():
             if torch is None or not isinstance(value, torch.optim.Optimizer):
                 continue
-            parameters = [each for group in value.param_groups for each in group["params"]]
-            if parameters and all(each.grad is None for each in parameters):
-                return Cause(
-                    f"none of the {len(parameters)} parameters of `{name}` has a gradient ({frame.place}).",
-                    _fix(crash, parameters),
-                )
-        return None
-
-
-def _fix(crash: Crash, parameters: list[object]) -> str:
-    from truestep.explainer.evidence import running_models
-
-    known = {id(each) for _, model in running_models(crash) for each in model.parameters()}
-    if known and not known & {id(each) for each in parameters}:
-        return "the optimizer holds no parameter of the models here: it was made before they were replaced. Make it last."
-    return ""
+            held = [each for group in value.param_groups for each in group["params"]]
+            if held and all(each.grad is None for each in held):
+                known = {id(each) for _, model in running_models(crash) for each in model.parameters()}
+                foreign = known and not known & {id(each) for each in held}
+                facts = {"num": str(len(held)), "name": name, "place": frame.place}
+                return facts | ({"foreign": "yes"} if foreign else {})
+        return {}

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """UnscaleCalledTwice."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class UnscaleCalledTwice(Explainer):
@@ -29,6 +28,11 @@ class UnscaleCalledTwice(Explainer):
 
     Fix: in each step write scale(loss).backward(), unscale_(optimizer), clip, step(optimizer), update(), in this order and
     once each; while accumulating, unscale_ at the last micro-batch alone.
+
+    Cases:
+        `step() has`: step ran twice without scaler.update() between.
+            Fix: call scaler.update() after each step.
+        otherwise: scaler.update() was not called since the last unscale_ (it may stand in a branch that did not run).
     """
 
     messages = (
@@ -36,12 +40,3 @@ class UnscaleCalledTwice(Explainer):
         r"step\(\) has already been called since the last update\(\)",
     )
     checks = ("AMP004", "AMP003")
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        if match[0].startswith("step"):
-            return Cause(
-                "step ran twice without scaler.update() between.", "call scaler.update() after each step."
-            )
-        return Cause(
-            "scaler.update() was not called since the last unscale_ (it may stand in a branch that did not run)."
-        )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """BackwardOfManyValues."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import with_origin
-from truestep.explainer.explainer import Cause, Explainer, Match
+from typing import Any
+
+from truestep.explainer.explainer import Explainer
 
 
 class BackwardOfManyValues(Explainer):
@@ -21,10 +21,12 @@ class BackwardOfManyValues(Explainer):
 
     Fix: write loss.mean().backward() (or .sum()); look for reduction="none", and under DataParallel for one loss a
     card. For a Jacobian use ts.jacobian.
+
+    Cases:
+        otherwise: {tensor}.
     """
 
     messages = (r"grad can be implicitly created only for scalar outputs",)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        many = [each for each in crash.tensors if each.value.dim()]
-        return Cause(f"{with_origin(crash, many[0])}.") if many else None
+    def concerns(self, tensor: Any) -> bool:
+        return bool(tensor.dim())

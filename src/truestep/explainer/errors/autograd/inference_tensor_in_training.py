@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """InferenceTensorInTraining."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import with_origin
-from truestep.explainer.explainer import Cause, Explainer, Match
+from typing import Any
+
+from truestep.explainer.explainer import Explainer
 
 
 class InferenceTensorInTraining(Explainer):
@@ -24,6 +24,9 @@ class InferenceTensorInTraining(Explainer):
         (weights * features).sum().backward()
 
     Fix: use torch.no_grad() where the result is trained on afterwards (features, caches, targets), or clone() it outside.
+
+    Cases:
+        otherwise: made under inference_mode: {tensor}.
     """
 
     messages = (
@@ -33,6 +36,5 @@ class InferenceTensorInTraining(Explainer):
         r"Setting requires_grad=True on inference tensor outside InferenceMode",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        made = [each for each in crash.tensors if each.value.is_inference()]
-        return Cause(f"made under inference_mode: {with_origin(crash, made[0])}.") if made else None
+    def concerns(self, tensor: Any) -> bool:
+        return bool(tensor.is_inference())

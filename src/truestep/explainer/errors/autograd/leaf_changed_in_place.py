@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """LeafChangedInPlace."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import with_origin
-from truestep.explainer.explainer import Cause, Explainer, Match
+from typing import Any
+
+from truestep.explainer.explainer import Explainer
 
 
 class LeafChangedInPlace(Explainer):
@@ -22,12 +22,14 @@ class LeafChangedInPlace(Explainer):
 
     Fix: wrap changes of weights (initialisation, own optimizers, moving averages) in torch.no_grad(); for a value in the
     forward write x = x + y, or x = x.clone() before x[i] = y.
+
+    Cases:
+        otherwise: the leaf is {tensor}.
     """
 
     messages = (
         r"a (?:view of a )?leaf Variable that requires grad (?:is being|has been) used in an in-?place operation",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        leaves = [each for each in crash.tensors if each.value.is_leaf and each.value.requires_grad]
-        return Cause(f"the leaf is {with_origin(crash, leaves[0])}.") if leaves else None
+    def concerns(self, tensor: Any) -> bool:
+        return bool(tensor.is_leaf and tensor.requires_grad)

@@ -5,9 +5,8 @@ import linecache
 import re
 
 from truestep.explainer.calls import call_without_gradients
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import made_at_line, running_models
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.evidence import made_at_line, num_frozen, running_models
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.origins import files_of_models
 from truestep.explainer.source import (
     EvidenceLine,
@@ -33,6 +32,18 @@ class LossWithoutGradFn(Explainer):
 
     Fix: look between model and loss for no_grad, detach(), .data, .item(), numpy(), argmax or torch.tensor(loss), which cut
     the graph; and count what trains: sum(p.requires_grad for p in model.parameters()).
+
+    Cases:
+        `switched=off`: gradients are switched off here (no_grad, inference_mode or set_grad_enabled(False)).
+        otherwise: `{updated}` is what net.update gave: it has gone back and stepped already.
+            Fix: leave backward() and step() out: net.update(loss, batch) does both, with the function that computes the
+            loss. To log the value, read float(update.loss).
+        otherwise: `{loss}` was made without gradients: {off}.
+            Fix: take the decorator away for training.
+        otherwise: no parameter of `{owner}` requires a gradient: all {num} are frozen.
+            Fix: unfreeze what is to be trained (requires_grad_(True)); a layer that replaces a head is made after the
+            freezing.
+        otherwise: the graph was cut before it{cut}.
     """
 
     messages = (
@@ -42,41 +53,23 @@ class LossWithoutGradFn(Explainer):
     checks = ("GRAD022", "EVAL017", "PARAM014", "GRAD024")
     not_in_a_log = "where the graph was cut: the lines between model and loss"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         torch = torch_at_crash()
         if not crash.is_live or torch is None:
-            return None
+            return {}
         if not torch.is_grad_enabled():
-            return Cause(
-                "gradients are switched off here (no_grad, inference_mode or set_grad_enabled(False))."
-            )
+            return {"switched": "off"}
         if name := _of_an_update(crash):
-            return Cause(f"`{name}` is what net.update gave: it has gone back and stepped already.", _UPDATED)
+            return {"updated": name}
         for loss in crash.tensors:
-            off = call_without_gradients(crash, loss.name)
-            if off is not None:
-                return Cause(
-                    f"`{loss.name}` was made without gradients: {off}.",
-                    "take the decorator away for training.",
-                )
+            if (off := call_without_gradients(crash, loss.name)) is not None:
+                return {"loss": loss.name, "off": off}
         for owner, model in running_models(crash):
-            parameters = list(model.parameters())
-            if parameters and not any(each.requires_grad for each in parameters):
-                return Cause(
-                    f"no parameter of `{owner}` requires a gradient: all {len(parameters)} are frozen.",
-                    "unfreeze what is to be trained (requires_grad_(True)); a layer that replaces a head is made "
-                    "after the freezing.",
-                )
+            if num := num_frozen(model):
+                return {"owner": owner, "num": str(num)}
         cut = _cutting_line(crash)
-        return (
-            Cause(f"the graph was cut before it{made_at_line(cut).replace(', made', '')}.") if cut else None
-        )
-
-
-_UPDATED = (
-    "leave backward() and step() out: net.update(loss, batch) does both, with the function that computes the loss. To log the "
-    "value, read float(update.loss)."
-)
+        return {"cut": made_at_line(cut).replace(", made", "")} if cut else {}
 
 
 def _of_an_update(crash: Crash) -> str:
@@ -99,17 +92,9 @@ def _of_an_update(crash: Crash) -> str:
 
 
 _CUTS = (
-    ".detach()",
-    ".data",
-    ".item()",
-    ".numpy()",
-    "argmax(",
-    "torch.tensor(",
-    "no_grad()",
-    "inference_mode()",
-    "as_tensor(",
-    ".tolist()",
-)
+    ".detach()", ".data", ".item()", ".numpy()", "argmax(", "torch.tensor(", "no_grad()", "inference_mode()",
+    "as_tensor(", ".tolist()",
+)  # fmt: skip
 
 
 def _cutting_line(crash: Crash) -> EvidenceLine | None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """NoLeafToOptimize."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import with_origin
-from truestep.explainer.explainer import Cause, Explainer, Match
+from typing import Any
+
+from truestep.explainer.explainer import Explainer
 
 
 class NoLeafToOptimize(Explainer):
@@ -21,6 +21,9 @@ class NoLeafToOptimize(Explainer):
 
     Fix: compute and move first, then call requires_grad_() (or wrap it in nn.Parameter). For deepcopy: detach what the
     model stores from its forward; old weight_norm: use torch.nn.utils.parametrizations.weight_norm.
+
+    Cases:
+        otherwise: it is a result: {tensor}.
     """
 
     messages = (
@@ -29,6 +32,5 @@ class NoLeafToOptimize(Explainer):
     )
     checks = ("GRAD013",)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        results = [each for each in crash.tensors if each.value.grad_fn is not None]
-        return Cause(f"it is a result: {with_origin(crash, results[0])}.") if results else None
+    def concerns(self, tensor: Any) -> bool:
+        return tensor.grad_fn is not None

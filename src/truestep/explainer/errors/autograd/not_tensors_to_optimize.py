@@ -2,7 +2,7 @@
 """NotTensorsToOptimize."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer, Match
 
 
 class NotTensorsToOptimize(Explainer):
@@ -20,12 +20,25 @@ class NotTensorsToOptimize(Explainer):
 
     Fix: write model.parameters() with its parentheses; of several models [*a.parameters(), *b.parameters()], or groups
     [{"params": a.parameters(), "lr": 1e-3}, {"params": b.parameters()}]; one tensor goes into a list.
+
+    Cases:
+        `parameters;` or `generator;`: a generator of parameters stands inside the list.
+            Fix: unpack it: [*a.parameters(), *b.parameters()].
+        `kind=method;`: parameters was not called.
+            Fix: write model.parameters().
+        `Tensor;`: one tensor was passed.
+            Fix: write [tensor].
+        `kind=tuple;`: named_parameters() gives names with the tensors.
+            Fix: write model.parameters().
+        `.nn.`: the layer itself ({class_}) was passed.
+            Fix: write layer.parameters().
+        otherwise: one of them is of type {kind}.
     """
 
     types = ("TypeError",)
     messages = (
-        r"optimizer can only optimize Tensors, but one of the params is (?P<kind>[\w.]+)",
-        r"params argument given to the optimizer should be an iterable of Tensors or dicts, but got (?P<kind>[\w.]+)",
+        r"optimizer can only optimize Tensors, but one of the params is (?P<kind>(?:\w+\.)*(?P<class_>\w*))",
+        r"params argument given to the optimizer should be an iterable of .*, but got (?P<kind>(?:\w+\.)*(?P<class_>\w*))",
         r"'(?P<kind>method)' object is not iterable",
     )
 
@@ -35,22 +48,3 @@ class NotTensorsToOptimize(Explainer):
         found = super().match(crash)
         asked = any("optim" in frame.path or "parameters" in frame.text for frame in crash.frames)
         return found if found is None or found["kind"] != "method" or asked else None
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        kind = match["kind"]
-        if kind.endswith(("parameters", "generator")):
-            return Cause(
-                "a generator of parameters stands inside the list.",
-                "unpack it: [*a.parameters(), *b.parameters()].",
-            )
-        if kind == "method":
-            return Cause("parameters was not called.", "write model.parameters().")
-        if kind.endswith("Tensor"):
-            return Cause("one tensor was passed.", "write [tensor].")
-        if kind == "tuple":
-            return Cause("named_parameters() gives names with the tensors.", "write model.parameters().")
-        if ".nn." in kind:
-            return Cause(
-                f"the layer itself ({kind.rpartition('.')[2]}) was passed.", "write layer.parameters()."
-            )
-        return Cause(f"one of them is of type {kind}.")

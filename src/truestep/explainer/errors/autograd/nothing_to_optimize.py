@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NothingToOptimize."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import running_models
-from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import attribute_at_crash
+from truestep.explainer.evidence import num_frozen, running_models
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class NothingToOptimize(Explainer):
@@ -32,6 +30,12 @@ class NothingToOptimize(Explainer):
 
     Fix: put layers into nn.ModuleList or nn.ModuleDict, tensors that train into nn.Parameter; call list(model.parameters())
     anew for each use, as a generator is empty after the first.
+
+    Cases:
+        otherwise: `{owner}.{layers}` is a plain {plain} of layers, whose parameters nobody sees.
+            Fix: write self.{layers} = {kind}(...).
+        otherwise: all {num} parameters of `{owner}` are frozen.
+            Fix: unfreeze what is to be trained.
     """
 
     messages = (
@@ -40,31 +44,16 @@ class NothingToOptimize(Explainer):
     )
     checks = ("PARAM001", "PARAM003", "PARAM014")
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         for owner, model in running_models(crash):
-            lists = [
-                name
-                for name, value in vars(model).items()
-                if type(value) in (list, dict) and _has_layers(value)
-            ]
-            if lists:
-                kind = (
-                    "nn.ModuleList"
-                    if type(attribute_at_crash(model, lists[0])[1]) is list
-                    else "nn.ModuleDict"
-                )
-                return Cause(
-                    f"`{owner}.{lists[0]}` is a plain {type(vars(model)[lists[0]]).__name__} of layers, whose "
-                    f"parameters nobody sees.",
-                    f"write self.{lists[0]} = {kind}(...).",
-                )
-            parameters = list(model.parameters())
-            if parameters and not any(each.requires_grad for each in parameters):
-                return Cause(
-                    f"all {len(parameters)} parameters of `{owner}` are frozen.",
-                    "unfreeze what is to be trained.",
-                )
-        return None
+            for name, value in vars(model).items():
+                if type(value) in (list, dict) and _has_layers(value):
+                    kind = "nn.ModuleList" if type(value) is list else "nn.ModuleDict"
+                    return {"owner": owner, "layers": name, "plain": type(value).__name__, "kind": kind}
+            if num := num_frozen(model):
+                return {"owner": owner, "num": str(num)}
+        return {}
 
 
 def _has_layers(value: object) -> bool:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SecondBackward."""
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_models
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.graphs import value_shared_by_graphs
 from truestep.explainer.kept import kept_graphs
 from truestep.explainer.values import is_tensor_at_crash
@@ -28,6 +27,16 @@ class SecondBackward(Explainer):
 
     Fix: add the losses and call backward once; detach a state that goes on to the next step (hidden = hidden.detach());
     for a GAN give the discriminator fake.detach(). retain_graph=True hides it, and memory grows.
+
+    Cases:
+        otherwise: {kept}
+            Fix: {kept_fix}
+        otherwise: {shared}
+            Fix: {shared_fix}
+        otherwise: `{state}` in {function} ({place}) is still attached to the graph of the step before.
+            Fix: detach it after each step: {detached}.
+        otherwise: `{stored}` is still attached to the graph of the step before.
+            Fix: detach it where it is stored: self.{name} = value.detach().
     """
 
     messages = (
@@ -37,29 +46,23 @@ class SecondBackward(Explainer):
     checks = ("GRAD011", "GRAD020")
     not_in_a_log = "which value is still attached to the earlier graph"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        kept = kept_graphs(crash)
-        if kept is not None:
-            return Cause(kept.says, kept.fix)
-        shared = value_shared_by_graphs(crash)
-        if shared is not None:
-            return shared
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
+        if (kept := kept_graphs(crash)) is not None:
+            return {"kept": kept.says, "kept_fix": kept.fix}
+        if (shared := value_shared_by_graphs(crash)) is not None:
+            return {"shared": shared.says, "shared_fix": shared.fix}
         for frame, name, value in crash.users_locals():
             if name.lower() in _STATES and _is_attached(value):
-                return Cause(
-                    f"`{name}` in {frame.function} ({frame.place}) is still attached to the graph of the step before.",
-                    f"detach it after each step: {_detached(name, value)}.",
-                )
+                detached = _detached(name, value)
+                return {"state": name, "function": frame.function, "place": frame.place, "detached": detached}
         for owner, model in running_models(crash):
             for path, module in model.named_modules():
-                kept_names = [name for name, value in vars(module).items() if _is_attached(value)]
-                if kept_names:
-                    name = ".".join(part for part in (owner, path, kept_names[0]) if part)
-                    return Cause(
-                        f"`{name}` is still attached to the graph of the step before.",
-                        f"detach it where it is stored: self.{kept_names[0]} = value.detach().",
-                    )
-        return None
+                for name, value in vars(module).items():
+                    if _is_attached(value):
+                        stored = ".".join(part for part in (owner, path, name) if part)
+                        return {"stored": stored, "name": name}
+        return {}
 
 
 def _is_attached(value: object) -> bool:
@@ -68,20 +71,9 @@ def _is_attached(value: object) -> bool:
 
 
 _STATES = {
-    "h",
-    "c",
-    "hx",
-    "cx",
-    "hc",
-    "state",
-    "states",
-    "hidden",
-    "hiddens",
-    "memory",
-    "carry",
-    "hidden_state",
+    "h", "c", "hx", "cx", "hc", "state", "states", "hidden", "hiddens", "memory", "carry", "hidden_state",
     "memories",
-}
+}  # fmt: skip
 
 
 def _detached(name: str, value: object) -> str:

@@ -3,9 +3,8 @@
 
 import sys
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_models
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.in_place import crash_lines_in_place, in_place_layers
 from truestep.explainer.origins import files_of_models, line_as_evidence
 from truestep.explainer.values import is_tensor_at_crash, shape_at_crash

@@ -4,36 +4,15 @@
 import re
 from typing import Any
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import is_tensor_at_crash
 
 _USUAL = (
-    *(
-        "state_dict",
-        "model_state_dict",
-        "model_state",
-        "model",
-        "net",
-        "network",
-        "weights",
-        "params",
-        "params_ema",
-    ),
-    *("optimizer", "optimizer_state_dict", "optim", "scheduler", "lr_scheduler", "scheduler_state_dict"),
-    *(
-        "epoch",
-        "step",
-        "iteration",
-        "ema",
-        "model_ema",
-        "state_dict_ema",
-        "best_acc",
-        "best_acc1",
-        "hyper_parameters",
-        "args",
-    ),
-)
+    "state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "params",
+    "params_ema", "optimizer", "optimizer_state_dict", "optim", "scheduler", "lr_scheduler",
+    "scheduler_state_dict", "epoch", "step", "iteration", "ema", "model_ema", "state_dict_ema", "best_acc",
+    "best_acc1", "hyper_parameters", "args",
+)  # fmt: skip
 _LOADING = re.compile(r"checkpoint|ckpt|state_?dict|torch\.load|resume", re.IGNORECASE)
 _SHORT = 1000  # characters of a text that is about the error alone
 
@@ -55,6 +34,11 @@ class CheckpointKeyMissing(Explainer):
 
     Fix: look at what is there: print(list(checkpoint)[:10]). Names with dots and tensors behind them are the state dict itself:
     model.load_state_dict(checkpoint). A file of weights alone has no optimizer and no epoch to go on with.
+
+    Cases:
+        `tensors=`: `{held}` is the state dict itself: {num} tensors by name.
+            Fix: model.load_state_dict({held}).
+        otherwise: `{held}` has {num} entries{among}, and no {key}.
     """
 
     types = ("KeyError",)
@@ -70,16 +54,14 @@ class CheckpointKeyMissing(Explainer):
         told = crash.user.text if crash.user else crash.context if len(crash.context) < _SHORT else ""
         return found if found["key"] in _USUAL or _LOADING.search(told) else None
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         found = next((each for each in crash.values if issubclass(type(each.value), dict)), None)
         if found is None:
-            return None
+            return {}
         entries: dict[Any, Any] = found.value
-        if entries and all(is_tensor_at_crash(value) for value in entries.values()):
-            return Cause(
-                f"`{found.name}` is the state dict itself: {len(entries)} tensors by name.",
-                f"model.load_state_dict({found.name}).",
-            )
         known = [name for name in _USUAL if name in entries]
-        shown = f", among them {', '.join(known[:4])}" if known else ""
-        return Cause(f"`{found.name}` has {len(entries)} entries{shown}, and no {match['key']}.")
+        facts = {"held": found.name, "num": str(len(entries))}
+        facts["among"] = f", among them {', '.join(known[:4])}" if known else ""
+        are_tensors = entries and all(is_tensor_at_crash(value) for value in entries.values())
+        return facts | ({"tensors": "yes"} if are_tensors else {})

@@ -4,7 +4,7 @@
 import re
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer, Match
 
 
 class ClassOfFileMissing(Explainer):
@@ -26,6 +26,11 @@ class ClassOfFileMissing(Explainer):
 
     Fix: save model.state_dict(), and load it into a model that the script makes. To read such a file once, import or define
     the class under the same module and name.
+
+    Cases:
+        `No module named`: the file names the module {name}, in which the saved model's class stood.
+            Fix: run from the project that has {name} (or put its folder on sys.path), then save model.state_dict() instead.
+        otherwise: the file names the class {name}, which this script does not define or import.
     """
 
     messages = (
@@ -40,19 +45,8 @@ class ClassOfFileMissing(Explainer):
         if any("multiprocessing" in frame.path and "spawn" in frame.path for frame in crash.frames):
             return None
         if "ModuleNotFoundError" in crash.type_names and _is_unpickling(crash):
-            return re.search(r"No module named '(?P<name>[\w.]+)'(?P<module>)", crash.message)
+            return re.search(r"No module named '(?P<name>[\w.]+)'", crash.message)
         return super().match(crash)
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        if "ModuleNotFoundError" in crash.type_names:
-            return Cause(
-                f"the file names the module {match['name']}, in which the saved model's class stood.",
-                f"run from the project that has {match['name']} (or put its folder on sys.path), then save "
-                f"model.state_dict() instead.",
-            )
-        return Cause(
-            f"the file names the class {match['name']}, which this script does not define or import."
-        )
 
 
 def _is_unpickling(crash: Crash) -> bool:

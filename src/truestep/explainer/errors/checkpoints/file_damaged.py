@@ -4,7 +4,7 @@
 import re
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer, Match
 
 
 class FileDamaged(Explainer):
@@ -29,13 +29,23 @@ class FileDamaged(Explainer):
 
     Fix: look at the file's size and first bytes (ls -l, head -c 100), and fetch or copy it again (git lfs pull). Save to a
     temporary name and rename, as ts.CheckpointStore does, so that a kill leaves the old file.
+
+    Cases:
+        `Weights only` and `Unsupported operand`: the first bytes are those of no checkpoint.
+        `invalid load key, '<'`: the file begins with <: it is a web page, an error page of the download.
+            Fix: download it anew; look into it.
+        `invalid load key, 'v'`: the file begins with v: it is a Git LFS pointer, not the weights.
+            Fix: run git lfs install && git lfs pull.
+        `invalid load key, '\\x1f'`: the file is compressed with gzip.
+            Fix: decompress it first (gunzip).
+        `input`: the file is empty or ends too early.
     """
 
     messages = (
-        r"(?s)Weights only load failed.*?(?:invalid load key, '(?P<key>[^']*)'|Unsupported operand \d+)",
+        r"(?s)Weights only load failed.*?(?:invalid load key, '[^']*'|Unsupported operand \d+)",
         r"PytorchStreamReader failed (?:reading zip archive|reading file|locating file)",
         r"failed finding central directory",
-        r"invalid load key, '(?P<key>[^']*)'",
+        r"invalid load key, '[^']*'",
         r"Ran out of input",
         r"unexpected EOF, expected \d+ more bytes",
         r"Error while deserializing(?: header)?:? ?\w+",
@@ -52,24 +62,5 @@ class FileDamaged(Explainer):
         """Also recognise the EOFError of an empty file, whose message is empty."""
         if not crash.message and any(name.endswith("EOFError") for name in crash.type_names):
             loading = any("serialization" in frame.path or "load" in frame.text for frame in crash.frames)
-            return re.search("$", "") if loading else None
+            return re.search(".*", "no input") if loading else None
         return super().match(crash)
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        key = match.groupdict().get("key")
-        if "Weights only" in crash.message and "Unsupported operand" in match[0]:
-            return Cause("the first bytes are those of no checkpoint.")
-        known = {
-            "<": (
-                "the file begins with <: it is a web page, an error page of the download.",
-                "download it anew; look into it.",
-            ),
-            "v": (
-                "the file begins with v: it is a Git LFS pointer, not the weights.",
-                "run git lfs install && git lfs pull.",
-            ),
-            "\\x1f": ("the file is compressed with gzip.", "decompress it first (gunzip)."),
-        }
-        if key in known:
-            return Cause(*known[key])
-        return Cause("the file is empty or ends too early.") if not match[0] or "input" in match[0] else None

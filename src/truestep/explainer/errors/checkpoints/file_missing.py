@@ -5,8 +5,7 @@ import difflib
 import os
 from pathlib import Path
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 _MOST_NAMES = 10_000
 

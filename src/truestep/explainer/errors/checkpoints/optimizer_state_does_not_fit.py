@@ -4,8 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class OptimizerStateDoesNotFit(Explainer):

@@ -3,8 +3,7 @@
 
 import re
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class StateDictDoesNotFit(Explainer):
@@ -93,15 +92,8 @@ def _common_prefix(longer: list[str], shorter: list[str]) -> str:
 
 
 _INNER = {
-    "state_dict",
-    "model",
-    "model_state_dict",
-    "net",
-    "optimizer",
-    "epoch",
-    "optimizer_state_dict",
-    "weights",
-}
+    "state_dict", "model", "model_state_dict", "net", "optimizer", "epoch", "optimizer_state_dict", "weights",
+}  # fmt: skip
 
 
 def _nested(missing: list[str], unexpected: list[str]) -> Cause | None:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """WeightsOnlyRefused."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class WeightsOnlyRefused(Explainer):
@@ -28,33 +27,21 @@ class WeightsOnlyRefused(Explainer):
 
     Fix: save state dicts and plain numbers (float(x), vars(args), str(path)). For a file you trust, allow its classes with
     torch.serialization.safe_globals([...]); weights_only=False runs whatever it holds.
+
+    Cases:
+        `what=numpy` or `what=np.`: the file holds a NumPy value ({what}).
+            Fix: save float(x), or torch.from_numpy(array), in its place.
+        `what=argparse` or `what=omegaconf` or `what=pathlib`: the file holds options ({what}).
+            Fix: save vars(args) or a plain dict, and str(path) for paths.
+        otherwise: the file holds an object of {what}: a whole model or a class was saved, not a state dict.
+            Fix: for a file you trust: with torch.serialization.safe_globals([{name}]): torch.load(...); then save
+            model.state_dict() instead.
     """
 
     messages = (
-        r"(?s)Weights only load failed.*?Unsupported (?:global: GLOBAL|class) (?P<what>[\w.]+)",
+        r"(?s)Weights only load failed.*?Unsupported (?:global: GLOBAL|class) (?P<what>(?:\w+\.)*(?P<name>\w*))",
         r"(?s)Weights only load failed.*?Can only \w+ ",
-        r"WeightsUnpickler error: Unsupported (?:global: GLOBAL|class) (?P<what>[\w.]+)",
+        r"WeightsUnpickler error: Unsupported (?:global: GLOBAL|class) (?P<what>(?:\w+\.)*(?P<name>\w*))",
         r"Weights only load failed",
     )
     checks = ("SAVE001", "SAVE004")
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        what = match.groupdict().get("what")
-        if not what:
-            return None
-        root = what.partition(".")[0]
-        if root in ("numpy", "np"):
-            return Cause(
-                f"the file holds a NumPy value ({what}).",
-                "save float(x), or torch.from_numpy(array), in its place.",
-            )
-        if root in ("argparse", "omegaconf", "pathlib"):
-            return Cause(
-                f"the file holds options ({what}).",
-                "save vars(args) or a plain dict, and str(path) for paths.",
-            )
-        return Cause(
-            f"the file holds an object of {what}: a whole model or a class was saved, not a state dict.",
-            f"for a file you trust: with torch.serialization.safe_globals([{what.rpartition('.')[2]}]): torch.load(...); then save "
-            "model.state_dict() instead.",
-        )

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeviceIndexOutOfRange."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.values import torch_at_crash
 
 
@@ -16,6 +15,10 @@ class DeviceIndexOutOfRange(Explainer):
 
     Fix: with CUDA_VISIBLE_DEVICES=3 the card is cuda:0. Under torchrun use int(os.environ["LOCAL_RANK"]), and start no
     more processes than cards (--nproc-per-node). A checkpoint of another card: torch.load(..., map_location="cpu").
+
+    Cases:
+        otherwise: the file was saved from cuda:{device}; this process sees {count} card(s).
+            Fix: write torch.load(path, map_location="cpu"), then move the model.
     """
 
     messages = (
@@ -30,13 +33,7 @@ class DeviceIndexOutOfRange(Explainer):
     not_in_a_log = "how many cards the process saw"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = match.groupdict()
-        if found.get("device"):
-            return Cause(
-                f"the file was saved from cuda:{found['device']}; this process sees {found['count']} card(s).",
-                'write torch.load(path, map_location="cpu"), then move the model.',
-            )
-        torch = torch_at_crash()
-        if crash.is_live and torch is not None and torch.cuda.is_available():
+        found, torch = super().cause(crash, match), torch_at_crash()
+        if not found and crash.is_live and torch is not None and torch.cuda.is_available():
             return Cause(f"this process sees {torch.cuda.device_count()} card(s), counted from cuda:0.")
-        return None
+        return found

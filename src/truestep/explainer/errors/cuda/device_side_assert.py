@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeviceSideAssert."""
 
-import re
-
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class DeviceSideAssert(Explainer):
@@ -20,6 +17,19 @@ class DeviceSideAssert(Explainer):
 
     Fix: run one batch on the CPU, where the same mistake raises at its line and names the label or index (or set
     CUDA_LAUNCH_BLOCKING=1). Then restart: nothing of this process runs on the GPU after it.
+
+    Cases:
+        `label=`: the kernel is that of cross entropy: a label is negative, or as large as the number of classes or larger.
+            Fix: give the last layer as many outputs as there are classes, and count labels from 0; loss(outputs.cpu(),
+            labels.cpu()) names the label.
+        `row=`: the kernel is that of a look-up: a token or index reaches beyond an embedding's rows.
+            Fix: compare ids.max() with the embedding's num_embeddings (positions too); on the CPU the line is named.
+        `index=`: the kernel is that of indexing, gather or scatter: an index is out of bounds.
+            Fix: run the line on the CPU, where the index and the size are named.
+        `output=`: the kernel is that of binary cross entropy: an output is not between 0 and 1, or it is NaN.
+            Fix: use binary_cross_entropy_with_logits on raw outputs; if they are NaN, look for the first NaN.
+        `draw=`: the kernel is that of multinomial: a probability is NaN, infinite or negative.
+            Fix: look for the first NaN in the logits; with float16 compute the softmax in float32.
     """
 
     messages = (
@@ -34,50 +44,22 @@ class DeviceSideAssert(Explainer):
         ),
         r"\.cuh?:\d+: .{0,2000}(?:block: \[[\d, ]+\], )?thread: \[[\d, ]+\] Assertion",
     )
+    besides = (
+        r"(?P<label>(?:t|cur_target) >= 0 && (?:t|cur_target) < n_classes|nll_loss|ClassNLLCriterion)",
+        r"(?P<row>srcIndex < srcSelectDimSize|indexSelect|vectorized_gather_kernel|EmbeddingBag|Indexing\.cu)",
+        r"(?P<index>index out of bounds|idx_dim|-sizes\[i\] <= index)",
+        r"(?P<output>input_val >= zero && input_val <= one|>= 0\. && \*input <= 1\.|Loss\.cu.*binary)",
+        r"(?P<draw>probability tensor|multinomial|MultinomialKernel|val >= 0)",
+    )
     anywhere = True
     not_in_a_log = "which value it was"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        text = f"{crash.context}\n{crash.message}"
-        for pattern, says, fix in _ASSERTIONS:
-            if re.search(pattern, text):
-                return Cause(says, fix)
+        found = super().cause(crash, match)
         names = " ".join(frame.text for frame in crash.frames if frame.is_users).lower()
-        if "loss" in names or "criterion" in names or "cross_entropy" in names:
-            return Cause(
-                "the line is one of a loss: most likely a label below 0, or as large as the number of classes or larger.",
-                "print labels.min() and labels.max() beside the last layer's outputs; on the CPU the loss names the label.",
-            )
-        return None
-
-
-_ASSERTIONS = (
-    (
-        r"(?:t|cur_target) >= 0 && (?:t|cur_target) < n_classes|nll_loss|ClassNLLCriterion",
-        "the kernel is that of cross entropy: a label is negative, or as large as the number of classes or larger.",
-        (
-            "give the last layer as many outputs as there are classes, and count labels from 0; loss(outputs.cpu(), labels.cpu()) "
-            "names the label."
-        ),
-    ),
-    (
-        r"srcIndex < srcSelectDimSize|indexSelect|vectorized_gather_kernel|EmbeddingBag|Indexing\.cu",
-        "the kernel is that of a look-up: a token or index reaches beyond an embedding's rows.",
-        "compare ids.max() with the embedding's num_embeddings (positions too); on the CPU the line is named.",
-    ),
-    (
-        r"index out of bounds|idx_dim|-sizes\[i\] <= index",
-        "the kernel is that of indexing, gather or scatter: an index is out of bounds.",
-        "run the line on the CPU, where the index and the size are named.",
-    ),
-    (
-        r"input_val >= zero && input_val <= one|>= 0\. && \*input <= 1\.|Loss\.cu.*binary",
-        "the kernel is that of binary cross entropy: an output is not between 0 and 1, or it is NaN.",
-        "use binary_cross_entropy_with_logits on raw outputs; if they are NaN, look for the first NaN.",
-    ),
-    (
-        r"probability tensor|multinomial|MultinomialKernel|val >= 0",
-        "the kernel is that of multinomial: a probability is NaN, infinite or negative.",
-        "look for the first NaN in the logits; with float16 compute the softmax in float32.",
-    ),
-)
+        if found or not ("loss" in names or "criterion" in names or "cross_entropy" in names):
+            return found
+        return Cause(
+            "the line is one of a loss: most likely a label below 0, or as large as the number of classes or larger.",
+            "print labels.min() and labels.max() beside the last layer's outputs; on the CPU the loss names the label.",
+        )

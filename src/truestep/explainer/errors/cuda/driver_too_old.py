@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DriverTooOld."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_cause
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class DriverTooOld(Explainer):
@@ -17,6 +15,9 @@ class DriverTooOld(Explainer):
 
     Fix: update the driver, or install a torch built for a CUDA version that `nvidia-smi` shows (upper right corner) or an
     older one.
+
+    Cases:
+        otherwise: {verdict}.
     """
 
     messages = (
@@ -28,14 +29,10 @@ class DriverTooOld(Explainer):
     )
     anywhere = True
     not_in_a_log = "the driver's version on that machine"
+    verdict = "driver_new_enough"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = environment_cause("driver_new_enough") if crash.is_live else None
-        if found:
-            return Cause(f"{found.says}.")
-        version = match.groupdict().get("version")
-        if version:
-            return Cause(
-                f"the driver supports CUDA {int(version) // 1000}.{int(version) % 1000 // 10} at most."
-            )
-        return None
+        found, version = super().cause(crash, match), match.groupdict().get("version")
+        if found or not version:
+            return found
+        return Cause(f"the driver supports CUDA {int(version) // 1000}.{int(version) % 1000 // 10} at most.")

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GeneratorOnOtherDevice."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class GeneratorOnOtherDevice(Explainer):
@@ -15,11 +14,11 @@ class GeneratorOnOtherDevice(Explainer):
 
     Fix: take set_default_tensor_type/set_default_device away and write .to(device); or pass the loader
     generator=torch.Generator(device="cuda").
+
+    Cases:
+        otherwise: numbers on {wanted} are drawn from a generator on {given}.
     """
 
     messages = (
         r"Expected a '(?P<wanted>\w+)' (?:generator )?device type(?: for generator)? but found '(?P<given>\w+)'",
     )
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        return Cause(f"numbers on {match['wanted']} are drawn from a generator on {match['given']}.")

@@ -3,8 +3,7 @@
 
 import os
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class NoDevice(Explainer):
@@ -21,6 +20,13 @@ class NoDevice(Explainer):
 
     Fix: install a torch built for CUDA where torch.version.cuda is None; look at CUDA_VISIBLE_DEVICES, and for a container
     at --gpus all. Code for any machine chooses: device = "cuda" if torch.cuda.is_available() else "cpu".
+
+    Cases:
+        `not compiled` or `_cuda_`: the installed torch is a build for the CPU.
+            Fix: reinstall torch for CUDA: pip uninstall torch torchvision, then the line that
+            https://pytorch.org/get-started gives; pip took the CPU's from its default index or a mirror.
+        `unknown error`: the driver did not start: after a suspend or an update it must be loaded again.
+            Fix: restart the machine, or reload the driver: sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm.
     """
 
     messages = (
@@ -40,26 +46,11 @@ class NoDevice(Explainer):
     not_in_a_log = "CUDA_VISIBLE_DEVICES, and whether there was a card at all"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        text = match[0]
-        if "not compiled" in text or "_cuda_" in text:
-            return Cause("the installed torch is a build for the CPU.", _INSTALL)
-        if "unknown error" in text:
-            return Cause(
-                "the driver did not start: after a suspend or an update it must be loaded again.", _RELOAD
-            )
-        if not crash.is_live or "NVIDIA driver" in text:
-            return None
-        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if hidden is not None:  # its value is the user's own; that it is set is what counts
-            state = "empty" if not hidden.strip() else "set, to cards that this machine may not have"
-            return Cause(
-                f"CUDA_VISIBLE_DEVICES is {state}.", "unset it, or name cards that `truestep gpus` lists."
-            )
-        return None
-
-
-_INSTALL = (
-    "reinstall torch for CUDA: pip uninstall torch torchvision, then the line that https://pytorch.org/get-started gives; pip "
-    "took the CPU's from its default index or a mirror."
-)
-_RELOAD = "restart the machine, or reload the driver: sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm."
+        found, hidden = super().cause(crash, match), os.environ.get("CUDA_VISIBLE_DEVICES")
+        if found or hidden is None or not crash.is_live or "NVIDIA driver" in match[0]:
+            return found
+        # its value is the user's own; that it is set is what counts
+        state = "set, to cards that this machine may not have" if hidden.strip() else "empty"
+        return Cause(
+            f"CUDA_VISIBLE_DEVICES is {state}.", "unset it, or name cards that `truestep gpus` lists."
+        )

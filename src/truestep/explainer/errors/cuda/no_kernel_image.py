@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NoKernelImage."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_cause
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class NoKernelImage(Explainer):
@@ -17,6 +15,10 @@ class NoKernelImage(Explainer):
 
     Fix: install a torch built for the card: a newer one for new cards, an older one for old cards (`truestep env` compares
     both). An extension: recompile it with TORCH_CUDA_ARCH_LIST set to the card's capability.
+
+    Cases:
+        otherwise: {verdict}.
+        otherwise: the card has the capability {capability}, for which this torch has no kernels.
     """
 
     messages = (
@@ -26,23 +28,7 @@ class NoKernelImage(Explainer):
         r"named symbol not found",
         r"CUDA error: invalid device function",
     )
+    besides = (r"with CUDA capability (?P<capability>sm_\d+) is not compatible",)  # torch's own warning
     anywhere = True
     not_in_a_log = "which card it was and what the torch there was built for, where its warning is missing"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = environment_cause("capability_built") if crash.is_live else None
-        if found:
-            return Cause(f"{found.says}.")
-        capability = match.groupdict().get("capability") or _capability(crash)
-        return (
-            Cause(f"the card has the capability {capability}, for which this torch has no kernels.")
-            if capability
-            else None
-        )
-
-
-def _capability(crash: Crash) -> str | None:
-    import re
-
-    found = re.search(r"with CUDA capability (sm_\d+) is not compatible", crash.context)
-    return found[1] if found else None
+    verdict = "capability_built"

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AddressInUse."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class AddressInUse(Explainer):
@@ -23,6 +22,10 @@ class AddressInUse(Explainer):
 
     Fix: write torchrun --standalone (one node), which takes a free port, or another --master-port; end the processes of the
     last run (ss -ltnp shows who listens).
+
+    Cases:
+        otherwise: the port is {port}.
+        otherwise: the port is {other}.
     """
 
     types = ("RuntimeError", "DistNetworkError", "DistStoreError")  # an OSError is some other server's
@@ -31,12 +34,7 @@ class AddressInUse(Explainer):
         r"[Aa]ddress already in use",
         r"server socket has failed to (?:listen on any local network address|bind)",
     )
+    besides = (r"port: (?P<port>\d+)|\[[^\]]*\]:(?P<other>\d{2,5})",)
     anywhere = True
     checks = ("DIST012",)
     not_in_a_log = "which process listens there"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        import re
-
-        port = re.search(r"port: (\d+)|\[[^\]]*\]:(\d{2,5})", f"{crash.message}\n{crash.context}")
-        return Cause(f"the port is {port[1] or port[2]}.") if port else None

@@ -3,8 +3,7 @@
 
 import re
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class ChildFailed(Explainer):
@@ -43,7 +42,7 @@ class ChildFailed(Explainer):
         return super().match(crash)
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        text = f"{crash.message}\n{crash.context}"
+        text = crash.text
         root = re.search(r"(?s)Root Cause.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", text)
         if root:
             return Cause(f"rank {root[1]} failed first, with status {root[2]}{_status(int(root[2]))}.")

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """MarkedReadyTwice."""
 
-import re
-
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class MarkedReadyTwice(Explainer):
@@ -19,11 +16,12 @@ class MarkedReadyTwice(Explainer):
 
     Fix: pass use_reentrant=False to torch.utils.checkpoint (gradient_checkpointing_kwargs={"use_reentrant": False} in
     transformers); call the wrapped model once a step, on all inputs; or set static_graph=True.
+
+    Cases:
+        otherwise: the parameter is {name}.
     """
 
-    messages = (r"Expected to mark a variable ready only once",)
+    messages = (
+        r"(?s)Expected to mark a variable ready only once(?:.*?at index \d+ with name (?P<name>\S+) has been marked)?",
+    )
     not_in_a_log = ""
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        named = re.search(r"Parameter at index \d+ with name (\S+) has been marked", crash.message)
-        return Cause(f"the parameter is {named[1]}.") if named else None

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NcclFailed."""
 
-import re
-
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class NcclFailed(Explainer):
@@ -20,6 +17,18 @@ class NcclFailed(Explainer):
 
     Fix: call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before anything else; then run with NCCL_DEBUG=INFO, which names
     the failing call; check /dev/shm and NCCL_SOCKET_IFNAME.
+
+    Cases:
+        `NCCL built in`: this torch has no NCCL (a build for CPU, Windows or macOS).
+            Fix: write init_process_group("gloo").
+        `dense` or `No backend type`: NCCL moves tensors of GPUs alone.
+            Fix: move the tensor to its card first, or init_process_group("cpu:gloo,cuda:nccl").
+        `second=`: ranks {second} and {first} use the same card.
+            Fix: call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) first, and start one process a card.
+        `shared=`: the shared memory (/dev/shm) is full.
+            Fix: docker run --shm-size=8g, or --ipc=host.
+        `memory=`: the card's memory was full when NCCL asked for its own.
+            Fix: halve the batch.
     """
 
     messages = (
@@ -31,30 +40,11 @@ class NcclFailed(Explainer):
         r"No backend type associated with device type (?P<device>\w+)",
         r"Distributed package doesn't have NCCL built in",
     )
+    besides = (
+        r"Duplicate GPU detected : rank (?P<first>\d+) and rank (?P<second>\d+)",
+        r"(?P<shared>creating shared memory segment|No space left)",
+        r"(?P<memory>out of memory)",
+    )
     anywhere = True
     checks = ("DIST003",)
     not_in_a_log = "which call failed, unless NCCL_DEBUG=INFO was set"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        text = f"{crash.message}\n{crash.context}"
-        if "NCCL built in" in match[0]:
-            return Cause(
-                "this torch has no NCCL (a build for CPU, Windows or macOS).",
-                'write init_process_group("gloo").',
-            )
-        if "dense" in match[0] or "No backend type" in match[0]:
-            return Cause(
-                "NCCL moves tensors of GPUs alone.",
-                'move the tensor to its card first, or init_process_group("cpu:gloo,cuda:nccl").',
-            )
-        twice = re.search(r"Duplicate GPU detected : rank (\d+) and rank (\d+)", text)
-        if twice:
-            return Cause(
-                f"ranks {twice[2]} and {twice[1]} use the same card.",
-                'call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) first, and start one process a card.',
-            )
-        if "creating shared memory segment" in text or "No space left" in text:
-            return Cause("the shared memory (/dev/shm) is full.", "docker run --shm-size=8g, or --ipc=host.")
-        if "out of memory" in text:
-            return Cause("the card's memory was full when NCCL asked for its own.", "halve the batch.")
-        return None

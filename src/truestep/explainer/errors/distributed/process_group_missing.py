@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ProcessGroupMissing."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class ProcessGroupMissing(Explainer):
@@ -18,6 +17,9 @@ class ProcessGroupMissing(Explainer):
 
     Fix: start the script with torchrun --standalone --nproc-per-node=N train.py and call dist.init_process_group() first; for one
     process guard the calls with dist.is_initialized(). SyncBatchNorm needs a group too.
+
+    Cases:
+        otherwise: {variable} is not set: the script was started with python, and not with torchrun.
     """
 
     messages = (
@@ -29,12 +31,7 @@ class ProcessGroupMissing(Explainer):
     )
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        variable = match.groupdict().get("variable")
-        if variable:
-            return Cause(f"{variable} is not set: the script was started with python, and not with torchrun.")
-        user = crash.user
-        return (
-            Cause(f"{user.text} runs before dist.init_process_group().")
-            if user and user.text.startswith("dist.")
-            else None
-        )
+        found, user = super().cause(crash, match), crash.user
+        if found or not (user and user.text.startswith("dist.")):
+            return found
+        return Cause(f"{user.text} runs before dist.init_process_group().")

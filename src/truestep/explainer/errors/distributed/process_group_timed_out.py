@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ProcessGroupTimedOut."""
 
-import re
-
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class ProcessGroupTimedOut(Explainer):
@@ -18,6 +15,12 @@ class ProcessGroupTimedOut(Explainer):
 
     Fix: find the rank that is missing: its own log has the first error. If none failed: collectives under if rank == 0, loaders
     of different lengths (drop_last, DistributedSampler), or slow work on one rank (raise timeout=).
+
+    Cases:
+        `client socket` or `initializing` or `waiting for clients`: the ranks did not find each other at the start.
+            Fix: check that MASTER_ADDR is reachable from every node, that the port is open, that as many processes were
+            started as world_size says, and NCCL_SOCKET_IFNAME (GLOO_SOCKET_IFNAME).
+        otherwise: the collective was number {number}, {collective}; another rank did not come to it.
     """
 
     types = ("RuntimeError", "DistBackendError", "DistStoreError", "DistNetworkError", "TimeoutError")
@@ -36,23 +39,9 @@ class ProcessGroupTimedOut(Explainer):
         r"failed to recv, got 0 bytes",
         r"Timed out initializing process group",
     )
+    besides = (r"SeqNum=(?P<number>\d+), OpType=(?P<collective>\w+)",)
     anywhere = True
     is_consequence = True
     not_in_a_log = (
         "what the missing rank was doing, unless its lines are in it; py-spy dump --pid shows a live one"
     )
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        if "client socket" in match[0] or "initializing" in match[0] or "waiting for clients" in match[0]:
-            return Cause(
-                "the ranks did not find each other at the start.",
-                "check that MASTER_ADDR is reachable from every node, that the port is open, that as many processes "
-                "were started as "
-                "world_size says, and NCCL_SOCKET_IFNAME (GLOO_SOCKET_IFNAME).",
-            )
-        work = re.search(r"SeqNum=(\d+), OpType=(\w+)", f"{crash.message}\n{crash.context}")
-        return (
-            Cause(f"the collective was number {work[1]}, {work[2]}; another rank did not come to it.")
-            if work
-            else None
-        )

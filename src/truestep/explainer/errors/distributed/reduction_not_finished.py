@@ -4,8 +4,7 @@
 import re
 from typing import Any
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import is_layer_at_crash
 
 
@@ -42,35 +41,28 @@ class ReductionNotFinished(Explainer):
 
     Fix: delete layers that are never used, or freeze them before DDP (requires_grad_(False)); if which are used changes from
     step to step, pass find_unused_parameters=True. Truestep's engine needs neither.
+
+    Cases:
+        otherwise: without a gradient: {names}.
+        otherwise: {num} parameters, counted from 0: {indices}.
     """
 
     messages = (r"Expected to have finished reduction in the prior iteration before starting a new one",)
     checks = ("DIST014", "DIST006", "PARAM021")
     not_in_a_log = "the parameters by name, unless TORCH_DISTRIBUTED_DEBUG=DETAIL was set"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        named = re.search(r"Parameters which did not receive grad for rank \d+: ([^\n]+)", crash.message)
-        if named:
-            return Cause(_without_gradient(named[1].split(", ")))
-        indices = re.search(
-            r"Parameter indices which did not receive grad for rank \d+: ([\d ]+)", crash.message
-        )
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         model = _wrapped(crash)
-        if indices and model is not None:
-            names = [name for name, each in model.named_parameters() if each.requires_grad]
-            return Cause(
-                _without_gradient(
-                    [names[int(index)] for index in indices[1].split() if int(index) < len(names)]
-                )
-            )
-        if indices:
-            return Cause(f"{len(indices[1].split())} parameters, counted from 0: {indices[1].strip()}.")
-        return None
-
-
-def _without_gradient(names: list[str]) -> str:
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return f"without a gradient: {', '.join(names[:4])}{more}."
+        indices = re.search(r"indices which did not receive grad for rank \d+: ([\d ]+)", crash.message)
+        named = re.search(r"Parameters which did not receive grad for rank \d+: ([^\n]+)", crash.message)
+        names = named[1].split(", ") if named else []
+        if indices and model is not None and not named:
+            own = [name for name, each in model.named_parameters() if each.requires_grad]
+            names = [own[int(index)] for index in indices[1].split() if int(index) < len(own)]
+        if named or (indices and model is not None):
+            return {"names": ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")}
+        return {"num": str(len(indices[1].split())), "indices": indices[1].strip()} if indices else {}
 
 
 def _wrapped(crash: Crash) -> Any:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ArrayNotForTorch."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class ArrayNotForTorch(Explainer):
@@ -20,28 +19,19 @@ class ArrayNotForTorch(Explainer):
 
     Fix: give the columns a numeric dtype (df.astype("float32"), missing values filled), pad uneven rows, and write
     array.copy() after a flip or [::-1].
+
+    Cases:
+        `np.ndarray of type`: the array's dtype is {dtype}: a column holds text, None or lists.
+        `stride`: the array is a reversed view, as flips give.
+            Fix: write array.copy() (np.ascontiguousarray(array)).
+        `expected sequence`: a row of length {second} stands beside rows of length {first}.
+            Fix: pad the rows.
     """
 
     messages = (
         r"can't convert np\.ndarray of type (?P<dtype>numpy\.\w+)",
-        r"(?P<strides>At least one stride in the given numpy array is negative)",
-        r"(?P<strides>some of the strides of a given numpy array are negative)",
+        r"At least one stride in the given numpy array is negative",
+        r"some of the strides of a given numpy array are negative",
         r"expected sequence of length (?P<first>\d+) at dim (?P<axis>\d+) \(got (?P<second>\d+)\)",
         r"setting an array element with a sequence",
     )
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = match.groupdict()
-        if found.get("dtype"):
-            return Cause(f"the array's dtype is {found['dtype']}: a column holds text, None or lists.")
-        if found.get("strides"):
-            return Cause(
-                "the array is a reversed view, as flips give.",
-                "write array.copy() (np.ascontiguousarray(array)).",
-            )
-        if found.get("first"):
-            return Cause(
-                f"a row of length {found['second']} stands beside rows of length {found['first']}.",
-                "pad the rows.",
-            )
-        return None

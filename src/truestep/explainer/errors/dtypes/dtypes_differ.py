@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DtypesDiffer."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import layer_input, running_layer, with_origin
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.evidence import layer_input, running_layer, tensors_with, with_origin
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import dtype_at_crash
 
 
@@ -22,6 +21,28 @@ class DtypesDiffer(Explainer):
 
     Fix: write x.float() where NumPy's float64 or integer images enter; for a half model convert the inputs too, or keep
     the model in float32 and compute within torch.autocast.
+
+    Cases:
+        `pair=int64 float32;`: {says}.
+            Fix: if {name} are labels, inputs and labels have changed places: take the batch apart in the order that the
+            data set gives, x, y = batch. For inputs that are whole numbers write {name}.float().
+        `pair=uint8 float32;`: {says}.
+            Fix: these are images of 0 to 255: write {name}.float() / 255, and normalise them as the model was trained.
+        `case=half values`: {says}.
+            Fix: the values are {mine}, the weights float32: outside autocast a value from inside it keeps its {mine}. Write
+            {name}.float(), or move this line into the torch.autocast block.
+        `case=half weights`: {says}.
+            Fix: the weights are {theirs}: write {name}.to({theirs}), or, better for training, keep the weights in float32
+            and run the forward within torch.autocast(device, dtype=torch.{theirs}).
+        `pair=float64 float32;`: {says}.
+            Fix: write {name}.float(), or np.float32 where the array is made: NumPy's own is float64.
+        `theirs=float32;`: {says}.
+            Fix: write {name}.float().
+        `pair=float32 float64;`: {says}.
+            Fix: the weights became float64: look for .double() and torch.set_default_dtype; write model.float().
+        `theirs=int64;`: {says}.
+            Fix: indices and class labels are int64: write {name}.long().
+        otherwise: {says}.
     """
 
     messages = (
@@ -44,23 +65,21 @@ class DtypesDiffer(Explainer):
     )
     checks = ("DATA008", "LOSS005")
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = match.groupdict()
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
+        found, halves = match.groupdict(), ("float16", "bfloat16")
         first, second = _plain(found.get("first")), _plain(found.get("second"))
         if not first:
-            return None
+            return {}
         tensor = layer_input(crash)
-        named = [
-            each
-            for each in crash.tensors
-            if dtype_at_crash(each.value) == (dtype_at_crash(tensor) if tensor is not None else first)
-        ]
-        says = f"{first} meets {second}"
-        if crash.layer is not None:
-            says += f" in {running_layer(crash)}"
-        if named:
-            says += f": {with_origin(crash, named[0])}"
-        return Cause(f"{says}.", _fix(first, second, named[0].name if named else "x"))
+        wanted = first if tensor is None else dtype_at_crash(tensor)
+        named = tensors_with(crash, lambda each: dtype_at_crash(each) == wanted)
+        where = f" in {running_layer(crash)}" if crash.layer is not None else ""
+        made = f": {with_origin(crash, named[0])}" if named else ""
+        facts = {"says": f"{first} meets {second}{where}{made}", "name": named[0].name if named else "x"}
+        facts |= {"mine": first, "theirs": second, "pair": f"{first} {second}"}
+        values = second == "float32" and first in halves
+        return facts | {"case": "half values" if values else "half weights" if second in halves else ""}
 
 
 _NAMES = {
@@ -75,34 +94,3 @@ def _plain(name: str | None) -> str:
     text = (name or "").strip().removeprefix("torch.")
     kind = text.rpartition(".")[2].removesuffix("Tensor")
     return _NAMES.get(text) or _NAMES.get(kind) or text
-
-
-def _fix(first: str, second: str, name: str) -> str:
-    if (first, second) == ("int64", "float32"):
-        return (
-            f"if {name} are labels, inputs and labels have changed places: take the batch apart in the order that the data set "
-            f"gives, x, y = batch. For inputs that are whole numbers write {name}.float()."
-        )
-    if (first, second) == ("uint8", "float32"):
-        return f"these are images of 0 to 255: write {name}.float() / 255, and normalise them as the model was trained."
-    if second == "float32" and first in ("float16", "bfloat16"):
-        return (
-            f"the values are {first}, the weights float32: outside autocast a value from inside it keeps its {first}. Write "
-            f"{name}.float(), or move this line into the torch.autocast block."
-        )
-    if second in ("float16", "bfloat16"):
-        return (
-            f"the weights are {second}: write {name}.to({second}), or, better for training, keep the weights in float32 "
-            f"and run the forward within torch.autocast(device, dtype=torch.{second})."
-        )
-    if second == "float32":
-        return f"write {name}.float()" + (
-            ", or np.float32 where the array is made: NumPy's own is float64." if first == "float64" else "."
-        )
-    if first == "float32" and second == "float64":
-        return (
-            "the weights became float64: look for .double() and torch.set_default_dtype; write model.float()."
-        )
-    if second == "int64":
-        return f"indices and class labels are int64: write {name}.long()."
-    return ""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ResultNotCastable."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import with_origin
-from truestep.explainer.explainer import Cause, Explainer, Match
+from typing import Any
+
+from truestep.explainer.explainer import Explainer
 
 
 class ResultNotCastable(Explainer):
@@ -21,12 +21,13 @@ class ResultNotCastable(Explainer):
 
     Fix: make the tensor floating point: labels.float() for BCE, zeros(..., dtype=torch.float32) for totals, or write
     x = x + y, which makes a new tensor.
+
+    Cases:
+        otherwise: a {first} result does not fit into a {second} tensor{and_tensor}.
     """
 
     messages = (r"result type (?P<first>\w+) can't be cast to the desired output type (?P<second>\w+)",)
     checks = ("LOSS008",)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        whole = [each for each in crash.tensors if not each.value.is_floating_point()]
-        says = f"a {match['first']} result does not fit into a {match['second']} tensor"
-        return Cause(f"{says}: {with_origin(crash, whole[0])}." if whole else f"{says}.")
+    def concerns(self, tensor: Any) -> bool:
+        return not tensor.is_floating_point()

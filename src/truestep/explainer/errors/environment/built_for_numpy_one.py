@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """BuiltForNumpyOne."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class BuiltForNumpyOne(Explainer):
@@ -17,6 +16,10 @@ class BuiltForNumpyOne(Explainer):
 
     Fix: update the package that was built for NumPy 1 (torch 2.3 and later know NumPy 2), or pin pip install "numpy<2" until it is;
     then restart Python.
+
+    Cases:
+        `_core`: a file pickled with NumPy 2 is read with NumPy 1.
+            Fix: pip install -U numpy, or save it again with NumPy 1.
     """
 
     messages = (
@@ -32,10 +35,6 @@ class BuiltForNumpyOne(Explainer):
     not_in_a_log = "which package it was built for, where the traceback does not show its import"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        if "_core" in match[0]:
-            return Cause(
-                "a file pickled with NumPy 2 is read with NumPy 1.",
-                "pip install -U numpy, or save it again with NumPy 1.",
-            )
+        found = super().cause(crash, match)
         imports = [frame.text for frame in crash.frames if frame.text.startswith(("import ", "from "))]
-        return Cause(f"the import that failed: {imports[-1]}.") if imports else None
+        return found or (Cause(f"the import that failed: {imports[-1]}.") if imports else None)

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CompanionOfOtherTorch."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_cause
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class CompanionOfOtherTorch(Explainer):
@@ -16,6 +14,14 @@ class CompanionOfOtherTorch(Explainer):
 
     Fix: install both together from one index: pip install torch torchvision (the line of https://pytorch.org/get-started); rebuild
     extensions: pip install --force-reinstall --no-cache-dir --no-build-isolation NAME.
+
+    Cases:
+        otherwise: {verdict}.
+        `undefined symbol`: a compiled extension asks torch for a symbol that this version does not have.
+            Fix: rebuild it against the installed torch (pip install --force-reinstall --no-cache-dir --no-build-isolation),
+            or take its wheel for it.
+        `The detected CUDA`: nvcc is of another CUDA than torch.
+            Fix: set CUDA_HOME to a toolkit of torch.version.cuda's major version.
     """
 
     messages = (
@@ -33,24 +39,4 @@ class CompanionOfOtherTorch(Explainer):
     )
     anywhere = True
     not_in_a_log = "the installed versions"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = environment_cause("companions_fit") if crash.is_live else None
-        if found:
-            return Cause(f"{found.says}.")
-        if "undefined symbol" in match[0]:
-            return Cause(
-                "a compiled extension asks torch for a symbol that this version does not have.", _REBUILD
-            )
-        if "The detected CUDA" in match[0]:
-            return Cause(
-                "nvcc is of another CUDA than torch.",
-                "set CUDA_HOME to a toolkit of torch.version.cuda's major version.",
-            )
-        return None
-
-
-_REBUILD = (
-    "rebuild it against the installed torch (pip install --force-reinstall --no-cache-dir --no-build-isolation), or take its "
-    "wheel for it."
-)
+    verdict = "companions_fit"

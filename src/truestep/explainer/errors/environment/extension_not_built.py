@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ExtensionNotBuilt."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_cause
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class ExtensionNotBuilt(Explainer):
@@ -16,6 +14,11 @@ class ExtensionNotBuilt(Explainer):
 
     Fix: install the toolkit of torch.version.cuda, set CUDA_HOME to it, pip install ninja; the first "error:" above names what the
     compiler refused. A wheel for this torch and CUDA spares all of it.
+
+    Cases:
+        otherwise: {verdict}.
+        `unsupported GNU`: this CUDA takes gcc up to {gcc}.
+            Fix: install gcc-{gcc} and set CC and CXX to it.
     """
 
     messages = (
@@ -31,14 +34,4 @@ class ExtensionNotBuilt(Explainer):
     )
     anywhere = True
     not_in_a_log = "which compiler and toolkit were found"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = environment_cause("cuda_home") if crash.is_live else None
-        if found:
-            return Cause(f"{found.says}.")
-        if match.groupdict().get("gcc"):
-            return Cause(
-                f"this CUDA takes gcc up to {match['gcc']}.",
-                f"install gcc-{match['gcc']} and set CC and CXX to it.",
-            )
-        return None
+    verdict = "cuda_home"

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """LibraryMissing."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class LibraryMissing(Explainer):
@@ -15,6 +14,13 @@ class LibraryMissing(Explainer):
 
     Fix: reinstall torch with its CUDA packages (pip install --force-reinstall torch), which bring libcudnn and libcublas; unset
     LD_LIBRARY_PATH, where others may stand. libGL comes from apt install libgl1, or opencv-python-headless.
+
+    Cases:
+        `libGL`: libGL is a graphics library that OpenCV asks for.
+            Fix: pip install opencv-python-headless, or apt install libgl1 libglib2.0-0.
+        `GLIBC`: the system is older than the package: {library} is missing.
+            Fix: conda install libstdcxx-ng, or take a wheel for this system.
+        otherwise: the library is {library}.
     """
 
     messages = (
@@ -26,17 +32,3 @@ class LibraryMissing(Explainer):
     )
     anywhere = True
     not_in_a_log = "where the library stands on that machine"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        library = (match.groupdict().get("library") or "").strip("`/")
-        if library.startswith("libGL"):
-            return Cause(
-                "libGL is a graphics library that OpenCV asks for.",
-                "pip install opencv-python-headless, or apt install libgl1 libglib2.0-0.",
-            )
-        if "GLIBC" in library:
-            return Cause(
-                f"the system is older than the package: {library} is missing.",
-                "conda install libstdcxx-ng, or take a wheel for this system.",
-            )
-        return Cause(f"the library is {library}.") if library else None

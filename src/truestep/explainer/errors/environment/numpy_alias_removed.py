@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumpyAliasRemoved."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.source import crashed_file_name
 
 
 class NumpyAliasRemoved(Explainer):
@@ -29,11 +29,7 @@ class NumpyAliasRemoved(Explainer):
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         name = match["name"]
         inside = crash.frames[-1] if crash.frames else None
-        where = (
-            f", in {inside.path.replace(chr(92), '/').rpartition('/')[2]}"
-            if inside is not None and not inside.is_users
-            else ""
-        )
+        where = f", in {crashed_file_name(inside.path)}" if inside is not None and not inside.is_users else ""
         if name not in ("float", "int", "bool", "object", "str", "long", "complex", "unicode"):
             return Cause(f"the name is np.{name}{where}.") if where else None
         return Cause(

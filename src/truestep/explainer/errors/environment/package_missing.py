@@ -3,9 +3,8 @@
 
 import sys
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.errors.checkpoints.class_of_file_missing import ClassOfFileMissing
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class PackageMissing(Explainer):
@@ -21,6 +20,17 @@ class PackageMissing(Explainer):
 
     Fix: install it with the same Python: python -m pip install NAME (the name on the index may be another one). For a module of
     your own start from the project's folder, or with python -m package.module.
+
+    Cases:
+        `name=torch._six;`: torch._six is gone since torch 2.0: the package that imports it is older.
+            Fix: update that package.
+        `loaded=`: {root} is installed, but has no {name}: another version of it, or a file of your own called {root}.py.
+        `root=apex;`: apex is not installed, and its mixed precision is gone.
+            Fix: use torch.amp, which replaces it.
+        otherwise: {root} is not found by this Python{here}.
+            Fix: python -m pip install {package}.
+        `inner=`: {name} is a part of {root}: {root} is missing, or another version of it is installed.
+        otherwise: {root} is not found by this Python{here}.
     """
 
     types = ("ModuleNotFoundError", "ImportError")
@@ -32,31 +42,13 @@ class PackageMissing(Explainer):
         """Leave a class that a file asks for to its own error."""
         return None if ClassOfFileMissing.match(crash) else super().match(crash)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        name = match["name"]
-        root, _, inner = name.partition(".")
-        if name == "torch._six":
-            return Cause(
-                "torch._six is gone since torch 2.0: the package that imports it is older.",
-                "update that package.",
-            )
-        if inner and crash.is_live and root in sys.modules:
-            return Cause(
-                f"{root} is installed, but has no {name}: another version of it, or a file of your own called {root}.py."
-            )
-        if root == "apex":
-            return Cause(
-                "apex is not installed, and its mixed precision is gone.", "use torch.amp, which replaces it."
-            )
-        other = _NAMES.get(root)
-        here = f" ({sys.prefix})" if crash.is_live else ""
-        if inner and other is None:
-            return Cause(
-                f"{name} is a part of {root}: {root} is missing, or another version of it is installed."
-            )
-        return Cause(
-            f"{root} is not found by this Python{here}.", f"python -m pip install {other}." if other else ""
-        )
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
+        root, _, inner = match["name"].partition(".")
+        facts = {"root": root, "here": f" ({sys.prefix})" if crash.is_live else ""}
+        facts |= {"inner": inner} if inner else {}
+        facts |= {"loaded": "yes"} if inner and crash.is_live and root in sys.modules else {}
+        return facts | ({"package": _NAMES[root]} if root in _NAMES else {})
 
 
 # what is imported by another name than it is installed by

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ProviderUnavailable."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class ProviderUnavailable(Explainer):
@@ -18,6 +17,13 @@ class ProviderUnavailable(Explainer):
     Fix: print session.get_providers(). If CUDAExecutionProvider is missing: pip uninstall onnxruntime, install
     onnxruntime-gpu for the
     installed CUDA and cuDNN, and import torch before it (or call onnxruntime.preload_dlls()).
+
+    Cases:
+        `Some nodes`: the CUDA provider is loaded: onnxruntime put cheap nodes on the CPU on purpose.
+            Fix: nothing, if the speed is right. log_severity_level=1 lists the nodes; many of them mean operators without a
+            CUDA kernel.
+        `Specified provider`: {provider} is not part of the installed onnxruntime.
+        otherwise: the CUDA provider did not load: a library of CUDA or cuDNN is missing, or of another major version.
     """
 
     messages = (
@@ -30,16 +36,3 @@ class ProviderUnavailable(Explainer):
     anywhere = True
     checks = ("DEV003",)
     not_in_a_log = "which nodes they are (log_severity_level=1 lists them)"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        if match[0].startswith("Some nodes"):
-            return Cause(
-                "the CUDA provider is loaded: onnxruntime put cheap nodes on the CPU on purpose.",
-                "nothing, if the speed is right. log_severity_level=1 lists the nodes; many of them mean operators "
-                "without a CUDA kernel.",
-            )
-        if match.groupdict().get("provider"):
-            return Cause(f"{match['provider']} is not part of the installed onnxruntime.")
-        return Cause(
-            "the CUDA provider did not load: a library of CUDA or cuDNN is missing, or of another major version."
-        )

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CudaLibraryNotInitialized."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_cause
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import torch_at_crash
 
 
@@ -18,6 +16,12 @@ class CudaLibraryNotInitialized(Explainer):
 
     Fix: look at the free memory first (`truestep gpus`): end old processes, or halve the batch. With a free card `truestep
     env` compares driver, torch and cuDNN; unset LD_LIBRARY_PATH, where another cuDNN may stand.
+
+    Cases:
+        `before=assert`: a device-side assert came before it: an index out of range in an earlier kernel.
+            Fix: run one batch on the CPU, where the line and the index are named (truestep errors device-side-assert).
+        otherwise: {free} MiB of {total} MiB are free on the card: it is full.
+        `enough=`: {verdict}.
     """
 
     messages = (
@@ -32,20 +36,15 @@ class CudaLibraryNotInitialized(Explainer):
     )
     anywhere = True
     not_in_a_log = "how much memory was free"
+    verdict = "one_cudnn"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         if "device-side assert" in crash.message or "Assertion `" in crash.context:
-            return Cause(
-                "a device-side assert came before it: an index out of range in an earlier kernel.",
-                "run one batch on the CPU, where the line and the index are named (truestep errors device-side-assert).",
-            )
+            return {"before": "assert"}
         torch = torch_at_crash()
         if not crash.is_live or torch is None or not torch.cuda.is_available():
-            return None
+            return {}
         free, total = torch.cuda.mem_get_info()
-        if free < 0.05 * total:
-            return Cause(
-                f"{free / 2**20:.0f} MiB of {total / 2**20:.0f} MiB are free on the card: it is full."
-            )
-        found = environment_cause("one_cudnn")
-        return Cause(f"{found.says}.") if found else None
+        full = {"free": f"{free / 2**20:.0f}", "total": f"{total / 2**20:.0f}"}
+        return full if free < 0.05 * total else {"enough": "yes"}

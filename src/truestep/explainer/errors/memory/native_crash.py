@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NativeCrash."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class NativeCrash(Explainer):
@@ -16,6 +15,10 @@ class NativeCrash(Explainer):
     Fix: start with python -X faulthandler train.py, which prints the Python lines at the crash; then look at extensions
     built for another
     torch (truestep env), at two libraries that bring OpenMP or CUDA, and at the order of imports.
+
+    Cases:
+        `Illegal instruction`: the package was compiled for a newer processor than this one.
+            Fix: take another build of it (conda, or from source).
     """
 
     messages = (
@@ -29,11 +32,3 @@ class NativeCrash(Explainer):
     )
     anywhere = True
     not_in_a_log = "the line, unless faulthandler was on"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        if "Illegal instruction" in match[0]:
-            return Cause(
-                "the package was compiled for a newer processor than this one.",
-                "take another build of it (conda, or from source).",
-            )
-        return None

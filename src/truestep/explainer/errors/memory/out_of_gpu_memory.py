@@ -4,8 +4,7 @@
 import re
 
 from truestep.core.wording import byte_size
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.holding import AliveAtCrash, largest_tensors_at_crash, processes_on_card_at_crash
 from truestep.explainer.kept import kept_graphs
 from truestep.explainer.values import is_tensor_at_crash

@@ -2,9 +2,8 @@
 """OutOfHostMemory."""
 
 from truestep.core.wording import byte_size
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import shapes_on_line
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.holding import AliveAtCrash, largest_tensors_at_crash
 from truestep.explainer.kept import kept_graphs
 

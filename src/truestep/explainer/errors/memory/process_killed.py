@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ProcessKilled."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class ProcessKilled(Explainer):
@@ -15,6 +14,9 @@ class ProcessKilled(Explainer):
 
     Fix: look at dmesg for "Out of memory" and give the job more memory, or take less: fewer workers, no lists that grow
     with every step, data read piece by piece.
+
+    Cases:
+        `oom`: the system's out-of-memory handler ended it.
     """
 
     messages = (
@@ -27,6 +29,3 @@ class ProcessKilled(Explainer):
     )
     anywhere = True
     not_in_a_log = "how much memory it used; dmesg on that machine can"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        return Cause("the system's out-of-memory handler ended it.") if "oom" in match[0].lower() else None

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ArgumentOfOtherType."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class ArgumentOfOtherType(Explainer):
@@ -20,6 +19,12 @@ class ArgumentOfOtherType(Explainer):
 
     Fix: compare the types in the message with the function's page: int(n) or // for sizes, one number where a tuple or a shape
     was passed (x.shape[1], not x.shape), torch.float32 in place of "float32", a tensor in place of a list.
+
+    Cases:
+        otherwise: {what} of type {kind}{needed}.
+            Fix: {fix}
+        otherwise: {what} of type {kind}{needed}.
+        otherwise: {function} takes no arguments of the types ({types}).
     """
 
     types = ("TypeError",)
@@ -36,27 +41,25 @@ class ArgumentOfOtherType(Explainer):
     )
     not_in_a_log = "which value on that line it is"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         found = match.groupdict()
-        if found.get("kind"):
-            kind = found["kind"]
+        if kind := found.get("kind"):
             names = [each.name for each in crash.values if type(each.value).__name__ == kind]
             what = (
                 f"`{names[0]}` is"
                 if names
                 else f"the argument {found.get('argument') or ''} is".replace("  ", " ")
             )
-            wanted = f", and {found['wanted']} is needed" if found.get("wanted") else ""
-            return Cause(f"{what} of type {kind}{wanted}.", _fix(kind))
+            needed = f", and {found['wanted']} is needed" if found.get("wanted") else ""
+            return {"what": what, "needed": needed} | ({"fix": _FIXES[kind]} if kind in _FIXES else {})
         given = " ".join((found.get("given") or "").split()).rstrip(", ")
-        return Cause(f"{found['function']} takes no arguments of the types ({given}).") if given else None
+        return {"types": given} if given else {}
 
 
-def _fix(kind: str) -> str:
-    """Say what to write for the types that are met most."""
-    return {
-        "float": "write // in place of /, or int(...).",
-        "tuple": "pass one number: x.shape[1] in place of x.shape, or unpack the tuple with *.",
-        "Size": "pass one number: x.shape[1] in place of x.shape.",
-        "NoneType": "look for the option that was not set, or the function without return.",
-    }.get(kind, "")
+_FIXES = {
+    "float": "write // in place of /, or int(...).",
+    "tuple": "pass one number: x.shape[1] in place of x.shape, or unpack the tuple with *.",
+    "Size": "pass one number: x.shape[1] in place of x.shape.",
+    "NoneType": "look for the option that was not set, or the function without return.",
+}

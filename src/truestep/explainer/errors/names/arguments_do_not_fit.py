@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ArgumentsDoNotFit."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.origins import definition_as_evidence
 
 
@@ -27,6 +26,11 @@ class ArgumentsDoNotFit(Explainer):
 
     Fix: pass what the definition names (a missing self in "def forward(x)" shifts all); in nn.Sequential each layer gets the
     one output of the layer before; a package of another version may have changed the call.
+
+    Cases:
+        otherwise: {called} takes {takes}{own}, {given} were given.
+        otherwise: {called} was called without {names}.
+        otherwise: {called} got {twice} twice: by position and by name.
     """
 
     types = ("TypeError",)
@@ -40,18 +44,10 @@ class ArgumentsDoNotFit(Explainer):
     )
     not_in_a_log = "where the function is defined"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = match.groupdict()
-        function = found["function"].rpartition(">.")[2]
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
+        function: str = match["function"].rpartition(">.")[2]
         if crash.layer is not None and function.endswith("forward"):
             function += definition_as_evidence(type(crash.layer.module).forward)
-        if found.get("takes"):
-            own = " (self among them)" if "." in function or "forward" in function else ""
-            return Cause(f"{function} takes {found['takes']}{own}, {found['given']} were given.")
-        if found.get("missing"):
-            return Cause(f"{function} was called without {found['names']}.")
-        return (
-            Cause(f"{function} got {found['twice']} twice: by position and by name.")
-            if found.get("twice")
-            else None
-        )
+        own = " (self among them)" if "." in function or "forward" in function else ""
+        return {"called": function, "own": own}

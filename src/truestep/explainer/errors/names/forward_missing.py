@@ -3,8 +3,7 @@
 
 import re
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class ForwardMissing(Explainer):
@@ -28,6 +27,13 @@ class ForwardMissing(Explainer):
 
     Fix: define forward(self, ...) in the class, at the depth of __init__; go through a ModuleList with a loop, or make it an
     nn.Sequential.
+
+    Cases:
+        `kind=ModuleList;` or `kind=ModuleDict;`: nn.{kind} is a container and is not called.
+            Fix: loop over it: for layer in self.layers: x = layer(x).
+        otherwise: {kind} has {close}, but no forward.
+            Fix: rename {close} to forward.
+        `silent=`: no forward was found in the class of the object that is called on this line.
     """
 
     messages = (r"Module \[(?P<kind>\w+)\] is missing the required \"forward\" function",)
@@ -41,23 +47,10 @@ class ForwardMissing(Explainer):
             return re.search("(?P<kind>)", "")
         return super().match(crash)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        kind = match["kind"]
-        if not kind:
-            return Cause("no forward was found in the class of the object that is called on this line.")
-        if kind in ("ModuleList", "ModuleDict"):
-            return Cause(
-                f"nn.{kind} is a container and is not called.",
-                "loop over it: for layer in self.layers: x = layer(x).",
-            )
-        layer = crash.layer.module if crash.layer else None
-        close = (
-            [name for name in vars(type(layer)) if name.lower().startswith("fo") and "w" in name]
-            if layer
-            else []
-        )
-        return (
-            Cause(f"{kind} has {close[0]}, but no forward.", f"rename {close[0]} to forward.")
-            if close
-            else None
-        )
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
+        if not match["kind"]:
+            return {"silent": "yes"}
+        names = vars(type(crash.layer.module)) if crash.layer else ()
+        close = [name for name in names if name.lower().startswith("fo") and "w" in name]
+        return {"close": close[0]} if close else {}

@@ -7,8 +7,7 @@ import sys
 import types
 from typing import Any
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.known_names import GONE, IMPORTS, KINDS, MODULES, OF_OTHER_TORCH, TENSOR_NAMES
 from truestep.explainer.values import is_layer_at_crash, torch_at_crash
 
@@ -191,9 +190,8 @@ def _parameters(crash: Crash, function: str) -> list[str]:
 def _called(crash: Crash, function: str) -> Any:
     """Return what the line calls under a name, or as a class that has this __init__ from one of its bases."""
     owner = function.removesuffix(".__init__").rpartition(".")[2]
-    expression = crash.user.expression() if crash.user and crash.user.live else None
-    for call in ast.walk(expression) if expression else ():
-        found = _resolved(crash, call.func) if isinstance(call, ast.Call) else None
+    for call in crash.written(ast.Call):
+        found = _resolved(crash, call.func)
         bases = found.__mro__ if isinstance(found, type) else ()
         if getattr(found, "__name__", "") == owner or any(base.__name__ == owner for base in bases):
             return found
@@ -205,6 +203,4 @@ def _resolved(crash: Crash, written: ast.expr) -> Any:
     if isinstance(written, ast.Attribute):
         home = _resolved(crash, written.value)
         return vars(home).get(written.attr) if isinstance(home, types.ModuleType) else None
-    if isinstance(written, ast.Name) and crash.user and crash.user.live:
-        return crash.user.locals().get(written.id, crash.user.live.f_globals.get(written.id))
-    return None
+    return crash.user.lookup(written.id) if isinstance(written, ast.Name) and crash.user else None

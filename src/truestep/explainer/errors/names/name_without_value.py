@@ -3,9 +3,8 @@
 
 import ast
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.source import crashed_file_name, crashed_file_tree
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.source import crashed_file_name, crashed_file_scope
 
 _HOLDERS = {
     ast.For: "a loop that never ran",
@@ -59,13 +58,8 @@ class NameWithoutValue(Explainer):
 
 def _given_in(path: str, line: int, name: str) -> str:
     """Say in which statements of a function a name gets its value."""
-    functions = [
-        node
-        for node in ast.walk(crashed_file_tree(path) or ast.Module([], []))
-        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0)
-    ]
-    function = max(functions, key=lambda node: node.lineno, default=None)
-    for holder in ast.walk(function) if function else ():
+    function = crashed_file_scope(path, line, ast.FunctionDef)
+    for holder in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
         words = _HOLDERS.get(type(holder))
         if words and any(
             isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)

@@ -4,9 +4,8 @@
 import ast
 import inspect
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import made_at_line
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class ObjectNotCallable(Explainer):
@@ -26,41 +25,38 @@ class ObjectNotCallable(Explainer):
 
     Fix: give the function and its result two names (criterion and loss, model and output); leave the parentheses away from
     attributes (x.shape, x.grad, x.dtype); tensors are indexed with brackets: x[0].
+
+    Cases:
+        otherwise: `{own}` is of type {type}: this line gave it its own result, and runs again.
+        otherwise: `{name}` is of type {type}{made}.
+        otherwise: {attribute} is no method.
+            Fix: write {attribute}.
     """
 
     types = ("TypeError",)
     messages = (r"'(?P<kind>(?!NoneType)[\w.]+)' object is not callable",)
     not_in_a_log = "which name it is, and where it got its value"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        expression = crash.user.expression() if crash.user else None
-        calls = (
-            [node.func for node in ast.walk(expression) if isinstance(node, ast.Call)] if expression else []
-        )
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
+        calls = [node.func for node in crash.written(ast.Call)]
         called = {ast.unparse(function) for function in calls}
         kind = match["kind"].rpartition(".")[2]
         for each in crash.values:
             if each.name in called and type(each.value).__name__ == kind:
                 if crash.user and crash.user.text.startswith(f"{each.name} = "):
-                    return Cause(
-                        f"`{each.name}` is of type {kind}: this line gave it its own result, and runs again."
-                    )
-                line = crash.made(each.name)
-                return Cause(f"`{each.name}` is of type {kind}{made_at_line(line)}.")
-        attributes = [
-            ast.unparse(each)
-            for each in calls
-            if isinstance(each, ast.Attribute) and (each.attr in _ATTRIBUTES or _is_property(crash, each))
-        ]
-        return Cause(f"{attributes[0]} is no method.", f"write {attributes[0]}.") if attributes else None
+                    return {"own": each.name, "type": kind}
+                return {"name": each.name, "type": kind, "made": made_at_line(crash.made(each.name))}
+        attributes = [each for each in calls if isinstance(each, ast.Attribute)]
+        known = (each for each in attributes if each.attr in _ATTRIBUTES or _is_property(crash, each))
+        return {"attribute": ast.unparse(found)} if (found := next(known, None)) else {}
 
 
 def _is_property(crash: Crash, written: ast.Attribute) -> bool:
     """Whether an attribute is a property of its owner's class, whatever it gives."""
-    frame = crash.user
-    if frame is None or frame.live is None or not isinstance(written.value, ast.Name):
+    if crash.user is None or not isinstance(written.value, ast.Name):
         return False
-    owner = frame.locals().get(written.value.id, frame.live.f_globals.get(written.value.id))
+    owner = crash.user.lookup(written.value.id)
     return isinstance(inspect.getattr_static(type(owner), written.attr, None), property)
 
 

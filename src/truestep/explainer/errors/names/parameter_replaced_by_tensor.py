@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ParameterReplacedByTensor."""
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_layer
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class ParameterReplacedByTensor(Explainer):

@@ -4,7 +4,7 @@
 from collections import Counter
 
 from truestep.explainer.crash import Crash, CrashFrame
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer, Match
 
 _MANY = 3  # a log shows a repeated frame three times
 
@@ -34,27 +34,25 @@ class RecursionWithoutEnd(Explainer):
 
     Fix: call a layer in forward, never the model itself; in __getattr__ of a module try super().__getattr__(name) first, as
     layers are found through it. A model that holds itself (self.parent = parent) recurses in every walk of its layers.
+
+    Cases:
+        `looks=`: {shown} looks up an attribute of the object itself, which calls __getattr__ again.
+            Fix: begin with: try: return super().__getattr__(name), except AttributeError: look elsewhere.
+        `many=`: these call each other without end: {shown}.
+        otherwise: {shown} calls itself.
     """
 
     types = ("RecursionError",)
     messages = (r"maximum recursion depth exceeded",)
     not_in_a_log = "which object it was called on"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         round_trip = _repeated(crash)
-        if not round_trip:
-            return None
-        shown = ", ".join(f"{frame.function} ({frame.place}: {frame.text})" for frame in round_trip[:3])
-        if any(frame.function == "__getattr__" for frame in round_trip):
-            return Cause(
-                f"{shown} looks up an attribute of the object itself, which calls __getattr__ again.",
-                "begin with: try: return super().__getattr__(name), except AttributeError: look elsewhere.",
-            )
-        return Cause(
-            f"these call each other without end: {shown}."
-            if len(round_trip) > 1
-            else f"{shown} calls itself."
-        )
+        shown = [f"{frame.function} ({frame.place}: {frame.text})" for frame in round_trip]
+        looks = any(frame.function == "__getattr__" for frame in round_trip)
+        facts = {"shown": ", ".join(shown[:3])} if shown else {}
+        return facts | ({"looks": "up"} if looks else {}) | ({"many": "yes"} if len(shown) > 1 else {})
 
 
 def _repeated(crash: Crash) -> list[CrashFrame]:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """UnpackingDoesNotFit."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import shapes_on_line
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class UnpackingDoesNotFit(Explainer):
@@ -21,6 +19,14 @@ class UnpackingDoesNotFit(Explainer):
 
     Fix: print what is unpacked. A shape with one axis too few: x.unsqueeze(0); a batch: look at what __getitem__ returns, or unpack
     as first, *rest = batch.
+
+    Cases:
+        `environment=`: the line calls an environment: gymnasium gives (state, info) from reset and five values from step.
+            Fix: state, info = env.reset(); state, reward, terminated, truncated, info = env.step(action).
+        otherwise: the value is a {kind}: what should have made it gave one thing, or nothing.
+        `shape=`: {wanted} axes are named{and_given}{and_shapes}.
+            Fix: look at the axes: unsqueeze(0) adds a batch.
+        otherwise: {wanted} names stand on the left{and_given}.
     """
 
     types = ("ValueError", "TypeError")
@@ -32,22 +38,10 @@ class UnpackingDoesNotFit(Explainer):
     )
     not_in_a_log = "how many parts the value has, and what they are"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         found, text = match.groupdict(), crash.user.text if crash.user else ""
+        facts = {"and_given": f", {found['given']} are there" if found.get("given") else ""}
         if ".step(" in text or ".reset(" in text:
-            return Cause(
-                "the line calls an environment: gymnasium gives (state, info) from reset and five values from step.",
-                "state, info = env.reset(); state, reward, terminated, truncated, info = env.step(action).",
-            )
-        if found.get("kind"):
-            return Cause(
-                f"the value is a {found['kind']}: what should have made it gave one thing, or nothing."
-            )
-        given = f", {found['given']} are there" if found.get("given") else ""
-        if ".shape" in text or ".size()" in text:
-            shown = shapes_on_line(crash)
-            return Cause(
-                f"{found['wanted']} axes are named{given}{f': {shown}' if shown else ''}.",
-                "look at the axes: unsqueeze(0) adds a batch.",
-            )
-        return Cause(f"{found['wanted']} names stand on the left{given}.") if found.get("wanted") else None
+            facts["environment"] = "yes"
+        return facts | ({"shape": "yes"} if ".shape" in text or ".size()" in text else {})

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ValueIsNone."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.source import crashed_file_name
+from truestep.explainer.evidence import made_at_line
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class ValueIsNone(Explainer):
@@ -41,6 +40,5 @@ class ValueIsNone(Explainer):
         if not empty:
             return None
         made = crash.made(empty[0].name)
-        name = crashed_file_name(made.path) if made else ""
-        where = f", set at {name}:{made.number}: {made.text}" if made else ""
+        where = made_at_line(made).replace(", made at", ", set at")
         return Cause(f"`{empty[0].name}` is None{where}.")

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """HiddenStateDoesNotFit."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import input_sentence, running_layer
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class HiddenStateDoesNotFit(Explainer):
@@ -22,6 +20,15 @@ class HiddenStateDoesNotFit(Explainer):
 
     Fix: make the state for this batch: torch.zeros(layers * directions, x.size(0), hidden_size) with batch_first=True (else
     x.size(1)), or leave it out for zeros; the last batch is smaller.
+
+    Cases:
+        otherwise: {layer}{input}: {found} features where {features} are expected.
+            Fix: give nn.LSTM/GRU(input_size=...) the last size of the input, or put features last (x.transpose(1, 2)).
+        `hx`: {layer}: the state has another number of axes than the input.
+        otherwise: {layer} needs a state of ({wanted}), and got ({given}).
+            Fix: the batch differs ({mine} in the state, {theirs} in the input): make the state from the input's batch size;
+            look at batch_first, and at the smaller last batch.
+        otherwise: {layer} needs a state of ({wanted}), and got ({given}).
     """
 
     messages = (
@@ -32,24 +39,10 @@ class HiddenStateDoesNotFit(Explainer):
     )
     checks = ("DATA010",)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         found = match.groupdict()
-        if found.get("features"):
-            sizes = f"{found['found']} features where {found['features']} are expected"
-            says = f"{running_layer(crash)}{input_sentence(crash)}: {sizes}."
-            return Cause(
-                says,
-                "give nn.LSTM/GRU(input_size=...) the last size of the input, or put features last (x.transpose(1, 2)).",
-            )
-        if not found.get("given"):
-            return Cause(f"{running_layer(crash)}: the state has another number of axes than the input.")
-        wanted, given = (found[name].replace(" ", "").split(",") for name in ("wanted", "given"))
-        says = f"{running_layer(crash)} needs a state of ({found['wanted']}), and got ({found['given']})."
+        wanted, given = ((found.get(name) or "").replace(" ", "").split(",") for name in ("wanted", "given"))
         if len(wanted) == len(given) == 3 and wanted[0] == given[0] and wanted[2] == given[2]:
-            return Cause(
-                says,
-                f"the batch differs ({given[1]} in the state, {wanted[1]} in the input): make the state from the "
-                f"input's batch size; look at "
-                "batch_first, and at the smaller last batch.",
-            )
-        return Cause(says)
+            return {"mine": given[1], "theirs": wanted[1]}
+        return {}

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """LengthsNotSorted."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class LengthsNotSorted(Explainer):
@@ -19,18 +18,14 @@ class LengthsNotSorted(Explainer):
         nn.utils.rnn.pack_padded_sequence(words, lengths, enforce_sorted=False)
 
     Fix: pass enforce_sorted=False, which sorts inside and puts the outputs back in order; leave out empty sequences.
+
+    Cases:
+        `greater than 0`: a sequence of the batch is empty.
+            Fix: leave empty sequences out, or give them one padding step.
     """
 
     messages = (
         r"`?lengths`? array (?:must|has to) be sorted in decreasing order",
-        r"Length of all samples has to be greater than 0, but found an element in 'lengths' that is (?P<zero><= 0)",
+        r"Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0",
     )
     checks = ("DATA011",)
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        if match.groupdict().get("zero"):
-            return Cause(
-                "a sequence of the batch is empty.",
-                "leave empty sequences out, or give them one padding step.",
-            )
-        return None

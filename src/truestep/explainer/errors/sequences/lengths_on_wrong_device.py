@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """LengthsOnWrongDevice."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import with_origin
-from truestep.explainer.explainer import Cause, Explainer, Match
+from typing import Any
+
+from truestep.explainer.explainer import Explainer
 
 
 class LengthsOnWrongDevice(Explainer):
@@ -20,14 +20,12 @@ class LengthsOnWrongDevice(Explainer):
         nn.utils.rnn.pack_padded_sequence(words, lengths)
 
     Fix: write pack_padded_sequence(x, lengths.cpu(), ...): leave the lengths out when the batch is moved to the GPU.
+
+    Cases:
+        otherwise: the lengths are a {given}{and_tensor}.
     """
 
     messages = (r"'lengths' argument should be a 1D CPU int64 tensor, but got (?P<given>.*?tensor)",)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        named = [
-            each for each in crash.tensors if each.value.dim() == 1 and not each.value.is_floating_point()
-        ]
-        return Cause(
-            f"the lengths are a {match['given']}{f': {with_origin(crash, named[0])}' if named else ''}."
-        )
+    def concerns(self, tensor: Any) -> bool:
+        return tensor.dim() == 1 and not tensor.is_floating_point()

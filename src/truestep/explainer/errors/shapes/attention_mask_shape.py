@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AttentionMaskShape."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import shapes_on_line
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class AttentionMaskShape(Explainer):
@@ -23,15 +21,12 @@ class AttentionMaskShape(Explainer):
 
     Fix: make the mask from the lengths of this batch, and look at batch_first: without it nn.MultiheadAttention and
     nn.Transformer read (length, batch, features).
+
+    Cases:
+        otherwise: the mask is ({given}), ({wanted}) is needed{and_shapes}.
     """
 
     messages = (
         r"The shape of the (?P<rank>\dD) attn_mask is torch\.Size\(\[(?P<given>[\d, ]+)\]\), but should be \((?P<wanted>[\d, ]+)\)",
         r"key_padding_mask: expected shape of \((?P<wanted>[\d, ]+)\), got torch\.Size\(\[(?P<given>[\d, ]+)\]\)",
     )
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        shown = shapes_on_line(crash)
-        return Cause(
-            f"the mask is ({match['given']}), ({match['wanted']}) is needed{f': {shown}' if shown else ''}."
-        )

@@ -3,9 +3,8 @@
 
 from typing import Any
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import dtype_at_crash, is_tensor_at_crash, shape_as_evidence, shape_at_crash
+from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.values import is_tensor_at_crash, shape_at_crash, tensor_as_evidence
 
 
 class ClassTargetsDoNotFit(Explainer):
@@ -23,6 +22,32 @@ class ClassTargetsDoNotFit(Explainer):
 
     Fix: make outputs (batch, classes) and targets (batch,): squeeze a trailing axis of size 1 from the targets, count
     labels from 0, and give the last layer as many outputs as there are classes.
+
+    Cases:
+        `alone=`: a label is {label}, and the outputs have too few classes for it (or it is negative).
+        `label_is=next`: the outputs have {classes} classes, so labels go from 0 to {most}; a label is {label}{pair}.
+            Fix: labels seem to count from 1: subtract 1, or give the last layer {needed} outputs if 0 is one too.
+        `label_is=negative`: the outputs have {classes} classes, so labels go from 0 to {most}; a label is {label}{pair}.
+            Fix: write ignore_index={label}, if it marks what should not count; else correct the labels.
+        otherwise: the outputs have {classes} classes, so labels go from 0 to {most}; a label is {label}{pair}.
+            Fix: give the last layer at least {needed} outputs, or map the labels to 0 ... {most}.
+        otherwise: {input} rows of outputs meet {target} targets{pair}.
+            Fix: the {larger} have {times} rows for each row of the others: a view or reshape before this line moved sizes
+            into the batch axis. Write x.flatten(1) there; for sequences flatten both.
+        otherwise: {input} rows of outputs meet {target} targets{pair}.
+            Fix: let both come from the same batch: look at the reshape before this line, and at zip() of two loaders.
+        `columns=` and `last=one`: the targets have an axis of size 1 too many{pair}.
+            Fix: write targets.squeeze(1).
+        `columns=` and `last=more`: the targets have two axes{pair}.
+            Fix: one-hot targets: write targets.argmax(1), or targets.float() to use them as probabilities. Several labels
+            for each sample: use BCEWithLogitsLoss.
+        `columns=`: the targets have two axes.
+            Fix: of shape (batch, 1): write targets.squeeze(1). One-hot: targets.argmax(1), or targets.float() to use them
+            as probabilities. Several labels for each sample: use BCEWithLogitsLoss.
+        `one_hot=`: the targets have as many axes as the outputs{pair}.
+            Fix: class indices have one axis fewer than the outputs: squeeze the channel axis of masks (targets.squeeze(1)),
+            or, if these are one-hot or probabilities, write targets.argmax(1) or targets.float().
+        `shapes=`: the shapes do not fit each other{pair}.
     """
 
     messages = (
@@ -39,24 +64,22 @@ class ClassTargetsDoNotFit(Explainer):
     )
     not_in_a_log = "which sample has the label, and the shapes of outputs and targets"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         found, pair = match.groupdict(), _pair(crash)
-        shapes = f" (outputs {_shape(pair[0])}, targets {_shape(pair[1])})" if pair else ""
+        told = (
+            f" (outputs {tensor_as_evidence(pair[0])}, targets {tensor_as_evidence(pair[1])})" if pair else ""
+        )
+        facts = {"pair": told} | ({"shapes": "yes"} if pair else {})
         if found.get("label"):
-            return _label(int(found["label"]), pair, shapes)
+            return facts | _of_label(int(found["label"]), pair)
         if found.get("input"):
-            return _batches(int(found["input"]), int(found["target"]), shapes)
-        if found.get("columns"):
-            return _columns(pair, shapes)
-        if pair and not pair[1].is_floating_point() and pair[0].dim() == pair[1].dim():
-            return Cause(f"the targets have as many axes as the outputs{shapes}.", _ONE_HOT)
-        return Cause(f"the shapes do not fit each other{shapes}.") if shapes else None
-
-
-_ONE_HOT = (
-    "class indices have one axis fewer than the outputs: squeeze the channel axis of masks (targets.squeeze(1)), or, if "
-    "these are one-hot or probabilities, write targets.argmax(1) or targets.float()."
-)
+            return facts | _of_batches(int(found["input"]), int(found["target"]))
+        if pair is None:
+            return facts
+        facts["last"] = "one" if shape_at_crash(pair[1])[-1:] == (1,) else "more"
+        one_hot = not pair[1].is_floating_point() and pair[0].dim() == pair[1].dim()
+        return facts | ({"one_hot": "yes"} if one_hot else {})
 
 
 def _pair(crash: Crash) -> tuple[Any, Any] | None:
@@ -68,55 +91,18 @@ def _pair(crash: Crash) -> tuple[Any, Any] | None:
     return None
 
 
-def _shape(tensor: Any) -> str:
-    return f"{dtype_at_crash(tensor)} {shape_as_evidence(shape_at_crash(tensor))}"
-
-
-def _label(label: int, pair: tuple[Any, Any] | None, shapes: str) -> Cause:
+def _of_label(label: int, pair: tuple[Any, Any] | None) -> dict[str, str]:
     if pair is None:
-        return Cause(f"a label is {label}, and the outputs have too few classes for it (or it is negative).")
-    classes = shape_at_crash(pair[0])[1] if len(shape_at_crash(pair[0])) > 1 else shape_at_crash(pair[0])[0]
-    says = f"the outputs have {classes} classes, so labels go from 0 to {classes - 1}; a label is {label}{shapes}."
-    if label == classes:
-        return Cause(
-            says,
-            f"labels seem to count from 1: subtract 1, or give the last layer {classes + 1} outputs if 0 is one too.",
-        )
-    if label < 0:
-        return Cause(
-            says, f"write ignore_index={label}, if it marks what should not count; else correct the labels."
-        )
-    return Cause(
-        says, f"give the last layer at least {label + 1} outputs, or map the labels to 0 ... {classes - 1}."
-    )
+        return {"alone": "yes"}
+    shape = shape_at_crash(pair[0])
+    classes = shape[1] if len(shape) > 1 else shape[0]
+    label_is = "next" if label == classes else "negative" if label < 0 else "beyond"
+    needed = str(label + 1)
+    return {"classes": str(classes), "most": str(classes - 1), "needed": needed, "label_is": label_is}
 
 
-def _batches(first: int, second: int, shapes: str) -> Cause:
-    says = f"{first} rows of outputs meet {second} targets{shapes}."
-    if first and second and max(first, second) % min(first, second) == 0:
-        larger = "outputs" if first > second else "targets"
-        return Cause(
-            says,
-            f"the {larger} have {max(first, second) // min(first, second)} rows for each row of the others: a view or reshape "
-            "before this line moved sizes into the batch axis. Write x.flatten(1) there; for sequences flatten both.",
-        )
-    return Cause(
-        says,
-        "let both come from the same batch: look at the reshape before this line, and at zip() of two loaders.",
-    )
-
-
-def _columns(pair: tuple[Any, Any] | None, shapes: str) -> Cause:
-    if pair is not None and shape_at_crash(pair[1])[-1] == 1:
-        return Cause(f"the targets have an axis of size 1 too many{shapes}.", "write targets.squeeze(1).")
-    if pair is None:
-        return Cause(
-            "the targets have two axes.",
-            "of shape (batch, 1): write targets.squeeze(1). One-hot: targets.argmax(1), or targets.float() to use them as "
-            "probabilities. Several labels for each sample: use BCEWithLogitsLoss.",
-        )
-    return Cause(
-        f"the targets have two axes{shapes}.",
-        "one-hot targets: write targets.argmax(1), or targets.float() to use them as probabilities. Several labels "
-        "for each sample: use BCEWithLogitsLoss.",
-    )
+def _of_batches(first: int, second: int) -> dict[str, str]:
+    if not (first and second) or max(first, second) % min(first, second):
+        return {}
+    times = max(first, second) // min(first, second)
+    return {"larger": "outputs" if first > second else "targets", "times": str(times)}

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ConvolutionChannelsDiffer."""
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_layer
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class ConvolutionChannelsDiffer(Explainer):
@@ -21,6 +20,19 @@ class ConvolutionChannelsDiffer(Explainer):
 
     Fix: make the first layer for the channels that the images have, or load the images with the channels that
     it expects: image.convert("RGB") gives 3, permute(0, 3, 1, 2) puts channels that are last in second place.
+
+    Cases:
+        otherwise: {says}
+            Fix: the channels stand last here: write x.permute{order} before the layer, so that {wanted} comes second.
+        `exchanged=`: {says}
+            Fix: the batch axis and the channels seem exchanged: write x.transpose(0, 1), or stack samples along axis 0.
+        `wanted=3;` and `given=1;`: {says}
+            Fix: the images are grey: write image.convert("RGB") when loading, or make the layer for in_channels=1.
+        `wanted=3;` and `given=4;`: {says}
+            Fix: the images have an alpha channel: write image.convert("RGB") when loading them.
+        otherwise: {says}
+            Fix: make the layer with in_channels={given}, or look at the layer before it, which should give {wanted}
+            channels.
     """
 
     messages = (
@@ -35,21 +47,12 @@ class ConvolutionChannelsDiffer(Explainer):
         ),
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        given, wanted = int(match["given"]), int(match["wanted"])
-        sizes = [int(size) for size in match["input"].replace(" ", "").split(",") if size]
-        says = f"{running_layer(crash)} has {wanted} input channels; the input ({match['input'].strip()}) has {given}."
-        return Cause(says, _fix(given, wanted, sizes))
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
 
-
-def _fix(given: int, wanted: int, sizes: list[int]) -> str:
-    if sizes[-1] == wanted and len(sizes) > 2:
-        order = (0, len(sizes) - 1, *range(1, len(sizes) - 1))
-        return f"the channels stand last here: write x.permute{order} before the layer, so that {wanted} comes second."
-    if len(sizes) == 4 and sizes[0] == wanted and given != wanted and sizes[0] <= 4:
-        return "the batch axis and the channels seem exchanged: write x.transpose(0, 1), or stack samples along axis 0."
-    if given == 1 and wanted == 3:
-        return 'the images are grey: write image.convert("RGB") when loading, or make the layer for in_channels=1.'
-    if given == 4 and wanted == 3:
-        return 'the images have an alpha channel: write image.convert("RGB") when loading them.'
-    return f"make the layer with in_channels={given}, or look at the layer before it, which should give {wanted} channels."
+        given, wanted, size = int(match["given"]), int(match["wanted"]), match["input"].strip()
+        sizes = [int(part) for part in size.replace(" ", "").split(",") if part]
+        says = f"{running_layer(crash)} has {wanted} input channels; the input ({size}) has {given}."
+        if sizes[-1] == wanted and len(sizes) > 2:
+            return {"says": says, "order": str((0, len(sizes) - 1, *range(1, len(sizes) - 1)))}
+        exchanged = len(sizes) == 4 and sizes[0] == wanted and given != wanted and sizes[0] <= 4
+        return {"says": says} | ({"exchanged": "yes"} if exchanged else {})

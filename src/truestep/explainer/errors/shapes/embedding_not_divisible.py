@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """EmbeddingNotDivisible."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class EmbeddingNotDivisible(Explainer):
@@ -17,19 +16,20 @@ class EmbeddingNotDivisible(Explainer):
         nn.MultiheadAttention(embed_dim=12, num_heads=3)
 
     Fix: choose num_heads so that it divides embed_dim (d_model): 8 for 512, 12 for 768.
+
+    Cases:
+        otherwise: {width} is no multiple of {heads} heads.
+            Fix: take {near} in place of {width}, or other heads.
     """
 
     messages = (r"embed_dim must be divisible by num_heads",)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         for frame in reversed(crash.frames):
-            names = frame.locals()
-            width, heads = names.get("embed_dim"), names.get("num_heads")
+            width, heads = frame.locals().get("embed_dim"), frame.locals().get("num_heads")
             if type(width) is int and type(heads) is int and heads > 0:
                 below = width - width % heads
                 near = f"{below} or {below + heads}" if below else f"{heads}"
-                return Cause(
-                    f"{width} is no multiple of {heads} heads.",
-                    f"take {near} in place of {width}, or other heads.",
-                )
-        return None
+                return {"width": str(width), "heads": str(heads), "near": near}
+        return {}

@@ -4,9 +4,8 @@
 import ast
 from typing import Any
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_layer
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class IndexOutOfRange(Explainer):
@@ -52,20 +51,11 @@ class IndexOutOfRange(Explainer):
 
 def _short_sequence(crash: Crash) -> Cause | None:
     """Return how many items the lists and tuples have that the line takes some from."""
-    expression = crash.user.expression() if crash.user else None
-    taken = (
-        [node.value for node in ast.walk(expression) if isinstance(node, ast.Subscript)] if expression else []
-    )
-    from_names = {ast.unparse(each) for each in taken}
+    from_names = {ast.unparse(each.value) for each in crash.written(ast.Subscript)}
     held = [each for each in crash.values if each.name in from_names and type(each.value) in (list, tuple)]
     shown = ", ".join(f"`{each.name}` has {len(each.value)} items" for each in held[:2])
-    return (
-        Cause(
-            f"{shown}.", "look at why it is shorter: an empty folder, a line that was split, one step more."
-        )
-        if shown
-        else None
-    )
+    fix = "look at why it is shorter: an empty folder, a line that was split, one step more."
+    return Cause(f"{shown}.", fix) if shown else None
 
 
 def _reach(indices: Any, rows: int) -> str:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """InputHasOtherRank."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import running_layer, shapes_on_line
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class InputHasOtherRank(Explainer):
@@ -21,6 +19,10 @@ class InputHasOtherRank(Explainer):
 
     Fix: add the axis that is missing (x.unsqueeze(0) for the batch, x.unsqueeze(1) for one channel), remove the one
     too many with squeeze(axis), or take the layer for this number of axes (1d, 2d, 3d).
+
+    Cases:
+        otherwise: {operand} of the product is no {wanted}{and_shapes}.
+        otherwise: {layer} wants {wanted}, and got {given}.
     """
 
     messages = (
@@ -32,12 +34,3 @@ class InputHasOtherRank(Explainer):
         r"\b(?P<operand>self|input|mat1|mat2|mat|vec|batch1|batch2) must be a (?P<wanted>matrix|vector|(?:2|3)D tensor)",
         r"input must have (?P<wanted>\d) dimensions, got (?P<given>\d)",
     )
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        if match.groupdict().get("operand"):
-            return Cause(
-                f"{match['operand']} of the product is no {match['wanted']}: {shapes_on_line(crash)}.".replace(
-                    ": .", "."
-                )
-            )
-        return Cause(f"{running_layer(crash)} wants {match['wanted']}, and got {match['given']}.")

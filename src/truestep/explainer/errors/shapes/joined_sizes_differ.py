@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """JoinedSizesDiffer."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import made_at
-from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import shape_as_evidence, shape_at_crash
+from truestep.explainer.evidence import shapes_and_origins
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class JoinedSizesDiffer(Explainer):
@@ -41,8 +39,5 @@ class JoinedSizesDiffer(Explainer):
             return None
         what = "sizes" if found.get("axis") else "numbers of axes"
         along = f"; they are joined along axis {found['axis']}" if found.get("axis") else ""
-        shown = "; ".join(
-            f"{each.name} {shape_as_evidence(shape_at_crash(each.value))}{made_at(crash, each)}"
-            for each in crash.tensors[:2]
-        )
+        shown = shapes_and_origins(crash)
         return Cause(f"the {what} {first} and {second} meet{along}{f': {shown}' if shown else ''}.")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """MaskShapeDiffers."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import tensors_with, with_origin
-from truestep.explainer.explainer import Cause, Explainer, Match
+from typing import Any
+
+from truestep.explainer.explainer import Explainer
 from truestep.explainer.values import dtype_at_crash
 
 
@@ -22,6 +22,11 @@ class MaskShapeDiffers(Explainer):
 
     Fix: make the mask of the tensor that it selects from, after the same cuts and permutations; take the superfluous axis away
     (mask.squeeze(-1)), or write torch.where(mask, x, y), which broadcasts. For indices use integers: x[mask.nonzero()].
+
+    Cases:
+        otherwise: a mask of shape [{mask}] selects from a tensor of shape [{shape}]: axis {axis} differs: the mask is
+            {tensor}.
+        otherwise: a mask of shape [{mask}] selects from a tensor of shape [{shape}]: axis {axis} differs.
     """
 
     types = ("IndexError",)
@@ -33,13 +38,5 @@ class MaskShapeDiffers(Explainer):
         r"boolean index did not match indexed array along (?:axis|dimension) (?P<axis>\d+)",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = match.groupdict()
-        if not found.get("mask"):
-            return None
-        masks = tensors_with(crash, lambda each: dtype_at_crash(each) in ("bool", "uint8"))
-        shown = f": the mask is {with_origin(crash, masks[0])}" if masks else ""
-        return Cause(
-            f"a mask of shape [{found['mask']}] selects from a tensor of shape [{found['shape']}]: axis {found['axis']} differs"
-            f"{shown}."
-        )
+    def concerns(self, tensor: Any) -> bool:
+        return dtype_at_crash(tensor) in ("bool", "uint8")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MatrixSizesDiffer."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import input_sentence, running_layer, shapes_on_line
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.evidence import input_sentence, running_layer
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class MatrixSizesDiffer(Explainer):
@@ -21,6 +20,25 @@ class MatrixSizesDiffer(Explainer):
 
     Fix: give the layer the size that arrives (print x.shape before it), or bring the input to the size that the
     layer has: flatten(1) before a classifier keeps the batch axis, transpose(1, 2) puts features last.
+
+    Cases:
+        `loose=`: the inner sizes are {given} and {wanted}{and_shapes}.
+        `turned=either`: the left is {left}, the right {right}{and_shapes}.
+            Fix: transpose one: a @ b.T has a value for each pair of rows, a.T @ b for each pair of columns.
+        `turned=right`: the left is {left}, the right {right}{and_shapes}.
+            Fix: transpose the right one: a @ b.T.
+        `turned=left`: the left is {left}, the right {right}{and_shapes}.
+            Fix: transpose the left one: a.T @ b.
+        otherwise: the left is {left}, the right {right}{and_shapes}.
+            Fix: look at where both are made: the columns of the left must be the rows of the right.
+        otherwise: {who} {given} features where {wanted} are expected.
+            Fix: {wanted} is {times} times {given}: if the input was not flattened, write x.flatten(1) before this line;
+            else make the layer nn.Linear({given}, {out}).
+        `exchanged=`: {who} {given} features where {wanted} are expected.
+            Fix: the input's axes are exchanged ({rows} and {given}): transpose it, so that its last size is {wanted}.
+        otherwise: {who} {given} features where {wanted} are expected.
+            Fix: make the layer nn.Linear({given}, {out}), if {given} features are what should arrive; else look at the
+            steps before it, which should give {wanted} features (flatten(1) keeps the batch axis).
     """
 
     messages = (
@@ -32,50 +50,20 @@ class MatrixSizesDiffer(Explainer):
         r"Expected size for first two dimensions of batch2 tensor to be: \[\d+, (?P<given>\d+)\] but got: \[\d+, (?P<wanted>\d+)\]",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        sizes = match.groupdict()
-        if not sizes.get("given"):
-            return None
-        given, wanted = int(sizes["given"]), int(sizes["wanted"])
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
+        sizes = {name: int(size) for name, size in match.groupdict().items() if size}
+        if "given" not in sizes:
+            return {}
+        facts = {name: str(size) for name, size in sizes.items()}
         if "out" not in sizes:
-            return Cause(
-                f"the inner sizes are {given} and {wanted}: {shapes_on_line(crash)}.".replace(": .", ".")
-            )
-        rows, out = int(sizes["rows"]), int(sizes["out"])
-        who = f"{running_layer(crash)}{input_sentence(crash)}:" if crash.layer else "the input has"
+            return {**facts, "loose": "yes"}
+        rows, given, wanted, out = (sizes[name] for name in ("rows", "given", "wanted", "out"))
         if crash.is_live and crash.layer is None:
-            return _of_two_matrices(
-                crash, f"({rows}, {given})", f"({wanted}, {out})", given == out, rows == wanted
-            )
-        says = f"{who} {given} features where {wanted} are expected."
-        return Cause(says, _fix(rows, given, wanted, out))
-
-
-def _of_two_matrices(crash: Crash, left: str, right: str, by_second: bool, by_first: bool) -> Cause:
-    """Return the cause of a product that no layer makes."""
-    shown = shapes_on_line(crash)
-    says = f"the left is {left}, the right {right}{f': {shown}' if shown else ''}."
-    if by_second and by_first:
-        return Cause(
-            says,
-            "transpose one: a @ b.T has a value for each pair of rows, a.T @ b for each pair of columns.",
-        )
-    if by_second:
-        return Cause(says, "transpose the right one: a @ b.T.")
-    if by_first:
-        return Cause(says, "transpose the left one: a.T @ b.")
-    return Cause(says, "look at where both are made: the columns of the left must be the rows of the right.")
-
-
-def _fix(rows: int, given: int, wanted: int, out: int) -> str:
-    if rows * given % wanted == 0 and given != 1 and rows * given != wanted and given < wanted:
-        return (
-            f"{wanted} is {wanted // given if wanted % given == 0 else round(wanted / given, 1)} times {given}: if the input "
-            f"was not flattened, write x.flatten(1) before this line; else make the layer nn.Linear({given}, {out})."
-        )
-    if rows == wanted:
-        return f"the input's axes are exchanged ({rows} and {given}): transpose it, so that its last size is {wanted}."
-    return (
-        f"make the layer nn.Linear({given}, {out}), if {given} features are what should arrive; else look at the "
-        f"steps before it, which should give {wanted} features (flatten(1) keeps the batch axis)."
-    )
+            turns = {(True, True): "either", (True, False): "right", (False, True): "left"}
+            turned = turns.get((given == out, rows == wanted), "neither")
+            return {**facts, "left": f"({rows}, {given})", "right": f"({wanted}, {out})", "turned": turned}
+        facts["who"] = f"{running_layer(crash)}{input_sentence(crash)}:" if crash.layer else "the input has"
+        if rows * given % wanted == 0 and given != 1 and rows * given != wanted and given < wanted:
+            facts["times"] = str(wanted // given if wanted % given == 0 else round(wanted / given, 1))
+        return facts | ({"exchanged": "yes"} if rows == wanted else {})

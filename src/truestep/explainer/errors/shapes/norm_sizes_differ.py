@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NormSizesDiffer."""
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import input_sentence, running_layer
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class NormSizesDiffer(Explainer):

@@ -3,9 +3,8 @@
 
 import re
 
-from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_layer
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.values import shape_as_evidence
 
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SampleCanNotBeCollated."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.origins import data_set_being_read
+from truestep.explainer.explainer import Explainer
 
 
 class SampleCanNotBeCollated(Explainer):
@@ -21,25 +19,15 @@ class SampleCanNotBeCollated(Explainer):
 
     Fix: let __getitem__ return tensors (transforms.ToTensor() for PIL images) and never None; a sample that can't be
     read is left out when the data set is made, or filtered in a collate_fn.
+
+    Cases:
+        `'NoneType'`: a sample is None: __getitem__{data_set} or its transform returned nothing, often after a failed read.
+        `'PIL.`: a sample is a {kind}.
+            Fix: add transforms.ToTensor() as the last step of the data set's transform.
+        otherwise: a sample holds a {kind}.
+            Fix: return tensors: convert the {kind} in __getitem__, or pass collate_fn=.
     """
 
     messages = (
         r"batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class '(?P<kind>[\w.]+)'>",
     )
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        kind = match["kind"]
-        if kind == "NoneType":
-            return Cause(
-                f"a sample is None: __getitem__{data_set_being_read(crash)} or its transform returned nothing, often after a "
-                "failed read."
-            )
-        if kind.startswith("PIL."):
-            return Cause(
-                f"a sample is a {kind}.",
-                "add transforms.ToTensor() as the last step of the data set's transform.",
-            )
-        return Cause(
-            f"a sample holds a {kind}.",
-            f"return tensors: convert the {kind} in __getitem__, or pass collate_fn=.",
-        )

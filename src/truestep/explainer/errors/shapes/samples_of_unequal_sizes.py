@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SamplesOfUnequalSizes."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.origins import data_set_being_read
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class SamplesOfUnequalSizes(Explainer):
@@ -24,6 +22,13 @@ class SamplesOfUnequalSizes(Explainer):
 
     Fix: bring the samples to one size in the data set: Resize((224, 224)) or a crop for images (Resize(224) keeps the
     aspect ratio, and so two sizes); for sequences pass collate_fn=, with pad_sequence.
+
+    Cases:
+        `mixed=`: sample 0 of the batch is ({first}), sample {entry} is ({second}){data_set}.
+            Fix: images of {mixed} channels are mixed: write image.convert("RGB") when loading them.
+        `short=`: sample 0 of the batch is ({first}), sample {entry} is ({second}){data_set}.
+            Fix: sequences of different lengths: pass collate_fn= to the DataLoader, with nn.utils.rnn.pad_sequence.
+        otherwise: sample 0 of the batch is ({first}), sample {entry} is ({second}){data_set}.
     """
 
     messages = (
@@ -38,17 +43,14 @@ class SamplesOfUnequalSizes(Explainer):
     )
     not_in_a_log = "which samples they are"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         sizes = match.groupdict()
         if sizes.get("entry") is None:
-            return None
-        says = f"sample 0 of the batch is ({sizes['first']}), sample {sizes['entry']} is ({sizes['second']})"
+            return {}
         first, second = (
             [int(size) for size in sizes[name].split(",") if size.strip()] for name in ("first", "second")
         )
-        fix = ""
         if len(first) == len(second) == 3 and first[0] != second[0] and {first[0], second[0]} <= {1, 3, 4}:
-            fix = f'images of {first[0]} and {second[0]} channels are mixed: write image.convert("RGB") when loading them.'
-        elif len(first) <= 2:
-            fix = "sequences of different lengths: pass collate_fn= to the DataLoader, with nn.utils.rnn.pad_sequence."
-        return Cause(f"{says}{data_set_being_read(crash)}.", fix)
+            return {"mixed": f"{first[0]} and {second[0]}"}
+        return {"short": "yes"} if len(first) <= 2 else {}

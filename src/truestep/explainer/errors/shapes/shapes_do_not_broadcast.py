@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ShapesDoNotBroadcast."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import made_at
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.evidence import shapes_and_origins
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 from truestep.explainer.values import shape_as_evidence, shape_at_crash
 
 
@@ -50,10 +49,7 @@ class ShapesDoNotBroadcast(Explainer):
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         axis = match.groupdict().get("axis")
         where = f" at axis {axis}" if axis else ""
-        shown = "; ".join(
-            f"{each.name} {shape_as_evidence(shape_at_crash(each.value))}{made_at(crash, each)}"
-            for each in crash.tensors[:2]
-        )
+        shown = shapes_and_origins(crash)
         says = f"{match['first']} meets {match['second']}{where}"
         return Cause(f"{says}: {shown}." if shown else f"{says}.", _rows(crash, match) or _fix(crash))
 

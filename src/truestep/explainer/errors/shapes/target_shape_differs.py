@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TargetShapeDiffers."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class TargetShapeDiffers(Explainer):
@@ -20,6 +19,17 @@ class TargetShapeDiffers(Explainer):
 
     Fix: write logits.squeeze(1) for one output a sample, or labels.unsqueeze(1). For class indices and several outputs,
     the loss is F.cross_entropy.
+
+    Cases:
+        `longer=outputs`: outputs ({input}), targets ({target}).
+            Fix: write outputs.squeeze(-1), or targets.unsqueeze(-1): an axis of size 1 is the difference.
+        `longer=targets`: outputs ({input}), targets ({target}).
+            Fix: write targets.squeeze(-1): an axis of size 1 is the difference.
+        otherwise: outputs ({input}), targets ({target}).
+            Fix: {classes} outputs a sample and one label each are classes: use F.cross_entropy.
+        `batches=differ`: outputs ({input}), targets ({target}).
+            Fix: the batches differ: the last one is smaller; make the targets with outputs.size(0) rows.
+        otherwise: outputs ({input}), targets ({target}).
     """
 
     messages = (
@@ -34,25 +44,16 @@ class TargetShapeDiffers(Explainer):
     )
     checks = ("LOSS017",)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
         outputs, targets = (
             [int(size) for size in match[name].split(",") if size.strip()] for name in ("input", "target")
         )
-        says = f"outputs ({match['input']}), targets ({match['target']})."
         if outputs == [*targets, 1]:
-            return Cause(
-                says,
-                "write outputs.squeeze(-1), or targets.unsqueeze(-1): an axis of size 1 is the difference.",
-            )
+            return {"longer": "outputs"}
         if [*outputs, 1] == targets:
-            return Cause(says, "write targets.squeeze(-1): an axis of size 1 is the difference.")
+            return {"longer": "targets"}
         if len(outputs) == 2 and len(targets) == 1 and outputs[0] == targets[0]:
-            return Cause(
-                says, f"{outputs[1]} outputs a sample and one label each are classes: use F.cross_entropy."
-            )
-        if outputs and targets and outputs[0] != targets[0] and outputs[1:] == targets[1:]:
-            return Cause(
-                says,
-                "the batches differ: the last one is smaller; make the targets with outputs.size(0) rows.",
-            )
-        return Cause(says)
+            return {"classes": str(outputs[1])}
+        differ = outputs and targets and outputs[0] != targets[0] and outputs[1:] == targets[1:]
+        return {"batches": "differ"} if differ else {}

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """ViewOfOtherSize."""
 
+import re
 from math import prod
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import shapes_on_line
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class ViewOfOtherSize(Explainer):
@@ -23,6 +22,12 @@ class ViewOfOtherSize(Explainer):
 
     Fix: write x.flatten(1), which keeps the batch and takes whatever follows, and fit the next layer to it; the last
     batch may be smaller, so take the batch size from x.size(0).
+
+    Cases:
+        otherwise: {size} elements do not fit ({shape}){and_shapes}. {written} rows are written, {rows} are there: the last
+            batch of an epoch is smaller.
+            Fix: write x.size(0) or -1 for the batch in place of a number (or drop_last=True in the training loader).
+        otherwise: {size} elements do not fit ({shape}){and_shapes}.
     """
 
     messages = (
@@ -31,20 +36,10 @@ class ViewOfOtherSize(Explainer):
         r"cannot reshape array of size (?P<size>\d+) into shape \(?(?P<shape>[-\d, ]*)\)?",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        size, wanted = (
-            int(match["size"]),
-            [int(part) for part in match["shape"].replace("x", ",").split(",") if part.strip()],
-        )
-        fixed = prod(part for part in wanted if part != -1)
-        shown = shapes_on_line(crash)
-        says = f"{size} elements do not fit ({match['shape']})" + (f": {shown}." if shown else ".")
-        if not fixed or not wanted:
-            return Cause(says)
-        if wanted[0] > 1 and len(wanted) > 1 and size % (fixed // wanted[0]) == 0 and -1 not in wanted:
-            rows = size // (fixed // wanted[0])
-            return Cause(
-                f"{says} {wanted[0]} rows are written, {rows} are there: the last batch of an epoch is smaller.",
-                "write x.size(0) or -1 for the batch in place of a number (or drop_last=True in the training loader).",
-            )
-        return Cause(says)
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
+        size, wanted = int(match["size"]), [int(each) for each in re.findall(r"-?\d+", match["shape"])]
+        fixed, facts = prod(part for part in wanted if part != -1), {"shape": match["shape"]}
+        if not fixed or len(wanted) < 2 or wanted[0] <= 1 or -1 in wanted or size % (fixed // wanted[0]):
+            return facts
+        return {**facts, "written": str(wanted[0]), "rows": str(size // (fixed // wanted[0]))}

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ViewOfStridedTensor."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import with_origin
-from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import is_tensor_at_crash
+from typing import Any
+
+from truestep.explainer.explainer import Explainer
 
 
 class ViewOfStridedTensor(Explainer):
@@ -21,6 +20,9 @@ class ViewOfStridedTensor(Explainer):
         images.reshape(-1)
 
     Fix: write reshape in place of view, which copies where it must (or .contiguous().view(...)).
+
+    Cases:
+        otherwise: not contiguous: {tensor}.
     """
 
     messages = (
@@ -29,10 +31,5 @@ class ViewOfStridedTensor(Explainer):
         r"input is not contiguous",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        mixed = [
-            each
-            for each in crash.tensors
-            if is_tensor_at_crash(each.value) and not each.value.is_contiguous()
-        ]
-        return Cause(f"not contiguous: {with_origin(crash, mixed[0])}.") if mixed else None
+    def concerns(self, tensor: Any) -> bool:
+        return not tensor.is_contiguous()

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """WindowLargerThanInput."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import running_layer
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class WindowLargerThanInput(Explainer):
@@ -21,6 +19,9 @@ class WindowLargerThanInput(Explainer):
 
     Fix: feed larger images (Resize), leave out a pooling or a stride, add padding, or end with nn.AdaptiveAvgPool2d(1),
     which takes maps of any size.
+
+    Cases:
+        otherwise: {layer} got a map of {map} for {kernel}.
     """
 
     messages = (
@@ -29,9 +30,3 @@ class WindowLargerThanInput(Explainer):
         r"Padding size should be less than the corresponding input dimension",
         r"Kernel size can't be greater than actual input size",
     )
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = match.groupdict()
-        if not found.get("map"):
-            return None
-        return Cause(f"{running_layer(crash)} got a map of {found['map']} for {found['kernel']}.")

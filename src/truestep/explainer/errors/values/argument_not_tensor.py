@@ -3,8 +3,7 @@
 
 from typing import Any
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import evidence_of_layer
 
 
@@ -24,6 +23,14 @@ class ArgumentNotTensor(Explainer):
 
     Fix: unpack what gives several results (outputs, state = lstm(x)); make tensors of arrays and lists (torch.from_numpy,
     torch.tensor, torch.stack); take the field of a batch or an output that is a dict.
+
+    Cases:
+        `kind=tuple;`: {before} gives several results, and nn.Sequential passes them on as one tuple.
+            Fix: call it outside of nn.Sequential and unpack it, or put a layer after it whose forward returns its input's
+            [0].
+        otherwise: {name} of type {kind}.
+            Fix: {fix}
+        otherwise: {name} of type {kind}.
     """
 
     types = ("TypeError",)
@@ -33,19 +40,15 @@ class ArgumentNotTensor(Explainer):
     )
     not_in_a_log = "what gave that value"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        kind = match["kind"]
-        before = _layer_before(crash)
-        if kind == "tuple" and before:
-            return Cause(
-                f"{before} gives several results, and nn.Sequential passes them on as one tuple.",
-                "call it outside of nn.Sequential and unpack it, or put a layer after it whose forward returns its input's [0].",
-            )
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
+        kind, before = match["kind"], _layer_before(crash)
         found = next((each for each in crash.values if type(each.value).__name__ == kind), None)
         made = crash.made(found.name) if found else None
         where = f", from line {made.number}: {made.text}" if made else ""
+        fix = _FIXES.get(kind.rpartition(".")[2])
         name = f"`{found.name}`{where} is" if found else "the value is"
-        return Cause(f"{name} of type {kind}.", _FIXES.get(kind.rpartition(".")[2], ""))
+        return {"name": name} | ({"before": before} if before else {}) | ({"fix": fix} if fix else {})
 
 
 def _layer_before(crash: Crash) -> str:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DataOfUnequalLength."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import shapes_on_line
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class DataOfUnequalLength(Explainer):
@@ -21,6 +19,10 @@ class DataOfUnequalLength(Explainer):
 
     Fix: look at where they were cut or filtered: the same rows must go from both (a split, dropna, a window over a series). Where
     samples are columns, transpose.
+
+    Cases:
+        otherwise: {lengths} samples.
+        otherwise: {shapes}.
     """
 
     messages = (
@@ -28,8 +30,3 @@ class DataOfUnequalLength(Explainer):
         r"Found input variables with inconsistent numbers of samples: \[(?P<lengths>[\d, ]+)\]",
         r"Expected same length for all datasets",
     )
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        lengths = match.groupdict().get("lengths")
-        shown = f"{lengths} samples" if lengths else shapes_on_line(crash)
-        return Cause(f"{shown}.") if shown else None

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DistributionRefused."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class DistributionRefused(Explainer):
@@ -20,6 +19,10 @@ class DistributionRefused(Explainer):
 
     Fix: a scale goes through softplus or exp; for NaN look at what came before: a learning rate too large, rewards or inputs not
     scaled, gradients not clipped, an observation that is NaN itself.
+
+    Cases:
+        `nan=`: `{parameter}`{kinds} is NaN: the network's weights or inputs are NaN already.
+        otherwise: `{parameter}`{kinds} has values that it may not have.
     """
 
     messages = (
@@ -32,13 +35,7 @@ class DistributionRefused(Explainer):
     )
     not_in_a_log = "which layer gave the first NaN; truestep doctor finds it"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = match.groupdict()
-        if not found.get("parameter"):
-            return None
-        kind = f" of {found['kind']}" if found.get("kind") else ""
-        if "nan" in crash.message:
-            return Cause(
-                f"`{found['parameter']}`{kind} is NaN: the network's weights or inputs are NaN already."
-            )
-        return Cause(f"`{found['parameter']}`{kind} has values that it may not have.")
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
+        kind = match.groupdict().get("kind")
+        return {"kinds": f" of {kind}" if kind else ""} | ({"nan": "yes"} if "nan" in crash.message else {})

@@ -2,10 +2,10 @@
 """DivisionByZero."""
 
 import ast
-from collections.abc import Iterator
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+
+_DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 
 
 class DivisionByZero(Explainer):
@@ -32,7 +32,10 @@ class DivisionByZero(Explainer):
     not_in_a_log = "which number is 0"
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        divisors = list(_divisors(crash))
+        divided = [each.right for each in crash.written(ast.BinOp) if isinstance(each.op, _DIVISIONS)]
+        divisors = [
+            ast.unparse(each) for each in (*divided, *(each.value for each in crash.written(ast.AugAssign)))
+        ]
         zero = [
             each.name
             for each in crash.values
@@ -42,13 +45,3 @@ class DivisionByZero(Explainer):
         if zero:
             return Cause(f"`{zero[0]}` is 0.")
         return Cause(f"`{empty[0]}` is empty: len({empty[0]}) is 0.") if empty else None
-
-
-def _divisors(crash: Crash) -> Iterator[str]:
-    """Yield what the user's line divides by."""
-    expression = crash.user.expression() if crash.user else None
-    for node in ast.walk(expression) if expression else ():
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod):
-            yield ast.unparse(node.right)
-        elif isinstance(node, ast.AugAssign):
-            yield ast.unparse(node.value)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ImageOfOtherKind."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class ImageOfOtherKind(Explainer):
@@ -20,30 +19,22 @@ class ImageOfOtherKind(Explainer):
 
     Fix: order the steps: resizing and colours of pictures, then ToTensor() once, then Normalize and RandomErasing. Take ToTensor
     away where the data set gives tensors; make pictures of arrays with Image.fromarray or ToPILImage().
+
+    Cases:
+        `Tensor;`: the transform got a tensor: ToTensor() came before it, or the
+            data set gives tensors already.
+        `ndarray;`: the transform got a NumPy array.
+            Fix: write Image.fromarray(array) first, or ToPILImage().
+        `kind=PIL.` or `Image;`: the transform got a picture that no step has made a tensor yet.
+            Fix: put ToTensor() before it.
     """
 
     types = ("TypeError",)
     messages = (
         r"pic should be (?:PIL Image or ndarray|Tensor or ndarray|2/3 dimensional)\. Got (?:<class ')?(?P<kind>[\w.]+)",
-        r"img should be (?P<wanted>PIL Image|Tensor Image|numpy array)\. Got (?:<class ')?(?P<kind>[\w.]+)",
+        r"img should be (?:PIL Image|Tensor Image|numpy array)\. Got (?:<class ')?(?P<kind>[\w.]+)",
         r"Input tensor should be a (?:float|torch) tensor\. Got (?:<class ')?(?P<kind>[\w.]+)",
         r"(?:tensor|[Ii]nput) should be a torch tensor\. Got (?:<class ')?(?P<kind>[\w.]+)",
         r"Unexpected type <class '(?P<kind>numpy\.ndarray|torch\.Tensor|PIL[\w.]*)'>",
     )
     not_in_a_log = "the order of the transforms"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        kind = match["kind"]
-        if "Tensor" in kind:
-            return Cause(
-                "the transform got a tensor: ToTensor() came before it, or the data set gives tensors already."
-            )
-        if "ndarray" in kind:
-            return Cause(
-                "the transform got a NumPy array.", "write Image.fromarray(array) first, or ToPILImage()."
-            )
-        if "Image" in kind:
-            return Cause(
-                "the transform got a picture that no step has made a tensor yet.", "put ToTensor() before it."
-            )
-        return None

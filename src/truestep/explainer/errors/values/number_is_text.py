@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumberIsText."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Cause, Crash, Explainer, Match
 
 
 class NumberIsText(Explainer):

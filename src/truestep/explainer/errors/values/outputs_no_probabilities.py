@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """OutputsNoProbabilities."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class OutputsNoProbabilities(Explainer):
@@ -19,17 +18,14 @@ class OutputsNoProbabilities(Explainer):
         F.binary_cross_entropy_with_logits(outputs, labels)
 
     Fix: use nn.BCEWithLogitsLoss on the raw outputs (without a sigmoid in the model); if they are NaN, look for the first NaN.
+
+    Cases:
+        `of target`: the targets leave 0 ... 1.
+            Fix: scale the targets: labels / 255 for masks of 0 and 255.
     """
 
     messages = (
-        r"all elements of (?P<which>input|target) should be between 0 and 1",
+        r"all elements of (?:input|target) should be between 0 and 1",
         r"Assertion `\(?\*?input >= 0\.? && \*?input <= 1",
         r"Assertion `input_val >= zero && input_val <= one` failed",
     )
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        if match.groupdict().get("which") == "target":
-            return Cause(
-                "the targets leave 0 ... 1.", "scale the targets: labels / 255 for masks of 0 and 255."
-            )
-        return None

@@ -3,9 +3,7 @@
 
 from typing import Any
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import is_tensor_at_crash, torch_at_crash
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class ProbabilitiesRefused(Explainer):
@@ -23,6 +21,15 @@ class ProbabilitiesRefused(Explainer):
 
     Fix: apply softmax to logits first (in float32: float16 overflows), and if they are NaN look for the first NaN: `truestep
     doctor` names the layer. Masking every choice gives NaN too: leave one.
+
+    Cases:
+        `wrong=nan`: `{name}` has NaN in it.
+            Fix: look for the first NaN (truestep doctor names the layer): too large a rate, a log of 0, float16.
+        `wrong=infinite`: `{name}` has infinite values.
+            Fix: compute the softmax in float32 (logits.float().softmax(-1)).
+        `wrong=negative`: `{name}` has negative values: these are logits, not probabilities.
+            Fix: write torch.multinomial({name}.softmax(-1), ...).
+        otherwise: every value of `{name}` is 0 in some row: nothing is left to draw.
     """
 
     messages = (
@@ -36,31 +43,14 @@ class ProbabilitiesRefused(Explainer):
     )
     checks = ("LOSS012",)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        for each in crash.values:
-            if (
-                is_tensor_at_crash(each.value)
-                and each.value.is_floating_point()
-                and each.value.device.type != "meta"
-            ):
-                return _what_is_wrong(each.name, each.value)
-        return None
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+
+        for each in crash.tensors:
+            if each.value.is_floating_point() and each.value.device.type != "meta":
+                return {"name": each.name, "wrong": _what_is_wrong(each.value)}
+        return {}
 
 
-def _what_is_wrong(name: str, tensor: Any) -> Cause | None:
-    torch = torch_at_crash()
-    if bool(torch.isnan(tensor).any()):
-        return Cause(
-            f"`{name}` has NaN in it.",
-            "look for the first NaN (truestep doctor names the layer): too large a rate, a log of 0, float16.",
-        )
-    if bool(torch.isinf(tensor).any()):
-        return Cause(
-            f"`{name}` has infinite values.", "compute the softmax in float32 (logits.float().softmax(-1))."
-        )
-    if bool((tensor < 0).any()):
-        return Cause(
-            f"`{name}` has negative values: these are logits, not probabilities.",
-            f"write torch.multinomial({name}.softmax(-1), ...).",
-        )
-    return Cause(f"every value of `{name}` is 0 in some row: nothing is left to draw.")
+def _what_is_wrong(tensor: Any) -> str:
+    tests = {"nan": tensor.isnan(), "infinite": tensor.isinf(), "negative": tensor < 0}
+    return next((name for name, found in tests.items() if bool(found.any())), "zero")

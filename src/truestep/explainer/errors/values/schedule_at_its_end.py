@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ScheduleAtItsEnd."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class ScheduleAtItsEnd(Explainer):
@@ -26,10 +25,10 @@ class ScheduleAtItsEnd(Explainer):
 
     Fix: total_steps=epochs * len(loader) for a step a batch; with accumulation divide by it; when resuming restore the
     schedule's state, and count the epochs of both runs.
+
+    Cases:
+        otherwise: it was made for {total} steps, and this is step {step}.
     """
 
     messages = (r"Tried to step (?P<step>\d+) times\. The specified number of total steps is (?P<total>\d+)",)
     checks = ("SCHED004",)
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        return Cause(f"it was made for {match['total']} steps, and this is step {match['step']}.")

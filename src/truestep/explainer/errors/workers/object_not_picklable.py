@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ObjectNotPicklable."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class ObjectNotPicklable(Explainer):
@@ -23,6 +22,11 @@ class ObjectNotPicklable(Explainer):
 
     Fix: define functions and classes at the top of a file and pass these (functools.partial for arguments) in place of
     lambdas; open files and connections in the worker's first __getitem__.
+
+    Cases:
+        `<lambda>`: {name} is a lambda.
+        otherwise: {name} is defined inside of a function.
+        otherwise: an object of type {kind} is stored in what is sent.
     """
 
     messages = (
@@ -34,13 +38,3 @@ class ObjectNotPicklable(Explainer):
         r"h5py objects cannot be pickled",
         r"TypeError: cannot serialize '(?P<kind>[\w.]+)' object",
     )
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = match.groupdict()
-        name = found.get("name")
-        if name:
-            where = "a lambda" if "<lambda>" in name else "defined inside of a function"
-            return Cause(f"{name} is {where}.")
-        if found.get("kind"):
-            return Cause(f"an object of type {found['kind']} is stored in what is sent.")
-        return None

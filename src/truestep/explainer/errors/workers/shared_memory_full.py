@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SharedMemoryFull."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_cause
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class SharedMemoryFull(Explainer):
@@ -17,6 +15,10 @@ class SharedMemoryFull(Explainer):
 
     Fix: docker run --shm-size=8g (or --ipc=host), in Kubernetes an emptyDir of medium Memory at /dev/shm; else fewer workers,
     prefetch_factor=1, or num_workers=0.
+
+    Cases:
+        `creating shared memory segment`: NCCL could not get its own part of /dev/shm.
+        otherwise: {verdict}.
     """
 
     messages = (
@@ -29,9 +31,4 @@ class SharedMemoryFull(Explainer):
     )
     anywhere = True
     not_in_a_log = "how large /dev/shm was"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        if "creating shared memory segment" in match[0]:
-            return Cause("NCCL could not get its own part of /dev/shm.")
-        found = environment_cause("shared_memory") if crash.is_live else None
-        return Cause(f"{found.says}.") if found else None
+    verdict = "shared_memory"

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """WorkerDied."""
 
-from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer
 
 
 class WorkerDied(Explainer):
@@ -32,6 +31,15 @@ class WorkerDied(Explainer):
 
     Fix: run with num_workers=0: an exception of the data set is then shown with its line. If it runs so, memory is short:
     fewer workers, a smaller batch, more shared memory (--shm-size=8g).
+
+    Cases:
+        `Killed`: signal 9: the system killed the worker, nearly always as main memory was full.
+            Fix: take fewer workers or a smaller batch, and keep no growing lists or whole data sets in the data set object.
+        `Segmentation`: a crash inside of a library that the data set calls (often OpenCV or HDF5 after a fork).
+            Fix: call cv2.setNumThreads(0), and open files (h5py, lmdb) in the first __getitem__, not in __init__, so that
+            each worker has its own.
+        `guard=`: the script has no main guard.
+            Fix: put the script's actions under if __name__ == "__main__":.
     """
 
     messages = (
@@ -39,29 +47,5 @@ class WorkerDied(Explainer):
         r"DataLoader worker .*?is killed by signal: (?P<signal>(?!Bus)[\w ]+)",
         r"Pin memory thread exited unexpectedly",
     )
+    besides = (r"(?P<guard>freeze_support|bootstrapping)",)
     not_in_a_log = "what killed the worker; dmesg on that machine shows an out-of-memory kill"
-
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        signal = (match.groupdict().get("signal") or "").strip()
-        text = f"{crash.message}\n{crash.context}"
-        if "Killed" in signal:
-            return Cause(
-                "signal 9: the system killed the worker, nearly always as main memory was full.",
-                "take fewer workers or a smaller batch, and keep no growing lists or whole data sets in the data set object.",
-            )
-        if "Segmentation" in signal:
-            return Cause(
-                "a crash inside of a library that the data set calls (often OpenCV or HDF5 after a fork).",
-                _SEGMENTATION,
-            )
-        if "freeze_support" in text or "bootstrapping" in text:
-            return Cause(
-                "the script has no main guard.", 'put the script\'s actions under if __name__ == "__main__":.'
-            )
-        return None
-
-
-_SEGMENTATION = (
-    "call cv2.setNumThreads(0), and open files (h5py, lmdb) in the first __getitem__, not in __init__, so that each worker has "
-    "its own."
-)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Examples that are evaluated after they were trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from truestep.doctor.check import QUESTION, RISK
+from truestep.doctor.watcher import Observation, Observations, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.finding import Place
+    from truestep.doctor.runtime.history import WatchHistory
+    from truestep.doctor.runtime.row_overlap import RowOverlap
+    from truestep.doctor.runtime.rows import WatchedRows
+
+
+class TrainedRowsEvaluated(Watcher):
+    """A model is evaluated on examples that it was trained on, and not on others alone.
+
+    Why: it knows them by heart, so the figures say nothing of new data; no overfitting shows, and the best epoch is
+    chosen by chance.
+
+    Bad:
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+        net.eval()
+        with torch.no_grad():
+            right = sum((net(x).argmax(1) == y).sum().item() for x, y in DataLoader(data, 8))  # here
+
+    Good:
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+        net.eval()
+        with torch.no_grad():
+            right = sum((net(x).argmax(1) == y).sum().item() for x, y in test_loader)
+
+    Fix: split the examples once, before anything else, and evaluate on those that no step has seen.
+    """
+
+    code = "DATA040"
+
+    def on_finish(self, history: WatchHistory) -> Observations:
+        """Compare each evaluation with the training before it."""
+        found = list(_compared(history.rows))
+        for each in found:
+            if each.overlap.verdict == "both":
+                yield Observation(
+                    each.place, each.told(), QUESTION if each.is_unsure else RISK, each.evidence()
+                )
+        if history.is_cut_short or not {each.overlap.verdict for each in found} <= {"trained", None}:
+            return
+        for each in found:
+            if each.overlap.verdict == "trained" and each.is_of_same_task:
+                asked = each.is_unsure or each.in_one_batch or not each.of_classes
+                message = f"{each.told()} No evaluation saw others alone."
+                yield Observation(each.place, message, QUESTION if asked else RISK, each.evidence())
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """An evaluation beside the training before it."""
+
+    place: Place
+    overlap: RowOverlap
+    of_classes: bool
+    is_unsure: bool  # whether the outputs left torch: they may have been compared with anything
+    in_one_batch: bool  # whether each step was of all the data
+
+    @property
+    def is_of_same_task(self) -> bool:
+        """Whether the targets are those of the training; a curve or an equation is often fitted to all there is."""
+        overlap = self.overlap
+        fitted = self.in_one_batch and not self.of_classes
+        return not fitted and (self.is_unsure or 2 * overlap.num_agreeing >= overlap.num_shared)
+
+    def told(self) -> str:
+        """Say what is shared."""
+        shared, evaluated, trained = (
+            self.overlap.num_shared,
+            self.overlap.num_evaluated,
+            self.overlap.num_trained,
+        )
+        if shared == evaluated:
+            return f"All of the {evaluated} examples that are evaluated here were trained on before."
+        return (
+            f"At least {shared} of the {evaluated} examples that are evaluated here were trained on before "
+            f"({trained} examples of the training were looked at)."
+        )
+
+    def evidence(self) -> dict[str, Any]:
+        """Return the numbers behind it."""
+        overlap = self.overlap
+        return {
+            "evaluated": overlap.num_evaluated,
+            "trained_on_and_looked_at": overlap.num_trained,
+            "in_both": overlap.num_shared,
+            "at_most_by_chance": round(overlap.by_chance, 1),
+            "training_set": overlap.num_data,
+        }
+
+
+def _compared(rows: WatchedRows) -> Iterator[_Comparison]:
+    """Yield the evaluations that can be compared with the training of their model."""
+    from truestep.doctor.runtime.row_overlap import row_overlap, rows_within, same_rows
+
+    for (_, place), passes in rows.evaluated.items():
+        for evaluation in passes:
+            first = evaluation.batches[0]
+            training = rows.trained_before(first)
+            others = training or rows.trained_before(first, of_any_model=True)
+            if not others or not first.exact or not (first.is_measured or first.is_taken_out):
+                continue
+            in_one_batch = same_rows(others[0], others[-1])
+            if training and not in_one_batch and rows_within(evaluation, training[-1]):
+                continue  # this very step's batch, applied again to show its progress
+            overlap = row_overlap(others, rows.trained.kept, evaluation)
+            # a copy of the model, by averaged weights say: rows that it has not seen are held out
+            if overlap is not None and (training or overlap.verdict == "held out"):
+                yield _Comparison(place, overlap, others[0].of_classes, not first.is_measured, in_one_batch)

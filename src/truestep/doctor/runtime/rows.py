@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows a model was trained on, and which it was evaluated on, in what the watch looked at.
+
+A row is known by its print alone. What was trained on went into a loss that went backward; what was evaluated went
+into a model with no way from its output to such a loss.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from truestep.doctor.library.operations import operations
+from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_sensitive_layers, watched_tensors
+from truestep.doctor.runtime.prints import (
+    measures_of_rows,
+    prints_of_rows,
+    prints_together,
+    sampled_rows,
+)
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from truestep.doctor.finding import Place
+    from truestep.doctor.runtime.history import ForwardCall
+    from truestep.doctor.runtime.origins import WatchedOrigin, WatchedOrigins
+
+FEW = 4  # numbers: with fewer an example is told by all of its tensors together
+MOST_ROWS = 1 << 16  # of training, and of one evaluation; of more a part is kept
+MOST_PASSES = 12  # of one line: the first ones and the last ones
+MOST_PENDING = 20_000  # batches
+_DRAWN = operations(numbers="drawn")
+_LEAVES = frozenset({"numpy", "tolist"})
+_PICKS = operations(numbers="picked") | {"__getitem__"}
+
+
+@dataclass(eq=False)
+class RowBatch:
+    """What is kept of one batch that went into a model."""
+
+    model: int  # a number of its own for each
+    era: int  # of its training: a new one begins with a new optimizer, or where weights are put back
+    place: Place
+    at: int  # a number that grows from one batch to the next
+    step: int
+    inputs: Tensor  # a print for each row, and so for the targets
+    width: int  # numbers in a row
+    measures: Tensor | None
+    recorded: bool
+    alone: bool  # whether the model was given nothing else
+    exact: bool  # whether no layer acts as in training
+    data: int | None  # the rows of the loader that is gone through
+    followed: bool = False  # whether the way of its output is known
+    is_measured: bool = False  # whether something was compared with its output
+    is_taken_out: bool = False  # whether its output left torch, where nobody follows it
+    targets: Tensor | None = None
+    target_width: int = 0
+    of_classes: bool = False  # whether a target is a whole number
+
+
+@dataclass(eq=False)
+class RowPass:
+    """One pass of rows through a model: a whole evaluation, or all training so far."""
+
+    batches: list[RowBatch] = field(default_factory=list)
+    kept: int = 1  # one row in so many, by its print
+    num_rows: int = 0
+
+    def add(self, batch: RowBatch) -> None:
+        """Keep a batch, and of all rows fewer when they are too many."""
+        self.batches.append(batch)
+        self._thin(batch)
+        self.num_rows += len(batch.inputs)
+        while self.num_rows > MOST_ROWS:
+            self.kept *= 2
+            for each in self.batches:
+                self._thin(each)
+            self.batches = [each for each in self.batches if len(each.inputs)]
+            self.num_rows = sum(len(each.inputs) for each in self.batches)
+
+    def _thin(self, batch: RowBatch) -> None:
+        if self.kept > 1:
+            held = (batch.inputs & (self.kept - 1)) == 0
+            batch.inputs = batch.inputs[held]
+            batch.targets = batch.targets[held] if batch.targets is not None else None
+
+
+class WatchedRows:
+    """The rows of one run; only the recorder calls what changes it."""
+
+    def __init__(self, origins: WatchedOrigins) -> None:
+        self.trained = RowPass()
+        self.evaluated: dict[tuple[int, Place], list[RowPass]] = {}
+        self._origins = origins
+        self._num_applied = 0
+        self._pending: list[RowBatch] = []  # not yet known to be trained on or evaluated
+        self._ways: dict[WatchedOrigin, list[RowBatch]] = {}  # what the values of this step were made of
+        self._models: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
+        self._eras: dict[int, int] = {}
+        self._put_back: set[int] = set()  # models whose weights were loaded after training
+        self._data: int | None = None
+
+    def trained_before(self, batch: RowBatch, *, of_any_model: bool = False) -> list[RowBatch]:
+        """Return what a batch's model, or any, was trained on before that batch came, since its training began."""
+        return [
+            each
+            for each in self.trained.batches
+            if each.at < batch.at and (of_any_model or (each.model, each.era) == (batch.model, batch.era))
+        ]
+
+    def trained_by_model(self) -> list[list[RowBatch]]:
+        """Return the batches of all training, those of each model and forward by themselves."""
+        found: dict[tuple[int, Place], list[RowBatch]] = {}
+        for each in self.trained.batches:
+            found.setdefault((each.model, each.place), []).append(each)
+        return list(found.values())
+
+    # ── what happens ──────────────────────────────────────────────────────────────────────────
+
+    def begin_pass(self, source: Any) -> None:
+        """A loader begins anew."""
+        try:
+            self._data = len(source.dataset) if getattr(source, "dataset", None) is not None else None
+        except TypeError:  # a stream has no length
+            self._data = None
+
+    def begin_training(self, optimizer: Optimizer) -> None:
+        """An optimizer is made: what its models were trained on before may be forgotten by them."""
+        held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        for reference, number in self._models.values():
+            model = reference()
+            if model is not None and any(id(each) in held for each in model.parameters()):
+                self._eras[number] += 1
+
+    def load(self, model: nn.Module) -> None:
+        """Weights are put into a model: if it is trained after that, it begins anew."""
+        self._put_back.add(self._number(model))
+
+    def apply(self, forward: ForwardCall, step: int) -> None:
+        """A model was applied."""
+        tensors = [*watched_tensors(forward.args), *watched_tensors(forward.kwargs)]
+        if not tensors or not _is_batch(tensors[0]) or len(self._pending) > MOST_PENDING:
+            return
+        if next(forward.module.parameters(), None) is None or self._is_made_by_model(tensors[0]):
+            return
+        outputs = list(watched_tensors(forward.output))
+        rows = sampled_rows(tensors[0])
+        number = self._number(forward.module)
+        self._num_applied += 1
+        batch = RowBatch(
+            model=number,
+            era=self._eras[number],
+            place=forward.place,
+            at=self._num_applied,
+            step=step,
+            inputs=_prints_of_examples(tensors, rows),
+            width=tensors[0][0].numel(),
+            measures=measures_of_rows(rows),
+            recorded=forward.gradients_on and any(each.requires_grad for each in outputs),
+            alone=len(tensors) == len(forward.args) + len(forward.kwargs) == 1,
+            exact=not (forward.module.training and watched_sensitive_layers(forward.module, training=True)),
+            data=self._data,
+            is_measured=any(not each.dim() for each in outputs),
+        )
+        self._pending.append(batch)
+        for each in outputs:
+            if (origin := self._origins.of(each)) is not None:
+                batch.followed = True
+                self._ways.setdefault(origin, []).append(batch)
+
+    def follow(self, origin: WatchedOrigin, given: list[Tensor]) -> None:
+        """An operation was computed: what it gave comes from the models that its arguments come from."""
+        if not self._ways:
+            return
+        found: list[RowBatch] = []
+        others = []
+        for each in given:
+            made = self._origins.of(each)
+            way = self._ways.get(made) if made is not None else None
+            if way is not None:
+                found += [batch for batch in way if batch not in found]
+            elif not isinstance(each, nn.Parameter):
+                others.append(each)
+        if not found:
+            return
+        self._ways[origin] = found
+        for batch in found:
+            batch.is_taken_out = batch.is_taken_out or origin.operation in _LEAVES
+            if others and batch.targets is None:
+                self._compare(batch, others[0])
+
+    def learn(self, tensors: Iterable[Tensor] | None) -> None:
+        """A backward begins at these tensors; None where they are not known."""
+        reached: set[RowBatch] = set()
+        known = tensors is not None
+        for each in tensors or ():
+            origin = self._origins.of(each)
+            known = known and origin is not None and origin in self._ways
+            reached.update(self._ways.get(origin, ()) if origin is not None else ())
+        left = []
+        for batch in self._pending:
+            if known and batch.followed and batch not in reached:
+                left.append(batch)
+            elif batch.recorded:
+                self._train(batch)
+        self._pending = left
+
+    def end_step(self) -> None:
+        """An optimizer has stepped: what nothing went backward through without a graph was an evaluation."""
+        self._ways.clear()
+        over = [each for each in self._pending if not each.recorded]
+        self._pending = [each for each in self._pending if each.recorded]
+        for each in self._pending:
+            each.followed = False
+        self._evaluate(over)
+
+    def end_evaluation(self) -> None:
+        """A pass, a mode or the run ends: what was applied until now was evaluated."""
+        over, self._pending = self._pending, []
+        self._ways.clear()
+        self._evaluate(over)
+
+    def drop(self) -> None:
+        """Nothing is known of what was applied last."""
+        self._pending.clear()
+        self._ways.clear()
+
+    # ── how ───────────────────────────────────────────────────────────────────────────────────
+
+    def _is_made_by_model(self, value: Tensor) -> bool:
+        """Tell a model's output, which is given to the next one."""
+        origin = self._origins.of(value)
+        layers = (each.layer for each in origin.ancestors()) if origin is not None else ()
+        return any(each is not None and next(each.parameters(), None) is not None for each in layers)
+
+    def _number(self, model: nn.Module) -> int:
+        known = self._models.get(id(model))
+        if known is None or known[0]() is not model:
+            known = self._models[id(model)] = weakref.ref(model), len(self._eras)
+            self._eras[known[1]] = 0
+        return known[1]
+
+    def _compare(self, batch: RowBatch, other: Tensor) -> None:
+        """A value that no model made meets the output: the targets, if it has a row for each."""
+        count = len(batch.inputs)
+        if not _is_batch(other) or other.numel() % count or self._is_made_by_model(other):
+            return
+        if len(other) != count and not (other.dim() == 1 and other.numel() == count * batch.width):
+            return
+        if _is_drawn(self._origins.of(other)):
+            return
+        rows = sampled_rows(other.reshape(count, -1)).float()  # 1, 1.0 and True are one target
+        batch.targets, batch.target_width = prints_of_rows(rows), other.numel() // count
+        batch.of_classes = not other.is_floating_point()
+        batch.is_measured = True
+
+    def _train(self, batch: RowBatch) -> None:
+        if batch.model in self._put_back:
+            self._put_back.discard(batch.model)
+            if any(each.model == batch.model for each in self.trained.batches):
+                self._eras[batch.model] += 1
+                batch.era = self._eras[batch.model]
+        self.trained.add(batch)
+
+    def _evaluate(self, batches: list[RowBatch]) -> None:
+        passes: dict[tuple[int, Place], RowPass] = {}
+        for each in batches:
+            passes.setdefault((each.model, each.place), RowPass()).add(each)
+        for key, made in passes.items():
+            known = self.evaluated.setdefault(key, [])
+            known.append(made)
+            if len(known) > MOST_PASSES:
+                del known[MOST_PASSES // 2]
+
+
+def _prints_of_examples(tensors: list[Tensor], rows: Tensor) -> Tensor:
+    """Return a print for each example: of its first tensor, or of all that have a row for it where that holds little."""
+    found = prints_of_rows(rows)
+    if rows.shape[1] < FEW:
+        for each in tensors[1:]:
+            if _is_batch(each) and len(each) == len(rows):
+                found = prints_together(found, prints_of_rows(sampled_rows(each)))
+    return found
+
+
+def _is_batch(value: Tensor) -> bool:
+    """Tell an ordinary tensor of rows, on a device where sums of whole numbers are the same everywhere."""
+    ordinary = is_plain_watched_tensor(value) and type(value).__torch_dispatch__ is Tensor.__torch_dispatch__
+    return ordinary and value.dim() > 0 and value.numel() > 0 and value.device.type in ("cpu", "cuda")
+
+
+def _is_drawn(origin: WatchedOrigin | None) -> bool:
+    """Tell fresh noise and what is computed from it; rows that are picked at random are none."""
+    waiting = [origin] if origin is not None else []
+    while waiting:
+        current = waiting.pop()
+        if current.operation in _DRAWN:
+            return True
+        waiting += current.before if current.operation not in _PICKS else ()
+    return False

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes apart what only holds variables: a dict or an object of which every use names one item, and pairs of values.
+
+`kept = {}; kept["opt"] = SGD(...)` is a variable `kept.opt`, and `a, b = f(), g()` is two assignments. So whoever
+follows a variable need not know of holders.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from truestep.doctor.replacement import parse_source
+from truestep.doctor.source.names import children_of
+
+_MAY_HOLD = re.compile(
+    r"=[ \t]*(\{\}|(types\.)?SimpleNamespace\(\)|(argparse\.)?Namespace\(\))|^class[ \t]+\w+(\(\))?:\s*(pass|\"\"\")",
+    re.MULTILINE,
+)
+_MAY_PAIR = re.compile(r"^[ \t]*[\w.\[\]'\"]+[ \t]*,[^=(\n]*=[^=\n]+,", re.MULTILINE)
+_EMPTY = ("SimpleNamespace", "Namespace", "types.SimpleNamespace", "argparse.Namespace")
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+def parsed_apart(text: str, path: str) -> ast.Module:
+    """Parse a file, and take its holders and pairs apart; every node keeps its place in the text."""
+    tree = parse_source(text, path)
+    if _MAY_HOLD.search(text):
+        _replace_items(tree)
+    if _MAY_PAIR.search(text):
+        _split_pairs(tree)
+    return tree
+
+
+# ── holders ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class _Uses:
+    """Where one name stands."""
+
+    made: list[tuple[ast.Assign, ast.AST]] = field(default_factory=list)  # with the scope
+    items: list[tuple[ast.Subscript | ast.Attribute, ast.AST, ast.AST]] = field(default_factory=list)
+    is_whole: bool = False  # it is also used as a whole: who has it may do anything
+
+
+def _replace_items(tree: ast.Module) -> None:
+    """Put a name in the place of each item of a holder."""
+    uses: dict[str, _Uses] = {}
+    bare = {each.name for each in tree.body if isinstance(each, ast.ClassDef) and _is_bare(each)}
+    try:
+        _note(tree, tree, bare, uses)
+    except RecursionError:  # it is read as it stands
+        return
+    for each in uses.values():
+        if each.is_whole or len(each.made) != 1:
+            continue
+        (made, home), stores = each.made[0], [use for use in each.items if not _is_read(use[0])]
+        kinds = {type(item) for item, _, _ in each.items}
+        wanted = ast.Subscript if isinstance(made.value, ast.Dict) else ast.Attribute
+        if stores and kinds == {wanted} and all(scope is home for _, scope, _ in stores):
+            for item, _, above in each.items:
+                _exchange(above, item, ast.copy_location(ast.Name(_name_of(item), item.ctx), item))
+
+
+def _name_of(item: ast.Subscript | ast.Attribute) -> str:
+    """Return `kept.opt`, also for `kept["opt"]`: whoever looks at the last part of a name finds it there."""
+    key = item.attr if isinstance(item, ast.Attribute) else getattr(item.slice, "value", "")
+    return f"{getattr(item.value, 'id', '')}.{key}"
+
+
+def _is_bare(owner: ast.ClassDef) -> bool:
+    plain = all(isinstance(each, ast.Pass) or _is_text(each) for each in owner.body)
+    return plain and not owner.bases and not owner.decorator_list and not owner.keywords
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _is_read(item: ast.Subscript | ast.Attribute) -> bool:
+    return isinstance(item.ctx, ast.Load)
+
+
+def _note(node: ast.AST, scope: ast.AST, bare: set[str], uses: dict[str, _Uses]) -> None:
+    """Note every use of a name from a node on down."""
+    inner = node if isinstance(node, _SCOPES) else scope
+    if isinstance(node, ast.Assign) and not isinstance(scope, ast.ClassDef) and _makes_holder(node, bare):
+        name = node.targets[0]
+        assert isinstance(name, ast.Name)
+        uses.setdefault(name.id, _Uses()).made.append((node, scope))
+        return
+    for each in _names_bound(node):
+        uses.setdefault(each, _Uses()).is_whole = True
+    for child in children_of(node):
+        if isinstance(child, ast.Subscript | ast.Attribute) and isinstance(child.value, ast.Name):
+            found = uses.setdefault(child.value.id, _Uses())
+            if _is_item(child):
+                found.items.append((child, inner, node))
+                continue
+            found.is_whole = True
+        if isinstance(child, ast.Name):
+            uses.setdefault(child.id, _Uses()).is_whole = True
+        else:
+            _note(child, inner, bare, uses)
+
+
+def _is_item(node: ast.Subscript | ast.Attribute) -> bool:
+    """Tell `kept["opt"]` and `kept.opt`, read or written, not deleted."""
+    if isinstance(node.ctx, ast.Del):
+        return False
+    key = node.slice if isinstance(node, ast.Subscript) else None
+    return key is None or (
+        isinstance(key, ast.Constant) and isinstance(key.value, str) and key.value.isidentifier()
+    )
+
+
+def _names_bound(node: ast.AST) -> Iterator[str]:
+    """Yield what else than a `Name` binds or declares."""
+    match node:
+        case ast.arg():
+            yield node.arg
+        case ast.Global() | ast.Nonlocal():
+            yield from node.names
+        case ast.Import() | ast.ImportFrom():
+            yield from ((each.asname or each.name).partition(".")[0] for each in node.names)
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            yield node.name
+        case ast.ExceptHandler(name=str(name)):
+            yield name
+
+
+def _makes_holder(node: ast.Assign, bare: set[str]) -> bool:
+    """Tell `kept = {}`, and the same of an object without a method or a field."""
+    if len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
+        return False
+    value = node.value
+    if isinstance(value, ast.Call) and not value.args and not value.keywords:
+        return ast.unparse(value.func) in (*_EMPTY, *bare)
+    return isinstance(value, ast.Dict) and not value.keys
+
+
+def _exchange(above: ast.AST, old: ast.expr, new: ast.expr) -> None:
+    for name, value in ast.iter_fields(above):
+        if value is old:
+            setattr(above, name, new)
+        elif isinstance(value, list) and any(each is old for each in value):
+            value[:] = [new if each is old else each for each in value]
+
+
+# ── pairs ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _split_pairs(tree: ast.Module) -> None:
+    """Make several assignments of one, where no value reads what was assigned before it."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        for name in ("body", "orelse", "finalbody", "handlers"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                waiting += block
+                if any(_is_pair(each) for each in block):
+                    block[:] = [part for each in block for part in _parts(each)]
+
+
+def _is_pair(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return False
+    target, value = node.targets[0], node.value
+    if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
+        return False
+    plain = len(target.elts) == len(value.elts) and not any(
+        isinstance(each, ast.Starred) for each in (*target.elts, *value.elts)
+    )
+    return plain and all(isinstance(each, ast.Name) for each in target.elts) and not _is_mixed(target, value)
+
+
+def _is_mixed(target: ast.Tuple, value: ast.Tuple) -> bool:
+    """Tell `a, b = b, a`: what is read must be there still."""
+    given: set[str] = set()
+    for name, part in zip(target.elts, value.elts, strict=True):
+        if any(isinstance(each, ast.Name) and each.id in given for each in ast.walk(part)):
+            return True
+        given.add(name.id if isinstance(name, ast.Name) else "")
+    return False
+
+
+def _parts(node: ast.stmt) -> list[ast.stmt]:
+    if not isinstance(node, ast.Assign) or not _is_pair(node):
+        return [node]
+    target, value = node.targets[0], node.value
+    assert isinstance(target, ast.Tuple)
+    assert isinstance(value, ast.Tuple)
+    found: list[ast.stmt] = []
+    for name, part in zip(target.elts, value.elts, strict=True):
+        one = ast.copy_location(ast.Assign([name], part), node)
+        one.is_part = True  # type: ignore[attr-defined]
+        found.append(one)
+    return found

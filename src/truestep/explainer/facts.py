@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the cases of an error's page may name of a run: the message's own groups, and evidence, asked for where it is named."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.environment import environment_verdict
+from truestep.explainer.evidence import (
+    input_sentence,
+    running_layer,
+    shapes_on_line,
+    tensors_with,
+    with_origin,
+)
+from truestep.explainer.origins import data_set_being_read
+
+
+class CaseFacts(dict[str, str]):
+    """Facts by name; a KeyError for one that is not known. `concerns` says which tensors on the line are meant."""
+
+    def __init__(
+        self, crash: Crash, groups: Mapping[str, str], concerns: Callable[[Any], bool], verdict: str
+    ) -> None:
+        super().__init__(groups)
+        self._crash, self._concerns, self._verdict = crash, concerns, verdict
+
+    def __missing__(self, name: str) -> str:
+        """Return what `layer`, `tensor` and so on stand for."""
+        found = self._evidence(name.removeprefix("and_"))
+        if name.startswith("and_"):
+            return f": {found}" if found else ""
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def _evidence(self, name: str) -> str | None:
+        crash = self._crash
+        if name == "tensor":
+            found = tensors_with(crash, self._concerns)
+            return with_origin(crash, found[0]) if found else None
+        if name == "verdict":
+            return environment_verdict(self._verdict) if crash.is_live else None
+        if name == "shapes":
+            return shapes_on_line(crash) or None
+        known = {"layer": running_layer, "input": input_sentence, "data_set": data_set_being_read}
+        return known[name](crash) if name in known else None

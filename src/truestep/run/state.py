@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of a run share: what it was told, where it stands, what it keeps, and whose it is. None of them holds the run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from truestep.engine.context import LearnerContext
+from truestep.run.agreement import RunAgreement
+from truestep.run.cursor import RunCursor
+from truestep.run.logbook import RunLogbook
+from truestep.run.loop_random import LoopRandom
+from truestep.run.options import Resume, Saving
+from truestep.run.owner import RunOwner
+from truestep.run.screen import RunScreen
+from truestep.run.trackers.hub import Trackers
+from truestep.run.trackers.tracker import Tracker, Tracking
+from truestep.run.tracking import TrackedObjects
+
+
+@dataclass(eq=False)
+class RunState:
+    """A run without its loop."""
+
+    context: LearnerContext
+    agreement: RunAgreement
+    directory: Path
+    saving: Saving
+    resume_as: Resume
+    strategy: str
+    config: dict[str, Any] = field(default_factory=dict)
+    described: dict[str, Any] = field(default_factory=dict)
+    """What its directory keeps of what it was told."""
+    cursor: RunCursor = field(default_factory=RunCursor)
+    tracked: TrackedObjects = field(default_factory=TrackedObjects)
+    owner: RunOwner = field(default_factory=RunOwner)
+    user: dict[str, Any] = field(default_factory=dict)
+    """What the user knows as `run.state`."""
+    best: float | None = None
+    holds_run: bool = False
+    """Whether its directory held the run already."""
+    edits: list[str] = field(default_factory=list)
+    """What the code has changed since, with `resume="edited"`."""
+    random: LoopRandom = field(init=False)
+    screen: RunScreen = field(init=False)
+    trackers: Trackers = field(init=False)
+    logbook: RunLogbook = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.random = LoopRandom(self.context, self.cursor)
+
+    def keep_books(self, screen: RunScreen, trackers: Sequence[Tracker], log_every: int) -> None:
+        """Say from now on where the run stands: on the screen, in its metrics, to its trackers."""
+        self.screen = screen
+        self.trackers = Trackers(trackers if self.is_main else (), self._tracking, screen.say)
+        learners = self.context.learners
+        self.logbook = RunLogbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
+
+    def _tracking(self) -> Tracking:
+        history = self.logbook.history
+        return Tracking(directory=self.directory, config=self.config, step=self.cursor.done, history=history)
+
+    @property
+    def rank(self) -> int:
+        """This process's number among all of the run's."""
+        return self.context.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes the run has."""
+        return 1 if self.context.world is None else self.context.world.size
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes what is shared."""
+        return self.rank == 0

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was trained on and evaluated on, as rows: prints tell rows apart, and trainings in many habits are judged by them.
+
+The second line of a script in `rows` says what the checks on rows must find in it; the others only look wrong.
+"""
+
+import gc
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from truestep.doctor.block import watch
+from truestep.doctor.runtime.prints import prints_of_rows, sampled_rows
+from truestep.doctor.runtime.rows import MOST_ROWS, RowBatch, RowPass
+
+SCRIPTS = sorted((Path(__file__).parent / "rows").glob("*.py"))
+CODES = ["DATA040", "DATA041", "EVAL044", "EVAL045"]
+KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_training_gives_what_its_rows_show(script):
+    text = script.read_text("utf-8")
+    random.seed(0)
+    np.random.seed(0)
+    with torch.random.fork_rng(), watch(select=CODES, probe=False) as watched:
+        torch.manual_seed(0)
+        exec(compile(text, str(script), "exec"), {"__name__": "__main__"})
+    assert [each.code for each in watched.findings] == text.splitlines()[1].removeprefix("# expect:").split()
+    assert watched.failures == []
+
+
+@given(st.integers(0, 2**32), st.sampled_from(KINDS), st.integers(1, 40), st.sampled_from([1, 3, 1024, 2500]))
+@settings(max_examples=40, deadline=None)
+def test_a_print_is_of_the_row_alone_whatever_stands_beside_it(seed, kind, count, width):
+    made = torch.Generator().manual_seed(seed)
+    rows = (torch.randn(count, width, generator=made) * 3).to(kind)
+    order = torch.randperm(count, generator=made)
+    whole = prints_of_rows(sampled_rows(rows))
+    assert torch.equal(prints_of_rows(sampled_rows(rows[order])), whole[order])
+    assert torch.equal(torch.cat([prints_of_rows(sampled_rows(each)) for each in rows.split(7)]), whole)
+
+
+@given(st.integers(0, 2**32), st.integers(0, 15), st.integers(0, 2))
+@settings(max_examples=40, deadline=None)
+def test_rows_that_differ_in_one_number_have_other_prints(seed, place, change):
+    rows = torch.randint(-3, 4, (2, 16), generator=torch.Generator().manual_seed(seed)).float()
+    rows[1] = rows[0]
+    rows[1, place] += [1.0, 2.0**-20, -8.0][change]
+    first, second = prints_of_rows(rows).tolist()
+    assert first != second
+
+
+def batch_of(prints):
+    return RowBatch(0, 0, 0, None, 0, prints, 4, None, True, True, True, None, targets=prints + 1)
+
+
+def test_of_too_many_rows_the_same_part_is_kept_in_every_epoch():
+    kept = RowPass()
+    rows = prints_of_rows(torch.arange(50_000)[:, None])
+    for _ in range(4):
+        for part in rows[torch.randperm(50_000)].split(1000):
+            kept.add(batch_of(part))
+    assert kept.num_rows <= MOST_ROWS
+    found = torch.cat([each.inputs for each in kept.batches])
+    assert (found.unique(return_counts=True)[1] == 4).all()
+    assert all(torch.equal(each.inputs + 1, each.targets) for each in kept.batches)
+
+
+def test_rows_keep_no_model_and_no_batch_alive():
+    with watch(select=CODES, probe=False) as watched:
+        net = torch.nn.Linear(4, 2)
+        x = torch.randn(64, 4)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        net(x).sum().backward()
+        opt.step()
+        alive = [
+            each
+            for each in gc.get_objects()
+            if type(each) is torch.Tensor and each.data_ptr() == x.data_ptr()
+        ]
+        assert [each for each in alive if each is not x] == []
+    assert watched.failures == []
