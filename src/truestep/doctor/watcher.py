@@ -113,6 +113,11 @@ class Watcher(Check):
     ) -> Observations | None:
         """A share was printed or logged under a name, also while the watch does not look closely."""
 
+    def on_printed(
+        self, history: "WatchHistory", figures: list[tuple[float, float]], place: Place
+    ) -> Observations | None:
+        """Numbers were printed while the watch looks closely: each with the error of its rounding."""
+
     def on_finish(self, history: "WatchHistory") -> Observations | None:
         """The run is over."""
 

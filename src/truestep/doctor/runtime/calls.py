@@ -18,6 +18,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.data.distributed import DistributedSampler
 
 from truestep.doctor.runtime.dispatcher import Dispatcher
@@ -296,7 +297,17 @@ def _data(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 
         return __iter__
 
+    def advancing(original: Call) -> Call:
+        def __next__(self: Any) -> Any:  # noqa: N807
+            batch = original(self)
+            if gate.live and gate.sees():
+                gate.tell("batch_loaded", batch)
+            return batch
+
+        return __next__
+
     wrappers.method(DataLoader, "__iter__", iterating)
+    wrappers.method(_BaseDataLoaderIter, "__next__", advancing)
     wrappers.method(DistributedSampler, "__iter__", iterating)
 
 

@@ -71,9 +71,8 @@ class Recorder:
         if id(module) not in self.history.models_by_id:
             self.history.model_names.add(self._named(module))
         called = self.history.called(module)
-        forward = ForwardCall(
-            module, args, kwargs, output, watched_user_place(), torch.is_grad_enabled(), called
-        )
+        place, graph = watched_user_place(), torch.is_grad_enabled()
+        forward = ForwardCall(module, args, kwargs, output, place, graph, called)
         self.add_model(module)
         active = watched_sensitive_layers(module, training=True) or ["F.dropout"] * self._drops
         self._drops = False
@@ -146,8 +145,7 @@ class Recorder:
 
     def on_clear(self, owner: Optimizer | nn.Module) -> Facts:
         """zero_grad() of an optimizer or a module has run."""
-        place = watched_user_place()
-        mine = isinstance(owner, Optimizer)
+        place, mine = watched_user_place(), isinstance(owner, Optimizer)
         records = [self.known(owner)] if mine else self.history.holding(owner.parameters())  # type: ignore[arg-type, union-attr]
         for record in records:
             record.cleared_at = place if record.was_reached else record.cleared_at
@@ -203,6 +201,10 @@ class Recorder:
         """A share was printed or logged."""
         return name, value, watched_user_place()
 
+    def on_printed(self, figures: list[tuple[float, float]]) -> Facts:
+        """Numbers were printed."""
+        return figures, watched_user_place()
+
     def on_finish(self) -> Facts:
         """The run is over."""
         return ()
@@ -219,6 +221,10 @@ class Recorder:
             record.cleared_at = None if record.was_reached else record.cleared_at
             if record.stale:
                 record.marks = record.marked()
+
+    def batch_loaded(self, batch: Any) -> None:
+        """A loader gives a batch."""
+        self.history.rows.load_batch(batch)
 
     def differentiated(self) -> None:
         """Gradients were computed past backward(): what was applied was no evaluation."""
