@@ -68,10 +68,12 @@ class OutputNeverUsed(Watcher):
         """Remember an output that carries a graph."""
         from torch import Tensor
 
-        from truestep.doctor.runtime.looking import watched_tensors
+        from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_tensors
 
         output, is_new = forward.output, forward.place not in self.used
         if not (history.in_window and is_new and isinstance(output, Tensor) and len(self.given) < MOST):
+            return
+        if history.compiled or not is_plain_watched_tensor(output):  # not every operation is told of
             return
         if forward.module.training and output.requires_grad and not output.is_leaf:
             inputs = watched_tensors([*forward.args, *forward.kwargs.values()])
