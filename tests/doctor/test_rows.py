@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from truestep.doctor.block import watch
 from truestep.doctor.runtime.prints import prints_of_rows, sampled_rows
-from truestep.doctor.runtime.rows import MOST_ROWS, RowBatch, RowPass
+from truestep.doctor.runtime.row_batches import MOST_ROWS, RowBatch, RowPass
 
 SCRIPTS = sorted((Path(__file__).parent / "rows").glob("*.py"))
-CODES = ["DATA040", "DATA041", "EVAL044", "EVAL045"]
+CODES = ["DATA040", "DATA041", "EVAL044", "EVAL045", "EVAL046", "EVAL047", "EVAL048"]
 KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 
 

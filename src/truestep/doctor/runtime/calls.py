@@ -18,6 +18,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.data.distributed import DistributedSampler
 
 from truestep.doctor.runtime.dispatcher import Dispatcher
@@ -157,10 +158,13 @@ def _clipping(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 def _schedules(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def step(original: Call) -> Call:
         def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not gate.live or not gate.sees():
+            waits = isinstance(self, lr_scheduler.ReduceLROnPlateau)  # once in an epoch, at any time
+            if not (gate.live or waits) or not gate.sees():
                 return original(self, *args, **kwargs)
             with gate.quiet():  # it may step schedules of its own
                 result = original(self, *args, **kwargs)
+            if waits:
+                gate.tell("awaited", self, args[0] if args else kwargs.get("metrics"))
             gate.tell("on_schedule", self)
             return result
 
@@ -170,6 +174,8 @@ def _schedules(gate: Dispatcher, wrappers: WatchWrappers) -> None:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             with gate.quiet():  # its constructor takes a step of its own
                 original(self, *args, **kwargs)
+            if gate.sees():
+                gate.tell("scheduled", self)
 
         return __init__
 
@@ -198,7 +204,7 @@ def _modules(gate: Dispatcher, wrappers: WatchWrappers) -> None:
         def load_state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
             if not torch.compiler.is_compiling() and gate.sees():
-                gate.tell("loaded", self)
+                gate.tell("on_loaded", self, args[0] if args else kwargs.get("state_dict"))
             return result
 
         return load_state_dict
@@ -291,7 +297,17 @@ def _data(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 
         return __iter__
 
+    def advancing(original: Call) -> Call:
+        def __next__(self: Any) -> Any:  # noqa: N807
+            batch = original(self)
+            if gate.live and gate.sees():
+                gate.tell("batch_loaded", batch)
+            return batch
+
+        return __next__
+
     wrappers.method(DataLoader, "__iter__", iterating)
+    wrappers.method(_BaseDataLoaderIter, "__next__", advancing)
     wrappers.method(DistributedSampler, "__iter__", iterating)
 
 

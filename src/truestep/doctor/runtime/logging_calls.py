@@ -16,6 +16,9 @@ from truestep.doctor.runtime.wrapping import WatchWrappers
 _SHARE = re.compile(
     r"(?i)(\b\w*acc(?:uracy)?)\b[^\w\n-]{0,6}(?:is |= )?(-?\d+\.\d+)(?! ?(?:/|of\b|out\b)|\d)"
 )
+_FIGURE = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[-+]?\d+)?(?![\d.])")
+_DIGITS = 3  # that count, at least: fewer are met by chance
+_SINGLE = 1e-6  # of a number computed in single precision, so much may be rounding
 MAX_TEXT = 2000  # characters
 Call = Callable[..., Any]
 
@@ -29,6 +32,8 @@ def wrap_logging(gate: Dispatcher, wrappers: WatchWrappers) -> None:
             if torch.compiler.is_compiling() or not gate.sees():
                 return
             text = " ".join(each for each in map(_shown, values) if each)[:MAX_TEXT]
+            if gate.live and (figures := _figures(text)):
+                gate.tell("on_printed", figures)
             if "acc" in text or "Acc" in text or "ACC" in text:
                 for name, value in _SHARE.findall(text):
                     gate.tell("on_logged", name, float(value))
@@ -59,3 +64,14 @@ def wrap_writer(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 def _shown(value: Any) -> str:
     """Return a value as print() shows it, if it is of a kind that is shown without a user's code."""
     return str(value) if isinstance(value, str | int | float) else ""
+
+
+def _figures(text: str) -> list[tuple[float, float]]:
+    """Return the numbers of a text with three digits or more, each with how far its rounding may have moved it."""
+    found = []
+    for each in _FIGURE.findall(text):
+        number, _, power = each.partition("e")
+        if len(number.replace(".", "").lstrip("-0")) >= _DIGITS:
+            rounding = 0.51 * 10.0 ** (int(power or 0) - len(number.partition(".")[2]))
+            found.append((float(each), max(rounding, _SINGLE * abs(float(each)))))
+    return found

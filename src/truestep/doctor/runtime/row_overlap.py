@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.rows import RowBatch, RowPass
+    from truestep.doctor.runtime.row_batches import RowBatch, RowPass
 
 LEAST = 8  # rows of either side
 RICH = 0.9  # of the rows of a pass differ from all others of it, or nothing is said
@@ -103,7 +103,7 @@ def same_rows(first: RowBatch, second: RowBatch) -> bool:
 
 
 def _kept(batch: RowBatch, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    rows = batch.inputs.cpu().numpy()
+    rows: np.ndarray[Any, np.dtype[np.int64]] = batch.inputs.cpu().numpy()
     return rows[(rows & (most - 1)) == 0] if most > 1 else rows
 
 
@@ -122,8 +122,9 @@ def row_pairs(batch: RowBatch, most: int) -> np.ndarray[Any, np.dtype[np.int64]]
     """Return each row's print beside its target's, or beside 0 where there is none."""
     rows = batch.inputs.cpu().numpy()
     targets = batch.targets.cpu().numpy() if batch.targets is not None else np.zeros_like(rows)
-    pairs = np.stack([rows, targets], 1)
-    return pairs[(rows & (most - 1)) == 0]
+    pairs: np.ndarray[Any, np.dtype[np.int64]] = np.stack([rows, targets], 1)
+    kept: np.ndarray[Any, np.dtype[np.int64]] = pairs[(rows & (most - 1)) == 0]
+    return kept
 
 
 def _is_fractional(batch: RowBatch) -> bool:

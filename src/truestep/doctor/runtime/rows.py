@@ -8,11 +8,11 @@ into a model with no way from its output to such a loss.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sized
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+from torch.utils.data import BatchSampler, DataLoader
 
 from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_sensitive_layers, watched_tensors
@@ -22,6 +22,7 @@ from truestep.doctor.runtime.prints import (
     prints_together,
     sampled_rows,
 )
+from truestep.doctor.runtime.row_batches import RowBatch, RowPass
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -31,63 +32,11 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.origins import WatchedOrigin, WatchedOrigins
 
 FEW = 4  # numbers: with fewer an example is told by all of its tensors together
-MOST_ROWS = 1 << 16  # of training, and of one evaluation; of more a part is kept
 MOST_PASSES = 12  # of one line: the first ones and the last ones
 MOST_PENDING = 20_000  # batches
 _DRAWN = operations(numbers="drawn")
 _LEAVES = frozenset({"numpy", "tolist"})
 _PICKS = operations(numbers="picked") | {"__getitem__"}
-
-
-@dataclass(eq=False)
-class RowBatch:
-    """What is kept of one batch that went into a model."""
-
-    model: int  # a number of its own for each
-    era: int  # of its training: a new one begins with a new optimizer, or where weights are put back
-    place: Place
-    at: int  # a number that grows from one batch to the next
-    step: int
-    inputs: Tensor  # a print for each row, and so for the targets
-    width: int  # numbers in a row
-    measures: Tensor | None
-    recorded: bool
-    alone: bool  # whether the model was given nothing else
-    exact: bool  # whether no layer acts as in training
-    data: int | None  # the rows of the loader that is gone through
-    followed: bool = False  # whether the way of its output is known
-    is_measured: bool = False  # whether something was compared with its output
-    is_taken_out: bool = False  # whether its output left torch, where nobody follows it
-    targets: Tensor | None = None
-    target_width: int = 0
-    of_classes: bool = False  # whether a target is a whole number
-
-
-@dataclass(eq=False)
-class RowPass:
-    """One pass of rows through a model: a whole evaluation, or all training so far."""
-
-    batches: list[RowBatch] = field(default_factory=list)
-    kept: int = 1  # one row in so many, by its print
-    num_rows: int = 0
-
-    def add(self, batch: RowBatch) -> None:
-        """Keep a batch, and of all rows fewer when they are too many."""
-        self.batches.append(batch)
-        self._thin(batch)
-        self.num_rows += len(batch.inputs)
-        while self.num_rows > MOST_ROWS:
-            self.kept *= 2
-            for each in self.batches:
-                self._thin(each)
-            self.batches = [each for each in self.batches if len(each.inputs)]
-            self.num_rows = sum(len(each.inputs) for each in self.batches)
-
-    def _thin(self, batch: RowBatch) -> None:
-        if self.kept > 1:
-            held = (batch.inputs & (self.kept - 1)) == 0
-            batch.inputs = batch.inputs[held]
-            batch.targets = batch.targets[held] if batch.targets is not None else None
 
 
 class WatchedRows:
@@ -103,7 +52,8 @@ class WatchedRows:
         self._models: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
         self._eras: dict[int, int] = {}
         self._put_back: set[int] = set()  # models whose weights were loaded after training
-        self._data: int | None = None
+        self._data: int | None = None  # the rows of the loader that is gone through
+        self._loaded = 0  # the rows of its last batch
 
     def trained_before(self, batch: RowBatch, *, of_any_model: bool = False) -> list[RowBatch]:
         """Return what a batch's model, or any, was trained on before that batch came, since its training began."""
@@ -124,10 +74,15 @@ class WatchedRows:
 
     def begin_pass(self, source: Any) -> None:
         """A loader begins anew."""
-        try:
-            self._data = len(source.dataset) if getattr(source, "dataset", None) is not None else None
-        except TypeError:  # a stream has no length
-            self._data = None
+        if isinstance(source, DataLoader):
+            ordinary = type(source.batch_sampler) is BatchSampler  # else its rows are not to be counted
+            self._data = len(source.sampler) if ordinary and isinstance(source.sampler, Sized) else None
+            self._loaded = 0
+
+    def load_batch(self, batch: Any) -> None:
+        """A loader gives a batch."""
+        first = next((each for each in watched_tensors(batch) if each.dim()), None)
+        self._loaded = len(first) if first is not None else 0
 
     def begin_training(self, optimizer: Optimizer) -> None:
         """An optimizer is made: what its models were trained on before may be forgotten by them."""
@@ -164,7 +119,7 @@ class WatchedRows:
             recorded=forward.gradients_on and any(each.requires_grad for each in outputs),
             alone=len(tensors) == len(forward.args) + len(forward.kwargs) == 1,
             exact=not (forward.module.training and watched_sensitive_layers(forward.module, training=True)),
-            data=self._data,
+            data=self._data if self._loaded == len(rows) else None,
             is_measured=any(not each.dim() for each in outputs),
         )
         self._pending.append(batch)

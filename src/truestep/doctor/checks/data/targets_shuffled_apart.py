@@ -10,7 +10,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory
-    from truestep.doctor.runtime.rows import RowBatch
+    from truestep.doctor.runtime.row_batches import RowBatch
 
 LEAST = 8  # inputs that came again
 EXPECTED = 6.0  # so many of them would have another target if targets were dealt out by chance
@@ -77,7 +77,10 @@ class _Repeats:
 
         pairs = [row_pairs(each, 1) for each in batches]
         num_rows = sum(map(len, pairs))
-        if num_alike([each[:, 0] for each in pairs]) > (1 - RICH) * num_rows:
+        shortest = min(map(len, pairs))
+        by_place = len(pairs) > 1 and len({each[:shortest, 1].tobytes() for each in pairs}) == 1
+        # the same targets in every batch are places in it, as where pairs are to be found among others
+        if by_place or num_alike([each[:, 0] for each in pairs]) > (1 - RICH) * num_rows:
             return None
         first: dict[int, int] = {}
         again: dict[int, bool] = {}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from truestep.doctor.runtime.history import WatchHistory
-    from truestep.doctor.runtime.rows import RowPass
+    from truestep.doctor.runtime.row_batches import RowPass
 
     Column = np.ndarray[Any, np.dtype[np.int64]]
 

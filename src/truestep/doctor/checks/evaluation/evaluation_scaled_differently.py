@@ -12,8 +12,9 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from truestep.doctor.finding import Place
     from truestep.doctor.runtime.history import WatchHistory
-    from truestep.doctor.runtime.rows import RowBatch
+    from truestep.doctor.runtime.row_batches import RowBatch
 
 LEAST = 16  # examples on either side
 NUMBERS = 4  # of an example: one or two may be a place or a time, which an evaluation goes beyond
@@ -53,15 +54,15 @@ class EvaluationScaledDifferently(Watcher):
 
     def on_finish(self, history: WatchHistory) -> Observations:
         """Compare the scales; where any evaluation has that of the training, the others differ on purpose."""
-        found = []
+        found: list[tuple[Place, _Scale, _Scale]] = []
         for (model, place), passes in history.rows.evaluated.items():
             for each in passes:
                 training = [one for one in history.rows.trained.batches if one.model == model]
                 evaluation = [one for one in each.batches if one.is_measured]
-                scales = _Scale.of(training), _Scale.of(evaluation)
-                if scales[0] is not None and scales[1] is not None and scales[0].width == scales[1].width:
-                    found.append((place, *scales))
-        if found and all(trained.is_far_from(evaluated) for _, trained, evaluated in found):
+                trained, evaluated = _Scale.of(training), _Scale.of(evaluation)
+                if trained is not None and evaluated is not None and trained.width == evaluated.width:
+                    found.append((place, trained, evaluated))
+        if found and all(one.is_far_from(other) for _, one, other in found):
             place, trained, evaluated = found[0]
             yield Observation(
                 place,

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept of the rows of a batch, and of a whole pass of batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from truestep.doctor.finding import Place
+
+MOST_ROWS = 1 << 16  # of training, and of one evaluation; of more a part is kept
+
+
+@dataclass(eq=False)
+class RowBatch:
+    """What is kept of one batch that went into a model."""
+
+    model: int  # a number of its own for each
+    era: int  # of its training: a new one begins with a new optimizer, or where weights are put back
+    place: Place
+    at: int  # a number that grows from one batch to the next
+    step: int
+    inputs: Tensor  # a print for each row, and so for the targets
+    width: int  # numbers in a row
+    measures: Tensor | None
+    recorded: bool
+    alone: bool  # whether the model was given nothing else
+    exact: bool  # whether no layer acts as in training
+    data: int | None  # the rows of the loader that gave it
+    followed: bool = False  # whether the way of its output is known
+    is_measured: bool = False  # whether something was compared with its output
+    is_taken_out: bool = False  # whether its output left torch, where nobody follows it
+    targets: Tensor | None = None
+    target_width: int = 0
+    of_classes: bool = False  # whether a target is a whole number
+
+
+@dataclass(eq=False)
+class RowPass:
+    """One pass of rows through a model: a whole evaluation, or all training so far."""
+
+    batches: list[RowBatch] = field(default_factory=list)
+    kept: int = 1  # one row in so many, by its print
+    num_rows: int = 0
+
+    def add(self, batch: RowBatch) -> None:
+        """Keep a batch, and of all rows fewer when they are too many."""
+        self.batches.append(batch)
+        self._thin(batch)
+        self.num_rows += len(batch.inputs)
+        while self.num_rows > MOST_ROWS:
+            self.kept *= 2
+            for each in self.batches:
+                self._thin(each)
+            self.batches = [each for each in self.batches if len(each.inputs)]
+            self.num_rows = sum(len(each.inputs) for each in self.batches)
+
+    def _thin(self, batch: RowBatch) -> None:
+        if self.kept > 1:
+            held = (batch.inputs & (self.kept - 1)) == 0
+            batch.inputs = batch.inputs[held]
+            batch.targets = batch.targets[held] if batch.targets is not None else None
