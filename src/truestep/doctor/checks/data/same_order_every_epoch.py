@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory
 
 LEAST = 4  # examples in a batch
-SAMPLES = 64  # of a batch's numbers, so many are compared
+MOST = 8  # examples of a batch by which it is known
 _CLASSES = losses(target="classes shares")
 Print = tuple[object, ...]
 
@@ -99,13 +99,14 @@ class SameOrderEveryEpoch(Watcher):
 
 
 def _can_be_told(given: Tensor) -> bool:
-    return watched_on_host(given) and given.dim() > 0 and len(given) >= LEAST
+    return watched_on_host(given) and not given.is_complex() and given.dim() > 0 and len(given) >= LEAST
 
 
 def _print_of(given: Tensor) -> Print:
-    """Return what tells a batch from others: its shape and some of its numbers, from all over it."""
-    flat = given.detach().flatten()
-    return (tuple(given.shape), *flat[:: max(1, len(flat) // SAMPLES)].tolist())
+    """Return what tells a batch from others: its shape and its first examples, most of whose numbers may be 0."""
+    from truestep.doctor.runtime.prints import prints_of_rows, sampled_rows
+
+    return (tuple(given.shape), *prints_of_rows(sampled_rows(given[:MOST])).tolist())
 
 
 def _period(seen: list[Print]) -> int | None:

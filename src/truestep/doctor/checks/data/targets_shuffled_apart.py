@@ -47,14 +47,24 @@ class TargetsShuffledApart(Watcher):
     def on_finish(self, history: WatchHistory) -> Observations:
         """Look at the targets of inputs that came more than once."""
         for batches in history.rows.trained_by_model():
-            told = [each for each in batches if each.targets is not None and each.alone]
-            if told and (found := _Repeats.among(told)) is not None and found.are_dealt_out():
+            for told in _by_kind_of_target(batches):
+                if (found := _Repeats.among(told)) is None or not found.are_dealt_out():
+                    continue
                 yield Observation(
                     told[-1].place,
                     f"Of {found.num_repeated} inputs that came again, bit for bit, {found.num_changed} had another target.",
                     RISK,
                     {"came_again": found.num_repeated, "with_another_target": found.num_changed},
                 )
+
+
+def _by_kind_of_target(batches: list[RowBatch]) -> list[list[RowBatch]]:
+    """Return the batches that have targets, those of one kind together: a model may learn classes and pictures."""
+    found: dict[tuple[int, bool], list[RowBatch]] = {}
+    for each in batches:
+        if each.targets is not None and each.alone:
+            found.setdefault((each.target_width, each.of_classes), []).append(each)
+    return list(found.values())
 
 
 class _Repeats:
@@ -82,13 +92,13 @@ class _Repeats:
         # the same targets in every batch are places in it, as where pairs are to be found among others
         if by_place or num_alike([each[:, 0] for each in pairs]) > (1 - RICH) * num_rows:
             return None
-        first: dict[int, int] = {}
+        first: dict[int, tuple[int, int]] = {}
         again: dict[int, bool] = {}
-        for row, target in np.concatenate(pairs).tolist():
-            if row not in first:
-                first[row] = target
-            elif row not in again:
-                again[row] = first[row] != target
+        for batch, rows in zip(batches, pairs, strict=True):
+            for row, target in rows.tolist():
+                seen, step = first.setdefault(row, (target, batch.step))
+                if step != batch.step and row not in again:  # within one step: several losses of one input
+                    again[row] = seen != target
         _, counts = np.unique(np.concatenate(pairs)[:, 1], return_counts=True)
         shares = counts / num_rows
         return cls(len(again), sum(again.values()), float((shares**2).sum()), bool(np.median(counts) > 1))
