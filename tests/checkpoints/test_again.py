@@ -194,7 +194,8 @@ def test_a_read_that_fails_in_any_piece_is_told_and_one_that_is_short_goes_on(us
 
 def test_small_tensors_that_are_read_together_are_each_their_own(quick, monkeypatch):
     monkeypatch.setattr(load, "SMALL_BYTES", 100)
-    monkeypatch.setattr(load, "MOST_TOGETHER", 3)
+    monkeypatch.setattr(load, "LEAST_TOGETHER", 3)
+    monkeypatch.setattr(load, "MOST_TOGETHER", 4)
     dtypes = (torch.float64, torch.float8_e4m3fn, torch.bool, torch.complex64, torch.int16)
     draw = torch.Generator().manual_seed(0)
     state = {

@@ -16,6 +16,7 @@ import torch
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.page import PRELUDE
+from truestep.explainer import graphs, kept
 from truestep.explainer.catalogue import explained_errors, recognise_error
 from truestep.explainer.crash import Crash
 from truestep.explainer.explain import explain_crash, explain_exception
@@ -154,9 +155,20 @@ def test_its_cases_name_facts_that_there_are(error):
     groups = {
         name for pattern in (*error.messages, *error.besides) for name in re.compile(pattern).groupindex
     }
-    source = inspect.getsource(inspect.getmodule(error))
+    source = "".join(map(inspect.getsource, (inspect.getmodule(error), graphs, kept)))
     evidence = {"layer", "input", "data_set", "shapes", "and_shapes", "tensor", "and_tensor", "verdict"}
     for case in error.page().cases:
         named = {name for _, name, _, _ in Formatter().parse(case.says + case.fix) if name is not None}
         own = {name for name in named if f'"{name}"' in source}  # what its `facts` give
         assert named <= groups | evidence | own, case
+
+
+def test_a_page_shows_what_its_cases_say_and_not_what_is_a_fact_alone():
+    assert explained_errors()["leaf-changed-in-place"].page().told_cases() == ["the leaf is {tensor}."]
+    assert (
+        explained_errors()["out-of-gpu-memory"]
+        .page()
+        .told_cases()[0]
+        .startswith("{others} of {total} belong")
+    )
+    assert "load {key.removeprefix(" in explained_errors()["state-dict-does-not-fit"].page().told_cases()[0]

@@ -7,13 +7,14 @@ one after another, so that pieces can be hashed at the same time. Format 1 had t
 
 import hashlib
 import os
+import sys
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 PIECE_BYTES = 8 << 20
-CACHED_BYTES = 1 << 20
+CACHED_BYTES = 1 << 20  # read and hashed in one go, so that they are still in the processor's cache
 MOST_THREADS = 4  # one hashes 1.8 GB/s on an AMD EPYC, so that four keep up with fast disks
 
 
@@ -26,14 +27,13 @@ def _num_threads() -> int:
 class Checksum:
     """Takes a file's bytes in their order. What it was given must stay as it is until `lag` bytes later.
 
-    With `read`, which fills memory from a place of the file on and returns how many bytes there were, it can be given memory that
-    is filled by the thread that hashes it.
+    `read` fills memory from a place of the file on and returns how many bytes there were; the thread that hashes memory calls it.
     """
 
     def __init__(
         self, *, in_pieces: bool = True, read: Callable[[memoryview, int], int] | None = None
     ) -> None:
-        self._in_pieces = in_pieces
+        self._piece_bytes = PIECE_BYTES if in_pieces else sys.maxsize
         self._read = read
         self._at = 0
         self._whole = hashlib.sha256()
@@ -46,7 +46,7 @@ class Checksum:
     @property
     def lag(self) -> int:
         """For how many bytes memory is still read after it was given."""
-        return (self._num_threads + 2) * PIECE_BYTES if self._in_pieces else 0
+        return (self._num_threads + 2) * PIECE_BYTES if self._piece_bytes == PIECE_BYTES else 0
 
     def update(self, data: memoryview) -> None:
         """Take the next bytes."""
@@ -58,16 +58,14 @@ class Checksum:
 
     def _add(self, data: memoryview, read: Callable[[memoryview, int], int] | None) -> None:
         while data:
-            if (
-                self._waiting_bytes == PIECE_BYTES and self._in_pieces
-            ):  # and more follows: the last piece is hashed here
+            if self._waiting_bytes == self._piece_bytes:  # and more follows: the last piece is hashed here
                 self._hand_over()
-            part = data[: PIECE_BYTES - self._waiting_bytes] if self._in_pieces else data
+            part = data[: self._piece_bytes - self._waiting_bytes]
             self._waiting.append(_PieceOfMemory(part, self._at, read))
             self._waiting_bytes += len(part)
             self._at += len(part)
             data = data[len(part) :]
-        if not self._in_pieces:
+        if self._piece_bytes != PIECE_BYTES:
             self._take_waiting()
 
     def settle(self) -> None:
@@ -133,7 +131,7 @@ class _PieceOfMemory:
             self._read = None
 
     def hash_into(self, digest: "hashlib._Hash") -> None:
-        """Fill it and hash it, as much at a time as stays in a processor's cache."""
+        """Fill it and hash it."""
         read = self._read
         for start in range(0, len(self._memory), CACHED_BYTES):
             some = self._memory[start : start + CACHED_BYTES]

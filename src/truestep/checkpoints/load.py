@@ -22,7 +22,8 @@ from truestep.checkpoints.tree import decode_state, saved_tensor_nodes, state_su
 from truestep.checkpoints.verify import check_structure, read_past, scan_file
 from truestep.core.collector import collector_at_rest
 
-SMALL_BYTES = 16 << 10  # below this tensors are read together
+SMALL_BYTES = 16 << 10  # below this tensors are read together, where many lie in a row
+LEAST_TOGETHER = 32  # for fewer it is not worth to wait until they are read
 MOST_TOGETHER = 1024  # of them: 16 MiB at the most
 
 
@@ -123,10 +124,11 @@ class _FileReader:
     def read(self, shards: list[tuple[str, TensorShard]], checksum: Checksum) -> None:
         """Give the checksum memory for what a file holds, in order."""
         for small, several in groupby(shards, self._is_small):
-            if small:
-                self._read_small(list(several), checksum)
+            items = list(several)
+            if small and len(items) >= LEAST_TOGETHER:
+                self._read_small(items, checksum)
             else:
-                for name, shard in several:
+                for name, shard in items:
                     self._read_one(name, shard, checksum)
 
     def _is_small(self, item: tuple[str, TensorShard]) -> bool:
@@ -146,7 +148,7 @@ class _FileReader:
             memory = torch.empty(sum(sizes), dtype=torch.uint8)
             checksum.fill(saved_bytes_of(memory))
             checksum.settle()
-            for (name, shard), values in zip(some, torch.split(memory, sizes), strict=True):
+            for (name, shard), values in zip(some, memory.split_with_sizes(sizes), strict=True):
                 dtype = getattr(torch, self._manifest.tensors[name].dtype)
                 self._tensors[name] = values.clone().view(dtype).view(shard.shape)
 

@@ -41,9 +41,7 @@ HOW = typer.Option(
 
 @app.command(name="checks")
 def show_checks(
-    check: Annotated[str | None, CHECK] = None,
-    how: Annotated[How | None, HOW] = None,
-    as_json: Json = False,
+    check: Annotated[str | None, CHECK] = None, how: Annotated[How | None, HOW] = None, as_json: Json = False
 ) -> None:
     """List the checks of the doctor, or print the page of one with its examples."""
     wanted = _wanted(check, how)

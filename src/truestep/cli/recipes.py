@@ -11,9 +11,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def list_recipes(
-    as_json: Json = False,
-) -> None:
+def list_recipes(as_json: Json = False) -> None:
     """List the trainings that `truestep train NAME` runs."""
     found = {name: description_of(path).partition("\n")[0] for name, path in recipes().items()}
     if as_json:

@@ -117,11 +117,12 @@ def _parts(target: str) -> tuple[Path, str]:
 
 def _line(error: BaseException, path: Path) -> str:
     """Return where in the user's file an error came from."""
-    resolved = str(path.resolve())
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == resolved
-    ]
-    return f" at line {lines[-1]}" if lines else ""
+    return _last_line(traceback.extract_tb(error.__traceback__), path, " at line")
+
+
+def _last_line(stack: traceback.StackSummary, path: Path, words: str) -> str:
+    lines = [frame.lineno for frame in stack if frame.filename == str(path.resolve())]
+    return f"{words} {lines[-1]}" if lines else ""
 
 
 @contextmanager
@@ -132,8 +133,7 @@ def _no_training(path: Path) -> Iterator[None]:
     backward = torch.autograd.backward
 
     def refuse(*_: Any, **__: Any) -> None:
-        frames = [each.lineno for each in traceback.extract_stack() if each.filename == str(path.resolve())]
-        line = f", line {frames[-1]}" if frames else ""
+        line = _last_line(traceback.extract_stack(), path, ", line")
         raise OptionError(
             f'Importing {path} starts a training (backward{line}). Put what trains under: if __name__ == "__main__":'
         )

@@ -4,6 +4,7 @@
 import dis
 import sys
 from pathlib import Path
+from traceback import walk_stack
 from types import FrameType
 from typing import NamedTuple
 
@@ -19,12 +20,10 @@ class UserCallSite(NamedTuple):
 
 def user_call_site() -> UserCallSite | None:
     """Return where the innermost running line of the user's own code calls; None where there is none."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_library_file(frame.f_code.co_filename):
-        frame = frame.f_back
-    if frame is None:
-        return None
-    return UserCallSite(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}", _variable(frame))
+    for frame, line in walk_stack(sys._getframe(1)):
+        if not is_library_file(path := frame.f_code.co_filename):
+            return UserCallSite(f"{Path(path).name}:{line}", _variable(frame))
+    return None
 
 
 def _variable(frame: FrameType) -> str | None:

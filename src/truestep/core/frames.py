@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import FrameType, TracebackType
+from traceback import walk_stack, walk_tb
+from types import TracebackType
 
 _PACKAGE = f"{Path(__file__).parents[1]}/"
 _MADE_BY_PROGRAMS = ("<frozen", "<__array_function__", "<eval_with_key>")
@@ -39,18 +40,9 @@ def is_truestep_file(filename: str) -> bool:
 
 def line_of_user_code(trace: TracebackType | None = None) -> str | None:
     """Return the innermost line of the user's own code as "file:line": of a traceback, or of the stack that is running."""
-    found: tuple[str, int] | None = None
-    if trace is not None:
-        while trace is not None:
-            if not is_library_file(path := trace.tb_frame.f_code.co_filename):
-                found = path, trace.tb_lineno
-            trace = trace.tb_next
-    else:
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and is_library_file(frame.f_code.co_filename):
-            frame = frame.f_back
-        found = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
-    return None if found is None else f"{found[0]}:{found[1]}"
+    lines = walk_stack(sys._getframe(1)) if trace is None else reversed([*walk_tb(trace)])
+    found = ((frame.f_code.co_filename, line) for frame, line in lines)
+    return next((f"{path}:{line}" for path, line in found if not is_library_file(path)), None)
 
 
 def warn_user(message: str) -> None:
@@ -66,11 +58,6 @@ def _files_of_callers() -> Iterator[tuple[int, str]]:
 
     The frames of python's import machinery have none: `warnings` does not count them either.
     """
-    frame: FrameType | None = sys._getframe(2)
-    depth = 2  # 1 is `warn` itself
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if "importlib" not in path or "_bootstrap" not in path:
-            yield depth, path
-            depth += 1
-        frame = frame.f_back
+    paths = (frame.f_code.co_filename for frame, _ in walk_stack(sys._getframe(2)))
+    # 1 is `warn` itself
+    yield from enumerate((path for path in paths if "importlib" not in path or "_bootstrap" not in path), 2)

@@ -2,7 +2,6 @@
 """Losses one after another: an update whose parts are computed by the caller's own code."""
 
 import math
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -34,10 +33,9 @@ class Accumulating(HelpfulAttributes):
     def __init__(self, learner: LearnerParts, weight: float | None) -> None:
         if weight is not None:
             check_number("net.accumulating", "weight", weight, example=32.0)
-        if weight is not None and not 0 < weight < math.inf:
-            raise OptionError(
-                f"weight={weight}: the gradient is divided by it, so it must be positive and finite."
-            )
+            if not 0 < weight < math.inf:
+                said = f"weight={weight}: the gradient is divided by it, so it must be positive and finite."
+                raise OptionError(said)
         self._learner = learner
         self._weight = weight
         self._sums = LossTotals(fixed_total=weight)
@@ -95,7 +93,7 @@ class Accumulating(HelpfulAttributes):
     def _check_kind(self, part: LossOutput) -> None:
         if self._scalars is None:
             if part.is_scalar and self._weight is None and self._plan.hooks.division.shares_batches:
-                raise _uncounted()
+                raise LossError(_UNCOUNTED)
             self._scalars = part.is_scalar
             self._sums.expect(self._weight or self._plan.hooks.division.place(part.num_values).total)
         if self._scalars != part.is_scalar:
@@ -131,12 +129,10 @@ class Accumulating(HelpfulAttributes):
         self._is_open = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._is_open = False
         # before the step, which is no part of what autocast computes
-        self._autocast.__exit__(kind, error, trace)
+        self._autocast.__exit__(None, None, None)
         self._plan.side_effects.end()
         step = None
         try:
@@ -145,16 +141,14 @@ class Accumulating(HelpfulAttributes):
                 step = self._decide()
         except BaseException as failure:
             # What fails while the step is decided takes the update back, as an exception in the block does.
-            self._transaction.__exit__(type(failure), failure, failure.__traceback__)
+            self._transaction.__exit__(None, failure, None)
             raise
-        self._transaction.__exit__(kind, error, trace)
+        self._transaction.__exit__(None, error, None)
         if error is None:
-            self.result = (
-                update_of_not_started(self._learner) if step is None else apply_step(step, self._sums)
-            )
+            learner, sums = self._learner, self._sums
+            self.result = update_of_not_started(learner) if step is None else apply_step(step, sums)
             if self._divisor:
-                scalars = bool(self._scalars)
-                tell_of_block(self._plan.names, self._divisor, self._sums.num_parts, scalars=scalars)
+                tell_of_block(self._plan.names, self._divisor, sums.num_parts, scalars=bool(self._scalars))
 
     def _decide(self) -> LearnerStep | None:
         """Return what is done with the sums of all parts; None where the learner has not started."""
@@ -174,11 +168,10 @@ _DIVIDED = (
 )
 
 
-def _uncounted() -> LossError:
-    return LossError(
-        "A scalar was given to update.backward, and each process has a part of the batch: nobody knows how much the scalar counts. "
-        "Give losses per example, or sums and what they are divided by: net.accumulating(weight=examples of the whole batch)."
-    )
+_UNCOUNTED = (
+    "A scalar was given to update.backward, and each process has a part of the batch: nobody knows how much the scalar counts. "
+    "Give losses per example, or sums and what they are divided by: net.accumulating(weight=examples of the whole batch)."
+)
 
 
 def _mean(loss: Any) -> Tensor:

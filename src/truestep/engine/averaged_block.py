@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The block in which a learner's weights are their moving average."""
 
-from types import TracebackType
 from typing import Any, NoReturn
 
 from torch import nn
@@ -35,11 +34,9 @@ class AveragedBlock(HelpfulAttributes):
         self._parts.shows_average = True
         return self._parts.module
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._parts.shows_average = False
-        self._in_place.__exit__(kind, error, trace)
+        self._in_place.__exit__(*raised)  # type: ignore[arg-type]
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         """Say what to write."""

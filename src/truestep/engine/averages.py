@@ -82,7 +82,11 @@ class LearnerAverage:
         # Where the optimizer moves float32 masters, these are averaged, not what they are rounded to.
         self._sources: list[Tensor] = [master for _, _, master in kept]
         self._places = _floating_buffers(module) if options.buffers else {}
-        self.tensors = [_wide_copy(tensor.detach()) for tensor in self._now(self._sources)]
+        # Averages of half-precision tensors are kept in float32: 1 - decay is lost in 8 or 11 bits.
+        self.tensors = [
+            each.detach().to(torch.promote_types(each.dtype, torch.float32), copy=True)
+            for each in self._now(self._sources)
+        ]
         self._are_divided = any(map(is_divided_over_ranks, self._sources))
         # Buffers may be replaced by others of another type; the optimizer's parameters stay what they are.
         self._has_one_type = not self._places and all(
@@ -157,8 +161,3 @@ def _buffer_at(place: tuple[nn.Module, str]) -> Tensor:
             "buffers=False, or keep a tensor there."
         )
     return buffer
-
-
-def _wide_copy(tensor: Tensor) -> Tensor:
-    # Averages of half-precision tensors are kept in float32: 1 - decay is lost in 8 or 11 bits.
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)

@@ -16,15 +16,10 @@ BATCH_STATISTICS = (
 
 def warn_of_batch_statistics(modules: Sequence[nn.Module]) -> None:
     """Warn of the layers in training mode that see the batch split."""
-    layers = [name for module in modules for name in _layers_of(module)]
+    parts = (each for module in modules for each in module.named_modules())
+    layers = [name for name, part in parts if isinstance(part, BATCH_STATISTICS) and part.training]
     if layers:
         warn_user(
             f"Batch normalisation ({', '.join(layers[:6])}) takes its statistics from each micro-batch, so a split update "
             "differs from the whole one. Use a larger micro_batch, or GroupNorm or LayerNorm, if that matters.",
         )
-
-
-def _layers_of(module: nn.Module) -> list[str]:
-    """Return the names of the layers in training mode that take statistics from the batch."""
-    parts = module.named_modules()
-    return [name for name, part in parts if isinstance(part, BATCH_STATISTICS) and part.training]

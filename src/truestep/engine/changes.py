@@ -8,11 +8,7 @@ torch calls a hook where one is registered, so that no update walks through its 
 from weakref import WeakValueDictionary
 
 from torch import nn
-from torch.nn.modules.module import (
-    register_module_buffer_registration_hook,
-    register_module_module_registration_hook,
-    register_module_parameter_registration_hook,
-)
+from torch.nn.modules import module as torch_modules
 
 
 class LearnerModuleChanges:
@@ -29,9 +25,9 @@ class LearnerModuleChanges:
         if not self._listens:
             self._listens = True
             # Once in a process, for all modules: torch has no such hook for a single one.
-            register_module_parameter_registration_hook(self._parameter)
-            register_module_module_registration_hook(self._part)
-            register_module_buffer_registration_hook(self._buffer)
+            torch_modules.register_module_parameter_registration_hook(self._parameter)
+            torch_modules.register_module_module_registration_hook(self._part)
+            torch_modules.register_module_buffer_registration_hook(self._buffer)
         for part in module.modules():
             self._watched[id(part)] = part
 

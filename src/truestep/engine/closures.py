@@ -31,7 +31,7 @@ class _SkippedError(Exception):
 
 def step_with_closure(learner: LearnerParts, hooks: UpdateHooks, compute: Callable[[], LossTotals]) -> Update:
     """Let the learner's optimizer evaluate the loss as often as it likes; every evaluation draws the same random numbers."""
-    kept = _Kept(learner.optimizers[0])
+    kept = _OptimizerSnapshot(learner.optimizers[0])
     policy = learner.policy
     try:
         sums, step = _search(learner, hooks, compute)
@@ -82,7 +82,7 @@ def _search(
     return sums, first[0]
 
 
-class _Kept:
+class _OptimizerSnapshot:
     """An optimizer's parameters and state before its step; its line search can end at a point that is not finite."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 
@@ -15,7 +16,7 @@ def is_data_class(value: Any) -> bool:
 
 def batch_children(batch: Any) -> list[tuple[str, Any]] | None:
     """Return the parts of `batch` with what one writes to reach each, or None for a leaf."""
-    if isinstance(batch, PackedSequence):  # a named tuple whose fields live on different devices
+    if isinstance(batch, Tensor | PackedSequence):  # a named tuple whose fields live on different devices
         return None
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return [(f".{name}", getattr(batch, name)) for name in batch._fields]

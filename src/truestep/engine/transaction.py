@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An update as one transaction: everybody else frozen, randomness keyed, and no trace left of one that fails."""
 
-from types import TracebackType
 from typing import Self
 
 import torch
@@ -47,9 +46,7 @@ class UpdateTransaction:
             self._frozen.__exit__(None, None, None)
             self._frozen = None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self._frozen is not None:
             self.release_others()
         context = self._plan.context

@@ -80,7 +80,9 @@ def _refuse_tensors(data: Any) -> None:
     if isinstance(data, Tensor | dict) or (
         is_pair and len({(each.dtype, each.shape[1:]) for each in parts}) > 1
     ):
-        written = ", ".join(map(_size, parts))
+        written = ", ".join(
+            str(tuple(each.shape)) if isinstance(each, Tensor) else type(each).__name__ for each in parts
+        )
         raise OptionError(
             f"net.evaluate was given the data themselves ({written}) where batches are asked for, and would call the function with "
             "each part of them. Make a source of them first: run.data(data, batch_size=256), and give that."
@@ -95,19 +97,12 @@ def _check_metric(metric: Any) -> None:
         )
     lacking = [name for name in ("update", "compute", "reset") if not callable(getattr(metric, name, None))]
     if metric is not None and lacking:
+        shown = repr(metric) if isinstance(metric, str | int | float) else f"{type(metric).__name__}(...)"
         raise OptionError(
-            f"net.evaluate(metric={_short(metric)}) was given a {type(metric).__name__}, which has no {' and no '.join(lacking)}: "
+            f"net.evaluate(metric={shown}) was given a {type(metric).__name__}, which has no {' and no '.join(lacking)}: "
             "a metric is an object that is fed batch by batch, such as torchmetrics.Accuracy(...). An accuracy needs none, as what "
             f"the function returns is averaged: {_CORRECT}"
         )
-
-
-def _size(part: Any) -> str:
-    return str(tuple(part.shape)) if isinstance(part, Tensor) else type(part).__name__
-
-
-def _short(value: Any) -> str:
-    return repr(value) if isinstance(value, str | int | float) else f"{type(value).__name__}(...)"
 
 
 def learner_is_no_pickle(name: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an explained error is: how it is recognised, and how its cause in one run is found.
+"""What an explained error is: how it is recognised, and which of its cases one run is.
 
 One file under `errors/<topic>/` holds one error. Its docstring is its page. None imports torch at module level.
 """
@@ -18,7 +18,7 @@ from truestep.explainer.page import ErrorPage, parse_error_page
 
 Match = re.Match[str]
 
-__all__ = ["Cause", "Crash", "Explainer", "Match"]  # what an error's file is made of
+__all__ = ["Crash", "Explainer", "Match"]  # what an error's file is made of
 
 
 @dataclass(frozen=True)

@@ -7,25 +7,24 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import made_at_line
-from truestep.explainer.explainer import Cause
 from truestep.explainer.source import crashed_file_nodes
 from truestep.explainer.values import is_tensor_at_crash, tensor_as_evidence
 
 _MAX_NODES = 50_000
 
 
-def value_shared_by_graphs(crash: Crash) -> Cause | None:
-    """Return the value that a loss shares with one whose backward ran before; None where it can't be seen.
+def value_shared_by_graphs(crash: Crash) -> dict[str, str]:
+    """Return the value that a loss shares with one whose backward ran before, as facts of a case; nothing where it can't be seen.
 
     It is in the failing graph, was made before an earlier backward() of the same function, and is no loss itself.
     """
     failing = _failing(crash)
     if failing is None or crash.user is None:
-        return None
+        return {}
     nodes = _nodes(failing.grad_fn)
     earlier = [line for line in _backward_lines(crash) if line < crash.user.line]
     if not earlier:
-        return None
+        return {}
     names = [(name, value) for frame, name, value in crash.users_locals() if frame is crash.user]
     held = [(name, value) for name, value in names if is_tensor_at_crash(value) and value.grad_fn is not None]
     shared = [
@@ -35,18 +34,20 @@ def value_shared_by_graphs(crash: Crash) -> Cause | None:
         if (line := crash.made(name)) is not None and line.number < earlier[-1]
     ]
     if not shared:
-        return None
+        return {}
     others = [
         (name, _nodes(value.grad_fn)) for name, value in held if value is not failing and not value.dim()
     ]
     name, value, line = max(shared, key=lambda each: sum(each[1].grad_fn in known for _, known in others))
     loss = next((f"`{other}`" for other, known in others if value.grad_fn in known), "an earlier loss")
-    return Cause(
-        f"`{name}` ({tensor_as_evidence(value)}){made_at_line(line)}, is in this graph and "
-        f"in that of {loss}, whose backward (line {earlier[-1]}) freed it.",
-        f"write {name}.detach() for the loss that is not to train what made it (a GAN's discriminator), or add the losses "
-        f"and call backward once. Where both train it, compute {name} anew after the first step.",
-    )
+    made = made_at_line(line)
+    return {
+        "shared": name,
+        "value": tensor_as_evidence(value),
+        "made": made,
+        "of": loss,
+        "line": str(earlier[-1]),
+    }
 
 
 def _failing(crash: Crash) -> Any:

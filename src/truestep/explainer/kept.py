@@ -4,7 +4,6 @@
 from typing import Any
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.explainer import Cause
 from truestep.explainer.source import crash_name_grows_in_loop
 from truestep.explainer.values import is_tensor_at_crash, torch_at_crash
 
@@ -12,25 +11,22 @@ _MANY = 3  # two may be the last step's and this one's
 _LONGEST_WALK = 64  # a sum over an epoch has thousands of nodes, and "at least 64" says as much
 
 
-def kept_graphs(crash: Crash) -> Cause | None:
-    """Return what keeps the graphs of earlier steps alive, by name and place; None where nothing does."""
+def kept_graphs(crash: Crash) -> dict[str, str]:
+    """Return what keeps the graphs of earlier steps alive, by name and place, and what to do: facts of a case."""
     for frame, name, value in crash.users_locals():
         # A loss of several terms is such a sum too: only what a loop adds to, and does not set anew, is kept from step to step.
         is_sum = is_tensor_at_crash(value) and value.dim() == 0 and _added(value) >= _MANY
         if is_sum and crash_name_grows_in_loop(frame.path, name, frame.line):
-            return Cause(
-                f"`{name}` in {frame.function} ({frame.place}) is a sum of at least {_added(value)} losses with all "
-                f"of their graphs.",
-                f"add numbers, not tensors: {name} += loss.item() (or loss.detach()).",
-            )
+            what = f"is a sum of at least {_added(value)} losses with all of their graphs."
+            fix = f"add numbers, not tensors: {name} += loss.item() (or loss.detach())."
+            return {"kept": f"`{name}` in {frame.function} ({frame.place}) {what}", "kept_fix": fix}
         items = list(value.values()) if type(value) is dict else value if type(value) is list else []
         graphs = _with_graphs(items)
         if len(graphs) >= _MANY:
-            return Cause(
-                f"`{name}` in {frame.function} ({frame.place}) holds {len(graphs)} tensors with their graphs.",
-                f"keep {name} without graphs: append(x.detach().cpu()), or x.item() for numbers.",
-            )
-    return None
+            what = f"holds {len(graphs)} tensors with their graphs."
+            fix = f"keep {name} without graphs: append(x.detach().cpu()), or x.item() for numbers."
+            return {"kept": f"`{name}` in {frame.function} ({frame.place}) {what}", "kept_fix": fix}
+    return {}
 
 
 def _with_graphs(items: list[Any]) -> list[Any]:

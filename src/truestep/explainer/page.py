@@ -45,8 +45,9 @@ class ErrorPage:
 
     def told_cases(self) -> list[str]:
         """Return the cases as they are shown, those left out that are a fact of the run alone."""
-        shown = [each for each in self.cases if not re.fullmatch(r"\{\w+\}\.", each.says)]
-        return [f"{each.says}{f' Fix: {each.fix}' if each.fix else ''}" for each in shown]
+        shown = [f"{each.says}{f' Fix: {each.fix}' if each.fix else ''}" for each in self.cases]
+        told = [each for each in shown if re.search(r"[a-z]", re.sub(r"\{\w+\}| Fix:", "", each))]
+        return [each.replace("{{", "{").replace("}}", "}") for each in told]
 
 
 def parse_error_page(docstring: str) -> ErrorPage:

@@ -2,7 +2,7 @@
 """Lines of metrics as columns, thousands of lines at a time: a report over a million of them takes seconds."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ def _could_be(steps: Any, epochs: Any, elapsed: Any, names: Iterable[str]) -> bo
     return bool(within and np.isfinite(elapsed).all() and all(map(is_metric_name, names)))
 
 
-def _columns_of(steps: Any, rows: list[dict[str, Any]]) -> dict[str, tuple[Steps, Values]] | None:
+def _columns_of(steps: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Steps, Values]] | None:
     """Return the column of each name; rows with the same names in the same order are turned together."""
     alike: dict[tuple[str, ...], list[int]] = {}
     for number, names in enumerate(map(tuple, rows)):
@@ -153,20 +153,12 @@ def _column(items: Sequence[Any], kinds: str) -> Any:
 def _one_by_one(raw: list[bytes]) -> MetricColumns:
     lines = [decode_metrics_line(line) if line.endswith(b"\n") else None for line in raw]
     whole: list[MetricsLine] = [line for line in lines if line is not None]
-    gathered: dict[str, tuple[list[int], list[float]]] = {}
-    for line in whole:
-        for name, value in line.values.items():
-            steps, values = gathered.setdefault(name, ([], []))
-            steps.append(line.step)
-            values.append(value)
+    steps = np.array([line.step for line in whole], dtype=np.int64)
     return MetricColumns(
-        steps=np.array([line.step for line in whole], dtype=np.int64),
+        steps=steps,
         epochs=np.array([line.epoch for line in whole], dtype=np.int64),
         elapsed_seconds=np.array([line.elapsed_seconds for line in whole], dtype=np.float64),
-        values={
-            name: (np.array(steps, dtype=np.int64), np.array(values, dtype=np.float64))
-            for name, (steps, values) in gathered.items()
-        },
+        values=_columns_of(steps, [line.values for line in whole]) or {},
         num_spoiled=len(raw) - len(whole),
         media=[(line.step, name, each) for line in whole for name, each in line.media.items()],
     )

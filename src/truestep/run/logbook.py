@@ -141,10 +141,7 @@ class RunLogbook:
     def _machine(self, now: float) -> dict[str, float]:
         if now - self._memory_read > MEMORY_EVERY_SECONDS:
             self._memory_read, self._memory_bytes = now, _memory_bytes()
-        return {
-            "memory_bytes": self._memory_bytes,
-            "save_stall_seconds": self.stall_seconds,
-        }
+        return {"memory_bytes": self._memory_bytes, "save_stall_seconds": self.stall_seconds}
 
     def write(
         self, step: int, epoch: int, values: Mapping[str, float], media: Mapping[str, MediaLine]

@@ -18,12 +18,7 @@ class SaveMoments:
     """Watches passes and updates; each thing is said once. `trains` tells whether the leader's pass has made updates."""
 
     def __init__(
-        self,
-        context: LearnerContext,
-        cursor: RunCursor,
-        *,
-        trains: Callable[[], bool],
-        screen: RunScreen,
+        self, context: LearnerContext, cursor: RunCursor, *, trains: Callable[[], bool], screen: RunScreen
     ) -> None:
         self._context, self._cursor, self._trains, self._screen = context, cursor, trains, screen
         self._ahead = LoopTakenAhead()

@@ -18,11 +18,7 @@ class RunOmissions:
     """Looks at the end of each epoch and of the run, and says each thing once. `best`: what `ts.Saving` waits for in vain."""
 
     def __init__(
-        self,
-        context: LearnerContext,
-        cursor: RunCursor,
-        best: Callable[[], str | None],
-        screen: RunScreen,
+        self, context: LearnerContext, cursor: RunCursor, best: Callable[[], str | None], screen: RunScreen
     ) -> None:
         self._context, self._cursor, self._best = context, cursor, best
         self._once = screen.say_once

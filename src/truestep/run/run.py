@@ -37,11 +37,7 @@ from truestep.nn.seeds.seeded import check_seed, seed_everything
 from truestep.run import elsewhere
 from truestep.run.announcements import where_run_stands
 from truestep.run.device import choose_run_device, set_run_determinism
-from truestep.run.directory import (
-    choose_run_directory,
-    open_run_directory,
-    refused_run_edits,
-)
+from truestep.run.directory import choose_run_directory, open_run_directory, refused_run_edits
 from truestep.run.loop import RunLoop
 from truestep.run.made_late import label_of_run_data, refuse_after_run_start, refuse_in_run_loop
 from truestep.run.media.kind import LoggedMedia

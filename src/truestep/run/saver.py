@@ -122,7 +122,8 @@ class RunSaver:
         self._saved_place, self._saved_digest = self._place(), run_state_digest(self._run.tracked.state())
         self._went_on_from = name
         if self._run.is_main:
-            self._way_back = next(map(_sequence, filter(_finds_its_way, self.store.usable())), None)
+            ways_back = filter(_finds_its_way, self.store.usable())
+            self._way_back = next((found.summary.sequence for found in ways_back), None)
         return RunBeginning(
             name, state["environment"], changed, tracked_sizes(snapshot.tracked_in(self._run, state))
         )
@@ -300,7 +301,9 @@ class RunSaver:
         For the end of a process that says nothing: `break` behind the updates looks there like an exit between two of them.
         """
         usual = self._longest or [int(learner.started) for learner in self._run.context.learners.values()]
-        return not self._run.cursor.in_body or all(map(operator.ge, self._made(), usual))
+        return not self._run.cursor.in_body or all(
+            map(operator.ge, map(operator.sub, self._updates(), self._begun), usual)
+        )
 
     def _newest(self) -> str:
         self._wait()
@@ -310,10 +313,6 @@ class RunSaver:
         if self._run.is_main:
             with self._blaming(), self._busy():
                 self.store.wait()
-
-    def _wait_unless_in_background(self) -> None:
-        if not self._options.background:
-            self._wait()
 
     def _save(self, reason: str, *, complete: bool = True, only_if: Callable[[], bool] | None = None) -> bool:
         run = self._run
@@ -337,19 +336,15 @@ class RunSaver:
         )
         if saved and self._pieces is not None:
             self._pieces.write(saved, state)
-            self._wait_unless_in_background()
+            if not self._options.background:
+                self._wait()
         if saved:
             self._saved_at, self._saved_place, self._saved_digest = time.monotonic(), place, None
             self._best_found, self._due = False, None
         return bool(saved)
 
     def _write(
-        self,
-        state: dict[str, Any],
-        *,
-        keep_way_back: bool,
-        complete: bool,
-        **told: Any,
+        self, state: dict[str, Any], *, keep_way_back: bool, complete: bool, **told: Any
     ) -> bool | str:
         """Have the store write a state; return whether it did, or the folder that the other ranks write in."""
         run, number = self._run, self.store.next_sequence
@@ -395,9 +390,6 @@ class RunSaver:
     def _updates(self) -> list[int]:
         return [*map(_num_attempts, self._run.context.learners.values())]
 
-    def _made(self) -> list[int]:
-        return list(map(operator.sub, self._updates(), self._begun))
-
     def _mark_boundary(self) -> None:
         self._attempts = self._begun = self._updates()
 
@@ -427,10 +419,6 @@ def _finds_its_way(checkpoint: "Checkpoint") -> bool:
     except CheckpointError:  # of an earlier version
         behind = False
     return checkpoint.summary.complete and not behind
-
-
-def _sequence(checkpoint: "Checkpoint") -> int:
-    return checkpoint.summary.sequence
 
 
 def _marks_in(store: "CheckpointStore") -> list[MetricsMark]:

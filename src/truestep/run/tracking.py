@@ -81,18 +81,18 @@ class TrackedObjects:
 
     def differences(self, saved: Mapping[str, Any]) -> list[str]:
         """Return why the states in a checkpoint are not those of the objects here; each is a sentence."""
-        found = [
+        gone = [
             f"The checkpoint holds the state of {name!r}, which is not tracked now. {nearest_names(name, self._objects)} Track it "
             f"again with run.track({name}=...)."
             for name in saved
             if name not in self._objects
         ]
-        found += [
+        new = [
             f"{name!r} is tracked now and is not in the checkpoint, so it would start afresh. {nearest_names(name, saved)}"
             for name in self._objects
             if name not in saved
         ]
-        return found
+        return gone + new
 
     def check(self, saved: Mapping[str, Any]) -> None:
         """Raise a CheckpointError where a module's tensors are not those that were saved."""

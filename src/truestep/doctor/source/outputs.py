@@ -7,7 +7,7 @@ from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.resolving import MAX_DEPTH
-from truestep.doctor.source.values import argument, name_of_layer, sources, value_origins
+from truestep.doctor.source.values import argument, name_of_layer, seen_through, sources, value_origins
 
 _WIDTH = {"torch.nn.Linear": (1, "out_features"), "torch.nn.LazyLinear": (0, "out_features")}
 _KEEPING = operations(shape="same")
@@ -126,7 +126,8 @@ def _of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int |
 
 def _of_last(module: SourceModule, layers: list[ast.expr], depth: int) -> int | None:
     """Go back from the end past what keeps the width."""
-    for each in reversed(layers):
+    for layer in reversed(layers):
+        each = seen_through(module, layer)
         name = (module.qualify(each.func) or "") if isinstance(each, ast.Call) else ""
         if not (name.startswith("torch.nn.") and name_of_layer(name) in _KEEPING):
             return _of_layer(module, each, depth + 1)

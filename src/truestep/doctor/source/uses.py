@@ -9,8 +9,10 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.resolving import MAX_DEPTH
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
@@ -164,6 +166,8 @@ def _read_by_inner(function: ast.AST) -> Names:
 
 
 def _only_target(node: ast.Assign) -> str | None:
+    if getattr(node, "is_part", False):  # `x, y = f(a), f(b)`: who needs one of them is given the other
+        return None
     return node.targets[0].id if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) else None
 
 
@@ -184,6 +188,44 @@ def names_stored(node: ast.AST) -> Names:
     return frozenset(
         each.id for each in walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
     )
+
+
+def reads_followed(module: SourceModule, read: ast.expr, depth: int = 0) -> list[ast.expr]:
+    """Return where a value is used: where it is read, or in the function or the object that is given it there."""
+    above = module.parents[read]
+    call = module.parents[above] if isinstance(above, ast.keyword) else above
+    inner: list[ast.expr] | None = None
+    if isinstance(call, ast.Call) and call.func is not read:
+        inner = _reads_of_parameter(module, call, read)
+    elif isinstance(above, ast.Assign) and above.value is read:
+        inner = _reads_of_attribute(module, above.targets)
+    if inner is None or depth > MAX_DEPTH:
+        return [read]
+    return [part for each in inner for part in reads_followed(module, each, depth + 1)]
+
+
+def _reads_of_parameter(module: SourceModule, call: ast.Call, given: ast.expr) -> list[ast.expr] | None:
+    """Return where the function that a call runs reads the parameter that an argument is given for."""
+    function = module.target(call) or module.constructor(call)
+    if function is None or isinstance(function, ast.Lambda):
+        return None
+    every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    named = [each.arg for each in every if argument_for(function, call, each.arg) is given]
+    names = [each for each in module.inside(function, ast.Name) if module.scope(each) is function]
+    return [each for each in names if each.id in named and isinstance(each.ctx, ast.Load)] if named else None
+
+
+def _reads_of_attribute(module: SourceModule, targets: list[ast.expr]) -> list[ast.expr] | None:
+    """Return where the methods of a class read `self.NAME`, if that is all that a value is assigned to."""
+    target = targets[0]
+    if len(targets) != 1 or not isinstance(target, ast.Attribute) or dotted(target.value) != "self":
+        return None
+    owner = module.enclosing(target, ast.ClassDef)
+    reads = module.attributes_read.get(target.attr, [])
+    same = all(
+        dotted(each.value) == "self" and module.enclosing(each, ast.ClassDef) is owner for each in reads
+    )
+    return list(reads) if reads and same else None
 
 
 def places_read(node: ast.AST, place: str) -> list[ast.expr]:

@@ -71,6 +71,12 @@ def seen_through(module: SourceModule, node: ast.expr | None) -> ast.expr | None
     return node
 
 
+def parts_given(module: SourceModule, call: ast.Call) -> list[ast.AST]:
+    """Return all that the arguments of a call are made of, where it is written or under a name."""
+    every = [*call.args, *(word.value for word in call.keywords)]
+    return [part for each in every for part in walk(seen_through(module, each) or each)]
+
+
 def given(module: SourceModule, call: ast.Call, position: int | None, keyword: str) -> ast.expr | None:
     """Return the expression that an argument of a call stands for."""
     return seen_through(module, argument(call, position, keyword))

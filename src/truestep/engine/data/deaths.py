@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 
-class _Told(threading.local):
+class _RaisedDeaths(threading.local):
     """Within this block a worker's death is raised at once, as torch's RuntimeError, also one that came before."""
 
     is_on = False
@@ -30,7 +30,7 @@ class _Told(threading.local):
         self.is_on = False
 
 
-told = _Told()
+worker_deaths_raised = _RaisedDeaths()
 _of_torch: Any = None
 
 
@@ -49,5 +49,5 @@ def defer_worker_deaths() -> None:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    if told.is_on:
+    if worker_deaths_raised.is_on:
         _of_torch(number, frame)

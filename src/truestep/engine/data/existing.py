@@ -5,17 +5,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    RandomSampler,
-    SequentialSampler,
-    Subset,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-    default_collate,
-    default_convert,
-)
+from torch.utils import data as loading
 
 from truestep.core.errors import DataError, OptionError
 from truestep.engine.data.kinds import is_map_style_data
@@ -24,14 +14,14 @@ from truestep.engine.data.options import DataOptions
 _OURS = ("batch_size", "shuffle", "drop_last", "weights", "num_samples", "by_length", "collate")
 
 
-def take_loader_apart(loader: DataLoader[Any], options: DataOptions) -> tuple[Any, DataOptions]:
+def take_loader_apart(loader: loading.DataLoader[Any], options: DataOptions) -> tuple[Any, DataOptions]:
     """Return the loader's data set and the options that make the same batches."""
     _check_options(options)
     data: Any = loader.dataset
     chosen: dict[str, Any] = {}
     if is_map_style_data(data):
         data, chosen = _order(loader)
-    custom = loader.collate_fn not in (default_collate, default_convert)
+    custom = loader.collate_fn not in (loading.default_collate, loading.default_convert)
     if options.num_workers == "auto":
         chosen["num_workers"] = loader.num_workers
     context = loader.multiprocessing_context
@@ -56,32 +46,36 @@ def _check_options(options: DataOptions) -> None:
         )
 
 
-def _order(loader: DataLoader[Any]) -> tuple[Any, dict[str, Any]]:
+def _order(loader: loading.DataLoader[Any]) -> tuple[Any, dict[str, Any]]:
     """Return the data and the order options that the loader's samplers stand for."""
     batches = loader.batch_sampler
     if batches is None:
         raise _refusal(loader, "batch_size=None: its sampler makes the batches")
     # The exact type, here and below: a subclass may order otherwise.
-    if type(batches) is not BatchSampler:
+    if type(batches) is not loading.BatchSampler:
         raise _refusal(loader, f"the batch sampler {type(batches).__name__}")
     data, order = _order_of_samples(loader, batches.sampler)
     return data, {**order, "batch_size": batches.batch_size, "drop_last": batches.drop_last}
 
 
-def _order_of_samples(loader: DataLoader[Any], sampler: Any) -> tuple[Any, dict[str, Any]]:
+def _order_of_samples(loader: loading.DataLoader[Any], sampler: Any) -> tuple[Any, dict[str, Any]]:
     data: Any = loader.dataset
-    if type(sampler) is SequentialSampler:
+    if type(sampler) is loading.SequentialSampler:
         return data, {"shuffle": False}
-    if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(data):
+    if (
+        type(sampler) is loading.RandomSampler
+        and not sampler.replacement
+        and sampler.num_samples == len(data)
+    ):
         return data, {"shuffle": True}
-    if type(sampler) is SubsetRandomSampler:
-        return Subset(data, list(sampler.indices)), {"shuffle": True}
-    if type(sampler) is WeightedRandomSampler and sampler.replacement:
+    if type(sampler) is loading.SubsetRandomSampler:
+        return loading.Subset(data, list(sampler.indices)), {"shuffle": True}
+    if type(sampler) is loading.WeightedRandomSampler and sampler.replacement:
         return data, {"weights": np.asarray(sampler.weights), "num_samples": sampler.num_samples}
     raise _refusal(loader, f"the sampler {type(sampler).__name__}")
 
 
-def _refusal(loader: DataLoader[Any], what: str) -> DataError:
+def _refusal(loader: loading.DataLoader[Any], what: str) -> DataError:
     return DataError(
         f"this DataLoader has {what}, whose order can't be entered in the middle of an epoch, so a resumed "
         f"run would see other samples. Give its {type(loader.dataset).__name__} itself, with shuffle=True, "

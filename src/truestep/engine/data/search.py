@@ -115,8 +115,5 @@ def _parts_of_object(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             if isinstance(plain, types.FunctionType):
                 yield f"{base.__qualname__}.{plain.__name__}", plain
             elif sample_generator_of(method) is not None:
-                yield f"{base.__qualname__}.{_named(base, method)}", method
-
-
-def _named(owner: type, value: Any) -> str:
-    return next(name for name, part in vars(owner).items() if part is value)
+                name = next(name for name, part in vars(base).items() if part is method)
+                yield f"{base.__qualname__}.{name}", method

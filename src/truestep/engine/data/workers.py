@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from truestep.core.errors import DataError
 from truestep.engine import structure
 from truestep.engine.choices import Choice
-from truestep.engine.data.deaths import defer_worker_deaths, told
+from truestep.engine.data.deaths import defer_worker_deaths, worker_deaths_raised
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.progress import WorkerProgress, prepare_worker
@@ -84,7 +84,7 @@ class WorkerPool:
         self._start()
         while True:
             try:
-                with told:
+                with worker_deaths_raised:
                     batch = next(self._iterator)
             except StopIteration:
                 return
@@ -118,7 +118,7 @@ class WorkerPool:
         if self._loader is None:
             self._loader = self._new_loader()
         try:
-            with _quiet(), told:
+            with _quiet(), worker_deaths_raised:
                 self._iterator = iter(self._loader)
             defer_worker_deaths()
         except (pickle.PicklingError, AttributeError, TypeError) as error:

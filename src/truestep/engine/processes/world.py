@@ -78,17 +78,13 @@ class World:
 
     # ------------------------------------------------------------------ small numbers
 
-    def meeting(self, what: str, *numbers: float) -> WorldMeeting:
-        """Begin a meeting; every rank comes for the same `what`, with as many numbers."""
-        return WorldMeeting(self, what, numbers)
-
     def meet(self, what: str, *numbers: float) -> list[list[float]]:
-        """Meet the other ranks and return everybody's numbers."""
-        return self.meeting(what, *numbers).wait()
+        """Meet the other ranks, which come for the same `what` with as many numbers, and return everybody's."""
+        return WorldMeeting(self, what, numbers).wait()
 
     def later(self, what: str, *numbers: float) -> WorldMeeting:
         """Begin a meeting that is waited for when its numbers are needed, and before anything else travels."""
-        self._open = self.meeting(what, *numbers)
+        self._open = WorldMeeting(self, what, numbers)
         return self._open
 
     # ------------------------------------------------------------------ tensors
@@ -100,7 +96,7 @@ class World:
     def wait_all(self, works: Sequence[Work], what: str) -> None:
         """Wait for collectives on tensors; those of an accelerator are only put in its order."""
         for work in works:
-            if self.links.data is self.links.control or _is_gloo(self.links.data):
+            if self.links.data is self.links.control or dist.get_backend(self.links.data) == "gloo":
                 self.wait(work, what)
             else:
                 work.wait()
@@ -289,10 +285,6 @@ class World:
 
 _CONNECTION = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "gloo", "NCCL")
 _UNEVEN = "A loop that is longer on one rank than on another ends so, too: give run.data the whole data set, which it divides."
-
-
-def _is_gloo(group: Group) -> bool:
-    return bool(dist.get_backend(group) == "gloo")
 
 
 def ask_rank_store(question: Callable[[], T], seconds: float) -> T:

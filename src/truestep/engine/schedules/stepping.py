@@ -171,8 +171,9 @@ def check_schedule_factory(factory: Any, learner: str) -> None:
         check_schedule_factory(factory.factory, learner)
         return
     if not callable(factory):
+        shown = f"{type(factory).__name__}(...)" if isinstance(factory, LRScheduler) else repr(factory)
         raise OptionError(
-            f"schedule={_shown(factory)} of {learner!r} is no function that makes a schedule. The optimizer is made after the "
+            f"schedule={shown} of {learner!r} is no function that makes a schedule. The optimizer is made after the "
             f"module is on its device, and its schedule after it: write schedule={_instead_of(factory)}."
         )
     try:
@@ -185,10 +186,6 @@ def check_schedule_factory(factory: Any, learner: str) -> None:
         ) from None
     except ValueError:  # no signature to read: the call will tell
         return
-
-
-def _shown(factory: Any) -> str:
-    return f"{type(factory).__name__}(...)" if isinstance(factory, LRScheduler) else repr(factory)
 
 
 def _instead_of(factory: Any) -> str:

@@ -30,7 +30,8 @@ class GradientBucket:
         self._shapes = [parameter.shape for _, parameter in parameters]
         self._kind = kind
         self._flat: Tensor | None = None
-        self._views: list[Tensor] = []
+        self.views: list[Tensor] = []
+        """The gradients, and once they have travelled their sums over all ranks; in memory that the next update writes to."""
         self.riders = torch.empty(0)
         """The memory behind the gradients, in their type; complex ones as pairs."""
         self.num_missing = 0
@@ -49,23 +50,18 @@ class GradientBucket:
         if is_complex:
             whole = torch.view_as_complex(whole.view(-1, 2))
         parts = torch.split_with_sizes(whole, self._sizes)
-        self._views = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        self.views = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
     def fill(self, gradients: Sequence[Tensor | None]) -> Tensor:
         """Copy the gradients in; zeros where there is none. Return what is to be sent."""
         assert self._flat is not None
-        found = [(view, each) for view, each in zip(self._views, gradients, strict=True) if each is not None]
+        found = [(view, each) for view, each in zip(self.views, gradients, strict=True) if each is not None]
         # what the last update left there would be summed again
-        if len(found) < len(self._views):
+        if len(found) < len(self.views):
             self._flat.zero_()
         if found:
             torch._foreach_copy_([view for view, _ in found], [each for _, each in found])
         return self._flat
-
-    @property
-    def sums(self) -> list[Tensor]:
-        """The gradients of all ranks, summed; in memory that the next update writes to."""
-        return self._views
 
 
 class GradientBuckets:
@@ -216,7 +212,7 @@ class GradientBuckets:
         """Make the sums the gradients; a parameter that no rank has used keeps none."""
         into, sums = [], []
         for bucket in self._buckets:
-            for index, total in zip(bucket.indices, bucket.sums, strict=True):
+            for index, total in zip(bucket.indices, bucket.views, strict=True):
                 weights, parameter = self._owners[index]
                 if not self._used_by[index]:
                     continue

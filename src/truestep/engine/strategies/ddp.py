@@ -78,6 +78,7 @@ class DdpHooks:
         self._buckets = GradientBuckets(learners, world)
         self._sparse = SparseGradients(learners, world, self._what)
         self._totals = RankTotals(world, learners, self._what)
+        self.decide = self._totals.decide
 
     def close(self) -> None:
         """Take the hooks off the parameters."""
@@ -105,10 +106,6 @@ class DdpHooks:
         self._buckets.write_back()
         self._sparse.exchange()
         self._batch.take_buffers()
-
-    def decide(self, sums: LossTotals) -> None:
-        """Make the sums those of the whole batch."""
-        self._totals.decide(sums)
 
     def joined(self, norm: Tensor, norm_type: float) -> Tensor:
         """Each process has all gradients."""

@@ -49,12 +49,11 @@ class SharedBatch:
             )
         self._counts_calls = self._asks_for_calls()
         self._meeting = self._world.later(self._what, count, num_parts, self._counts_calls)
-        if not self._counts_calls:  # nothing has to be known before the loss is called
-            return BatchPlacing(self._first, count, self._total, num_parts)
-        self._learn()
-        return BatchPlacing(
-            self._first, count, self._total, max(self._calls), lends=len(set(self._calls)) > 1
-        )
+        lends = False
+        if self._counts_calls:  # else nothing has to be known before the loss is called
+            self._learn()
+            num_parts, lends = max(self._calls), len(set(self._calls)) > 1
+        return BatchPlacing(self._first, count, self._total, num_parts, lends)
 
     def _learn(self) -> None:
         """Take in what the others have, once they have said it."""

@@ -107,6 +107,7 @@ class FsdpHooks:
         self._batch = SharedBatch(world, self._what, modules, lambda: True)
         self.division: BatchDivision = self._batch
         self._totals = RankTotals(world, learners, self._what)
+        self.decide = self._totals.decide
         self._names = [weights.names for weights in learners]
         self._parameters = [parameter for weights in learners for parameter in weights.parameters]
 
@@ -143,10 +144,6 @@ class FsdpHooks:
             if not by_how_many:
                 parameter.grad = None
         self._batch.take_buffers()
-
-    def decide(self, sums: LossTotals) -> None:
-        """Make the sums those of the whole batch."""
-        self._totals.decide(sums)
 
     def joined(self, norm: Tensor, norm_type: float) -> Tensor:
         """Join the norms of all parts."""

@@ -39,12 +39,8 @@ def end_if_stuck(world: World) -> None:
     threading.Thread(target=watch, name="truestep-stuck", daemon=True).start()
 
 
-def _is_inside(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if _INSIDE in frame.f_code.co_filename:
-            return True
-        frame = frame.f_back
-    return False
+def _is_inside(frame: FrameType) -> bool:
+    return any(_INSIDE in each.f_code.co_filename for each, _ in traceback.walk_stack(frame))
 
 
 def _end(world: World, gone: tuple[int, str], frame: FrameType | None) -> None:

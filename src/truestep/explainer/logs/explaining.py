@@ -88,14 +88,12 @@ def _sightings(log: ErrorLog) -> list[_Sighting]:
     once: dict[tuple[str, str], _Sighting] = {}
     for each in log.found:
         error = known.get(id(each))
-        key = (error.name(), "") if error else ("", _kind_of(each.crash))
-        sighting = once.setdefault(key, _Sighting(each, error))
+        sighting = once.setdefault(_key_of(each, error), _Sighting(each, error))
         sighting.ranks |= set() if each.rank is None else {each.rank}
         if each.crash.frames and not sighting.found.crash.frames:
             sighting.found = each
     for each in _fatal(log, known):
-        error = known.get(id(each))
-        once[(error.name(), "") if error else ("", _kind_of(each.crash))].is_fatal = True
+        once[_key_of(each, known.get(id(each)))].is_fatal = True
     if not known:
         for each in _lines_that_tell(log):
             match = recognise_error(each.crash)
@@ -119,9 +117,9 @@ def _fatal(log: ErrorLog, known: dict[int, type[Explainer]]) -> list[ErrorInLog]
     return [each for each in log.found if (each.rank, each.chain) in chains]
 
 
-def _kind_of(crash: Crash) -> str:
-    """Return what makes two errors one: their title, whatever numbers stand in it."""
-    return crash.title.translate(_NO_DIGITS)
+def _key_of(each: ErrorInLog, error: type[Explainer] | None) -> tuple[str, str]:
+    """Return what makes two errors one: their name, or their title, whatever numbers stand in it."""
+    return (error.name(), "") if error else ("", each.crash.title.translate(_NO_DIGITS))
 
 
 def _lines_that_tell(log: ErrorLog) -> list[ErrorInLog]:

@@ -106,15 +106,13 @@ def _numbers(groups: Mapping[str, list[Path]], controller: str, v2: str, v1: str
 
 
 def _kind(root: Path, environment: Mapping[str, str]) -> str | None:
-    if "KUBERNETES_SERVICE_HOST" in environment:
-        return "kubernetes"
-    if "APPTAINER_CONTAINER" in environment or "SINGULARITY_CONTAINER" in environment:
-        return "apptainer"
-    if is_visible_path(root / ".dockerenv"):
-        return "docker"
-    if is_visible_path(root / "run/.containerenv"):
-        return "podman"
-    return environment.get("container")
+    signs = {
+        "kubernetes": "KUBERNETES_SERVICE_HOST" in environment,
+        "apptainer": "APPTAINER_CONTAINER" in environment or "SINGULARITY_CONTAINER" in environment,
+        "docker": is_visible_path(root / ".dockerenv"),
+        "podman": is_visible_path(root / "run/.containerenv"),
+    }
+    return next((kind for kind, is_there in signs.items() if is_there), environment.get("container"))
 
 
 def usable_cpus(container: Container) -> int:

@@ -40,9 +40,7 @@ def torch_build_facts(core: Any, *, ask_cuda: bool) -> dict[str, Any]:
         "architectures": (_called(core, "_cuda_getArchFlags") or "").split(),
         "cudnn_version": _dotted(_called(cudnn, "getRuntimeVersion")),
         "nccl_version": _nccl(core),
-        "gloo": _switch(switches, "USE_GLOO"),
-        "mpi": _switch(switches, "USE_MPI"),
-        "nccl": _switch(switches, "USE_NCCL"),
+        **{name.lower(): _is_on(switches.get(f"USE_{name}")) for name in ("GLOO", "MPI", "NCCL")},
         "num_threads": _called(core, "get_num_threads"),
         "xnnpack": _called(core, "_is_xnnpack_enabled"),
         "xpu": bool(_called(core, "_xpu_getDeviceCount") or 0),
@@ -60,8 +58,8 @@ def _called(owner: Any, name: str) -> Any:
         return None
 
 
-def _switch(switches: dict[str, str], name: str) -> bool | None:
-    return switches[name].upper() in ("ON", "1", "TRUE") if name in switches else None
+def _is_on(switch: str | None) -> bool | None:
+    return switch.upper() in ("ON", "1", "TRUE") if switch is not None else None
 
 
 def _last_word(settings: str, line_with: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 from truestep.core.errors import OptionError, nearest_names
 from truestep.core.quantities import bytes_text
 from truestep.core.results import RenderableType, Result
-from truestep.machine.gpus.records import Gpu, MigInstance
+from truestep.machine.gpus.records import Gpu, GpuProcess, MigInstance
 
 FAR = 1000.0  # the distance of what no waiting brings nearer
 
@@ -80,35 +80,28 @@ def card_candidates(
     ordered = sorted(cards, key=lambda card: (card.bus_id or "", card.index))
     found = []
     for slot, card in enumerate(ordered):
-        place: dict[str, Any] = {"index": card.index, "slot": slot, "num_slots": len(ordered)}
-        place |= {"blocked": _blocked(card), "temperature_celsius": card.temperature_celsius}
-        if card.mig_enabled:
-            found += [_instance(card, instance, place) for instance in card.mig_instances if instance.uuid]
-        elif card.uuid:
-            found.append(_card(card, place))
+        wanted = card.mig_instances if card.mig_enabled else (card,)
+        found += [_candidate(card, one, slot=slot, num_slots=len(ordered)) for one in wanted if one.uuid]
     return tuple(one for one in found if visible is None or one.uuid in visible)
 
 
-def _card(card: Gpu, place: Mapping[str, Any]) -> CardCandidate:
+def _candidate(card: Gpu, one: Gpu | MigInstance, *, slot: int, num_slots: int) -> CardCandidate:
+    """Return a card, or an instance of it, as what could be chosen."""
+    users: Sequence[GpuProcess] | None = card.processes
+    if isinstance(one, MigInstance) and users is not None:
+        users = [each for each in users if each.gpu_instance_id == one.gpu_instance_id]
     return CardCandidate(
-        uuid=card.uuid or "",
-        name=card.name or "unknown card",
-        free_bytes=card.memory_free_bytes,
-        utilization_percent=card.utilization_percent,
-        num_processes=None if card.processes is None else len(card.processes),
-        **place,
-    )
-
-
-def _instance(card: Gpu, instance: MigInstance, place: Mapping[str, Any]) -> CardCandidate:
-    own = [one for one in card.processes or () if one.gpu_instance_id == instance.gpu_instance_id]
-    return CardCandidate(
-        uuid=instance.uuid or "",
-        name=instance.name or "unknown instance",
-        mig=True,
-        free_bytes=instance.memory_free_bytes,
-        num_processes=None if card.processes is None else len(own),
-        **place,
+        uuid=one.uuid or "",
+        name=one.name or f"unknown {'card' if one is card else 'instance'}",
+        index=card.index,
+        slot=slot,
+        num_slots=num_slots,
+        mig=one is not card,
+        free_bytes=one.memory_free_bytes,
+        utilization_percent=one.utilization_percent if isinstance(one, Gpu) else None,
+        temperature_celsius=card.temperature_celsius,
+        num_processes=None if users is None else len(users),
+        blocked=_blocked(card),
     )
 
 
@@ -197,7 +190,8 @@ def judge_cards(
 
 def _misses(card: CardCandidate, wanted: CardConditions) -> Iterator[tuple[str, float]]:
     """Yield each condition that the card does not meet, with a relative distance; unknown is not met."""
-    if wanted.only and not any(_names(entry, card) for entry in wanted.only):
+    named = (int(e) == card.index if e.isdigit() else e and card.uuid.startswith(e) for e in wanted.only)
+    if wanted.only and not any(named):
         yield "not among the cards that were named", FAR
     if card.blocked:
         yield card.blocked, FAR
@@ -209,10 +203,6 @@ def _misses(card: CardCandidate, wanted: CardConditions) -> Iterator[tuple[str, 
     if wanted.without_processes and card.num_processes != 0:
         unknown = card.num_processes is None
         yield "its processes are unknown" if unknown else f"{card.num_processes} process(es)", 1.0
-
-
-def _names(entry: str, card: CardCandidate) -> bool:
-    return int(entry) == card.index if entry.isdigit() else bool(entry) and card.uuid.startswith(entry)
 
 
 def _least(

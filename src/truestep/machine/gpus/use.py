@@ -17,7 +17,7 @@ _NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
-class _Given:
+class _ClaimedCards:
     """The claims of this process, which stay open to its end, and the variables as they were before."""
 
     descriptors: ClassVar[list[int]] = []
@@ -69,16 +69,16 @@ def use_gpus(
     )
     patience = CardPatience(wait_seconds=parse_seconds(wait))
     # Before anything is picked: the cards of the last call may be the ones that are wanted again.
-    _Given.take_back()
+    _ClaimedCards.take_back()
     claims = CardClaims()
     choice = CardPicker(wanted, claims).pick(
-        lambda uuid: _Given.descriptors.append(claims.hold(uuid)), patience
+        lambda uuid: _ClaimedCards.descriptors.append(claims.hold(uuid)), patience
     )
     if not choice.met:
         raise GpuError(
             f"No cards were picked: {choice.explain()}. Ask for less, or wait longer (wait='30m')."
         )
-    _Given.before = {name: os.environ.get(name) for name in _VARIABLES}
+    _ClaimedCards.before = {name: os.environ.get(name) for name in _VARIABLES}
     os.environ.update(cuda_variables(choice))
     return choice
 

@@ -11,6 +11,7 @@ import time
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
+from traceback import walk_stack
 from typing import Any
 
 MAX_PATHS = 2
@@ -105,14 +106,12 @@ def _is_own(holder: Any) -> bool:
 
 def _running_locals() -> Iterator[tuple[int, str]]:
     """Yield (id, name) of every local variable of every running function, in all threads."""
-    for frame in list(sys._current_frames().values()):
-        current: types.FrameType | None = frame
-        while current is not None:
-            if current.f_code.co_flags & _OPTIMIZED and not _is_own(current):
-                place = _place(current)
-                for name, value in _copied_locals(current).items():
+    for innermost in list(sys._current_frames().values()):
+        for frame, _ in walk_stack(innermost):
+            if frame.f_code.co_flags & _OPTIMIZED and not _is_own(frame):
+                place = _place(frame)
+                for name, value in _copied_locals(frame).items():
                     yield id(value), f"{name} in {place}"
-            current = current.f_back
 
 
 def _copied_locals(frame: types.FrameType) -> dict[str, Any]:

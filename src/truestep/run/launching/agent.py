@@ -39,13 +39,8 @@ class LaunchOptions:
     logs: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="truestep-logs-")))
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("processes", 1),
-            ("nodes", 1),
-            ("node_rank", 0),
-            ("restarts", 0),
-            ("grace_seconds", 0),
-        ):
+        leasts = {"processes": 1, "nodes": 1, "node_rank": 0, "restarts": 0, "grace_seconds": 0}
+        for name, least in leasts.items():
             if getattr(self, name) < least:
                 raise OptionError(f"{name}={getattr(self, name)}: give at least {least}.")
         if self.nodes > 1 and self.rendezvous is None:

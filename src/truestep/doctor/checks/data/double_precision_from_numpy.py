@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument
+from truestep.doctor.source.values import argument, seen_through
 
 MAKERS = functions("makes float64")
 
@@ -50,6 +50,6 @@ class DoublePrecisionFromNumpy(SourceCheck):
             or not value.args
         ):
             return False
-        inner = value.args[0]
+        inner = seen_through(module, value.args[0])
         made = isinstance(inner, ast.Call) and module.qualify(inner.func) in MAKERS
         return made and isinstance(inner, ast.Call) and argument(inner, None, "dtype") is None

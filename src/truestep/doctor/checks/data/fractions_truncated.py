@@ -9,6 +9,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, inserted_behind
+from truestep.doctor.source.values import seen_through
 
 
 class FractionsTruncated(SourceCheck):
@@ -31,7 +32,7 @@ class FractionsTruncated(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report .long() straight on a literal tensor that holds a fraction."""
         for call in module.method_calls("long", "int", "short"):
-            made = call.func.value if isinstance(call.func, ast.Attribute) else None
+            made = seen_through(module, call.func.value) if isinstance(call.func, ast.Attribute) else None
             if isinstance(made, ast.Call) and module.qualify(made.func) == "torch.tensor" and made.args:
                 numbers = [node.value for node in walk(made.args[0]) if isinstance(node, ast.Constant)]
                 if any(isinstance(each, float) and each != int(each) for each in numbers):

@@ -5,9 +5,13 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.recurrent import recurrent_of
-from truestep.doctor.source.values import argument, constant, literal
+from truestep.doctor.source.signatures import own_name
+from truestep.doctor.source.values import argument, constant, literal, seen_through
+
+_TURNS = operations(shape="turned")
 
 
 class HiddenStateViewed(SourceCheck):
@@ -41,7 +45,7 @@ class HiddenStateViewed(SourceCheck):
                 yield At(call, "The states of different examples come into one row: transpose(0, 1) first.")
 
     def _recurrent(self, module: SourceModule, node: ast.expr) -> ast.Call | None:
-        if not isinstance(node, ast.Name):
+        if not isinstance(node, ast.Name) or _is_turned(module, node):
             return None
         return recurrent_of(module, node, (1,)) or recurrent_of(module, node, (1, 0))
 
@@ -53,6 +57,12 @@ class HiddenStateViewed(SourceCheck):
         same = hidden is not None and ast.unparse(sizes[1]) == ast.unparse(hidden)
         layers = ast.unparse(sizes[0]).replace("self.", "")
         return not same and "layer" not in layers and "direction" not in layers
+
+
+def _is_turned(module: SourceModule, node: ast.expr) -> bool:
+    """Tell `h.transpose(0, 1)` under a name of its own: the examples come first then."""
+    made = seen_through(module, node)
+    return isinstance(made, ast.Call) and own_name(made.func) in _TURNS
 
 
 def _several(module: SourceModule, made: ast.Call) -> bool:

@@ -38,7 +38,7 @@ class StreamDuplicatedByWorkers(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report a loader with workers over such a class that never asks which worker it is."""
-        asks = "worker_info" in module.text or any(
+        asks = any("worker_info" in each.text for each in module.linked) or any(
             "worker" in ast.unparse(word.value)
             for call in module.calls("torch.utils.data.DataLoader")
             for word in call.keywords

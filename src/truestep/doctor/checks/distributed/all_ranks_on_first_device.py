@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.values import constant, seen_through
 
 
 class AllRanksOnFirstDevice(SourceCheck):
@@ -50,5 +50,8 @@ class AllRanksOnFirstDevice(SourceCheck):
                 yield At(call, "Every rank puts its model on cuda:0: set_device() is never called.")
 
     def _is_model(self, module: SourceModule, node: ast.expr) -> bool:
-        made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id[:1].isupper()
+        value = seen_through(module, node)
+        made = (
+            isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id[:1].isupper()
+        )
         return made or module.kind(node) in ("module", "ddp")

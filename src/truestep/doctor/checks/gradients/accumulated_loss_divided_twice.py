@@ -10,7 +10,7 @@ from truestep.doctor.source.libraries import DIVIDES_LOSS, gives_loss
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.resolving import MAX_DEPTH
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.values import argument, literal, value_origins
 
 _ACCUMULATED = re.compile(r"accum|micro_?batch", re.IGNORECASE)
 
@@ -105,7 +105,7 @@ def _numbers_told(files: list[SourceModule]) -> dict[str, set[object]]:
 
 
 def _is_accelerator(module: SourceModule, node: ast.expr) -> bool:
-    made = [each for each in module.definitions(node) if isinstance(each, ast.Call)]
+    made = [each for each in value_origins(module, node) if isinstance(each, ast.Call)]
     known = "accelerate.Accelerator" in module.of_program(_numbers_told)
     return (
         known and bool(made) and all(module.qualify(each.func) == "accelerate.Accelerator" for each in made)

@@ -11,6 +11,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, names_in
+from truestep.doctor.source.values import seen_through
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class ClipOfOtherParameters(SourceCheck, Watcher):
         """Report a clip of a name's parameters in a file whose optimizers all hold other names'."""
         held = _held(module)
         for call in module.calls("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_"):
-            name = _owner(call.args[0]) if call.args else None
+            name = _owner(seen_through(module, call.args[0])) if call.args else None
             if held and name is not None and name.split(".")[0] != "self" and name not in held:
                 if not self._may_be_part(module, name, held):
                     others = ", ".join(sorted(each for each in held if each))
@@ -63,7 +64,7 @@ class ClipOfOtherParameters(SourceCheck, Watcher):
     def _may_be_part(self, module: SourceModule, name: str, held: set[str | None]) -> bool:
         """A part of a model that is held, another name for it, or one that can't be followed."""
         nodes = [node for node in module.reads(name) if isinstance(node, ast.Name)]
-        made = module.definitions(nodes[0]) if nodes else [None]
+        made = [seen_through(module, each) for each in module.definitions(nodes[0])] if nodes else [None]
         followed = bool(made) and all(
             isinstance(each, ast.Call) and not (set(names_in(each)) & held) for each in made
         )
@@ -93,11 +94,11 @@ def _held(module: SourceModule) -> set[str | None]:
         if name.rsplit(".", 1)[-1][:1].isupper() and not name.startswith(
             ("torch.optim.lr_", "torch.optim.swa_")
         ):
-            found.add(_owner(call.args[0]) if call.args else None)
+            found.add(_owner(seen_through(module, call.args[0])) if call.args else None)
     return found
 
 
-def _owner(node: ast.expr) -> str | None:
+def _owner(node: ast.expr | None) -> str | None:
     """Return net for `net.parameters()`."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "parameters":
         return dotted(node.func.value)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.values import argument, literal, seen_through
 
 
 class LossWithoutGraph(SourceCheck):
@@ -46,7 +46,16 @@ class LossWithoutGraph(SourceCheck):
             and value.func.attr in ("detach", "requires_grad_")
             and "detach" in ast.unparse(value)
         )
-        whole = "loss" in ast.unparse(value) or "cross_entropy" in ast.unparse(value)
+        number = seen_through(module, value.args[0]) if copies and value.args else None
+        written = [ast.unparse(each) for each in (value, *_behind(module, number))]
+        whole = any("loss" in each or "cross_entropy" in each for each in written)
         return whole and (
             (copies and literal(module, argument(value, None, "requires_grad")) is not False) or detached
         )
+
+
+def _behind(module: SourceModule, number: ast.expr | None) -> list[ast.expr]:
+    """Return what a number comes from: `cross_entropy(...)` of `between.item()`, and that itself."""
+    method = number.func if isinstance(number, ast.Call) else None
+    owner = seen_through(module, method.value) if isinstance(method, ast.Attribute) else None
+    return [each for each in (number, owner) if each is not None]

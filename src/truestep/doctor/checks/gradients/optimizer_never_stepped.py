@@ -9,6 +9,7 @@ from truestep.doctor.source.libraries import library_taking_over
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.signatures import own_name
+from truestep.doctor.source.uses import reads_followed
 
 # what is done with an optimizer that trains nothing by it
 _IDLE = ("zero_grad", "param_groups", "state_dict", "load_state_dict", "defaults", "state", "train", "eval")
@@ -83,7 +84,7 @@ def _reads(module: SourceModule, node: ast.Assign, place: str) -> list[ast.expr]
 def _uses(module: SourceModule, node: ast.Assign, place: str) -> list[ast.expr] | None:
     """Return where it is used without training by it; None where it may be stepped, or out of sight."""
     found: list[ast.expr] = []
-    for read in _reads(module, node, place):
+    for read in (use for each in _reads(module, node, place) for use in reads_followed(module, each)):
         home = module.home(read)
         above = home.parents[read]
         if isinstance(above, ast.Attribute):
@@ -115,7 +116,8 @@ def _is_stepped(module: SourceModule, node: ast.Assign, other: ast.Assign) -> bo
     """Tell whether another optimizer of the same function or class is stepped."""
     together = module.scope(node) is module.scope(other)
     place = dotted(other.targets[0]) or ""
-    for read in _reads(module, other, place) if together else ():
+    reads = _reads(module, other, place) if together else []
+    for read in (use for each in reads for use in reads_followed(module, each)):
         above = module.home(read).parents[read]
         if isinstance(above, ast.Attribute) and above.attr == "step":
             return True

@@ -68,8 +68,7 @@ class SteppedWithoutAWay(SourceCheck):
 
 def _model_of(module: SourceModule, step: TraceEvent) -> str | None:
     """Return the model of `Adam(model.parameters())`, as its own place calls it."""
-    made = module.definitions(step.receiver) if step.receiver is not None else []
-    call = made[0] if len(made) == 1 else None
+    call = seen_through(module, step.receiver)
     given = seen_through(module, call.args[0]) if isinstance(call, ast.Call) and call.args else None
     called = given.func if isinstance(given, ast.Call) else None
     is_all = isinstance(called, ast.Attribute) and called.attr == "parameters"

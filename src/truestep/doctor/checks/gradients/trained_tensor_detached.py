@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.uses import reads_followed
 from truestep.doctor.source.values import argument, is_call_of, literal
 
 _CUTS = operations(numbers="kept itself", graph="cut left")
@@ -51,7 +52,8 @@ class TrainedTensorDetached(SourceCheck):
                 assert isinstance(value, ast.Call)
                 if literal(module, argument(value, None, "requires_grad")) is not True:
                     continue
-                reads = [node for node in module.reads(target.id) if not _shown(module, node)]
+                every = [use for each in module.reads(target.id) for use in reads_followed(module, each)]
+                reads = [node for node in every if not _shown(module, node)]
                 held = [node for node in reads if self._optimized(module, node)]
                 rest = [node for node in reads if node not in held]
                 if held and rest and all(_cut(module, node) for node in rest):

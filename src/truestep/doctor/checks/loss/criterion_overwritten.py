@@ -47,7 +47,11 @@ class CriterionOverwritten(SourceCheck):
                 )
 
     def _made_outside(self, module: SourceModule, name: ast.Name, loop: ast.AST) -> bool:
-        values = [each for each in module.bindings(name) if each.value is not None]
+        bindings = module.bindings(name)
+        if any(each.how == "parameter" for each in bindings):
+            given = [each for each in module.definitions(name) if each is not None]
+            return any(module.kind(each) == "loss" for each in given if loop not in module.ancestors(each))
+        values = [each for each in bindings if each.value is not None]
         made = [each for each in values if each.value is not None and module.kind(each.value) == "loss"]
         if len(values) == 1 and not made:  # made elsewhere, as in a cell: what is done with the result tells
             return any(

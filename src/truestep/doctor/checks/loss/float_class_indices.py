@@ -9,8 +9,8 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, renamed
-from truestep.doctor.source.values import argument
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, renamed
+from truestep.doctor.source.values import argument, given
 
 WRONG = operations(numbers="home rounded whole")
 
@@ -36,7 +36,7 @@ class FloatClassIndices(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a conversion written straight in the call, unless one_hot stands under it."""
         for call in losses_of(module, "cross_entropy", "nll_loss"):
-            target = argument(call, 1, "target")
+            target = given(module, call, 1, "target")
             if (
                 isinstance(target, ast.Call)
                 and isinstance(target.func, ast.Attribute)
@@ -54,5 +54,6 @@ class FloatClassIndices(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Convert to int64."""
         target = argument(node, 1, "target")
-        assert isinstance(target, ast.Call)
+        if not isinstance(target, ast.Call):  # what else reads the name may mean the fractions
+            raise SourceRewriteError
         return [renamed(module, target.func, "long")]

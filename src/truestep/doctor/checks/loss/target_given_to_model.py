@@ -8,7 +8,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.values import argument, unwrapped, value_origins
+from truestep.doctor.source.values import argument, seen_through, unwrapped, value_origins
 
 
 class TargetGivenToModel(SourceCheck):
@@ -55,7 +55,7 @@ class TargetGivenToModel(SourceCheck):
             given, target = argument(call, 0, "input"), argument(call, 1, "target")
             if given is None or target is None or _is_cut(module, target) or _is_cut(module, given):
                 continue
-            place = dotted(unwrapped(target))
+            place = dotted(unwrapped(seen_through(module, target) or target))
             models = list(value_origins(module, given))
             if place is not None and models and all(_is_told(module, each, place) for each in models):
                 yield At(call, f"The model is given {place!r}, and is asked for it.", RISK)

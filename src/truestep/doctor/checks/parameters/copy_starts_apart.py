@@ -52,7 +52,7 @@ class CopyStartsApart(SourceCheck):
                 continue
             origin = _made_alike(module, node)
             copies = [each for each in module.method_calls("load_state_dict") if _last(each.func) == last]
-            if origin is None or not copies or not all(_copies_state(each) for each in copies):
+            if origin is None or not copies or not all(_copies_state(module, each) for each in copies):
                 continue
             if not any(module.scope(each) is module.scope(node) for each in copies) and not _changed(
                 module, node, place
@@ -85,8 +85,8 @@ def _last(function: ast.expr) -> str:
     return (dotted(owner) or "").rsplit(".", 1)[-1]
 
 
-def _copies_state(call: ast.Call) -> bool:
-    given = call.args[0] if call.args else None
+def _copies_state(module: SourceModule, call: ast.Call) -> bool:
+    given = seen_through(module, call.args[0]) if call.args else None
     return (
         isinstance(given, ast.Call)
         and isinstance(given.func, ast.Attribute)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import parts_given
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _optimizer_before(module: SourceModule, name: str | None, assignment: ast.As
             and isinstance(node.func, ast.Attribute)
             and node.func.attr == "parameters"
             and dotted(node.func.value) == name
-            for node in walk(call)
+            for node in parts_given(module, call)
         )
         if holds and call.lineno < assignment.lineno and not _made_anew(module, assignment):
             return call

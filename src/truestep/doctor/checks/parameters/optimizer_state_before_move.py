@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import parts_given
 
 MOVES = operations(numbers="moved rounded")
 
@@ -35,7 +36,7 @@ class OptimizerStateBeforeMove(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a move, in the same block, of the module whose parameters an Adagrad holds."""
         for made in module.calls("torch.optim.Adagrad"):
-            held = {dotted(each.func.value) for each in walk(made) if _asks_parameters(each)}  # type: ignore[attr-defined]
+            held = {dotted(each.func.value) for each in parts_given(module, made) if _asks_parameters(each)}  # type: ignore[attr-defined]
             block = module.parents[module.statement(made)]
             for move in sorted(module.method_calls(*MOVES), key=lambda call: call.lineno):
                 base = move.func.value if isinstance(move.func, ast.Attribute) else move

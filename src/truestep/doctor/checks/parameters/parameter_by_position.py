@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import seen_through
 
 
 class ParameterByPosition(SourceCheck):
@@ -23,7 +24,7 @@ class ParameterByPosition(SourceCheck):
     """
 
     code = "PARAM009"
-    words = ("arameters())[",)
+    words = ("arameters()",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a literal index above 3 into the listed parameters of a module."""
@@ -37,7 +38,7 @@ class ParameterByPosition(SourceCheck):
                 and module.qualify(listed.func) == "list"
                 and listed.args
             ):
-                inner = listed.args[0]
+                inner = seen_through(module, listed.args[0])
                 if (
                     isinstance(inner, ast.Call)
                     and isinstance(inner.func, ast.Attribute)

@@ -11,6 +11,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 from truestep.doctor.source.signatures import own_name
+from truestep.doctor.source.values import seen_through
 
 _COPIES = re.compile(
     r"(^|_)(target|teacher|ema|old|ref|reference|momentum|shadow|frozen|anchor|prev|tgt)(_|$)", re.IGNORECASE
@@ -92,7 +93,7 @@ def _is_updated_from(module: SourceModule, name: str, other: str) -> bool:
     """Tell `name.load_state_dict(other.state_dict())`."""
     for call in module.method_calls("load_state_dict"):
         assert isinstance(call.func, ast.Attribute)
-        given = call.args[0] if call.args else None
+        given = seen_through(module, call.args[0]) if call.args else None
         source = (
             given.func.value
             if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute)

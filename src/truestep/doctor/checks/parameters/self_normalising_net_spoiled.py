@@ -9,6 +9,7 @@ from typing import Any
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, renamed
+from truestep.doctor.source.values import seen_through
 
 
 class SelfNormalisingNetSpoiled(SourceCheck):
@@ -34,14 +35,17 @@ class SelfNormalisingNetSpoiled(SourceCheck):
         displays = [(call, call.args) for call in module.calls("torch.nn.Sequential")]
         displays += [(node, node.elts) for node in module.all(ast.List)]  # type: ignore[misc]
         for node, parts in displays:
-            names = [module.qualify(part.func) if isinstance(part, ast.Call) else None for part in parts]
+            made = [seen_through(module, part) for part in parts]
+            names = [module.qualify(part.func) if isinstance(part, ast.Call) else None for part in made]
             for first, second in pairwise(names):
                 if first == "torch.nn.SELU" and second == "torch.nn.Dropout":
                     yield At(node, "Plain Dropout after SELU: the deviation grows layer by layer.", RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Take AlphaDropout."""
-        parts = node.args if isinstance(node, ast.Call) else node.elts
+        parts = [
+            seen_through(module, each) for each in (node.args if isinstance(node, ast.Call) else node.elts)
+        ]
         return [
             renamed(module, second.func, "AlphaDropout")
             for first, second in pairwise(parts)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
+from truestep.doctor.source.uses import reads_followed
 
 _NAME = re.compile(r"(^|_)(target|ema)(_|$)|^(target|ema)(net|model)?$", re.IGNORECASE)
 
@@ -50,7 +51,7 @@ class TargetNeverUpdated(SourceCheck):
 
     def _only_applied(self, module: SourceModule, name: str) -> bool:
         """Each use but for the assignment is a call, or a change of mode."""
-        uses = module.reads(name)
+        uses = [use for each in module.reads(name) for use in reads_followed(module, each)]
         trains = any(trace.training_loops() for trace in module.traces)
         applied = [each for each in uses if _is_called(module, each)]
         quiet = ("eval", "train", "requires_grad_", "to", "cuda")

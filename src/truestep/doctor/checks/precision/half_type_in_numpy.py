@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import is_call_of
+from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.values import is_call_of, seen_through
 
 
 class HalfTypeInNumpy(SourceCheck):
@@ -30,8 +31,10 @@ class HalfTypeInNumpy(SourceCheck):
         """Report .numpy() on a chain whose last conversion is to bfloat16."""
         for call in module.method_calls("numpy"):
             node: ast.expr | None = call
-            while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                node = node.func.value
+            for _ in range(MAX_DEPTH):
+                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                    break
+                node = seen_through(module, node.func.value)
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                     if node.func.attr in ("float", "double", "half"):
                         break

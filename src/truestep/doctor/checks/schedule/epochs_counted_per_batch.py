@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument
+from truestep.doctor.source.values import argument, seen_through
 
 COUNTS = {"CosineAnnealingLR": (1, "T_max"), "StepLR": (1, "step_size")}
 
@@ -64,7 +64,8 @@ class EpochsCountedPerBatch(SourceCheck):
                     )
 
     def _length(self, module: SourceModule, event: TraceEvent) -> str | None:
-        for value in module.definitions(event.receiver) if event.receiver is not None else ():
+        for each in module.definitions(event.receiver) if event.receiver is not None else ():
+            value = seen_through(module, each)
             if isinstance(value, ast.Call):
                 position = COUNTS.get((module.qualify(value.func) or "").rsplit(".", 1)[-1])
                 given = argument(value, *position) if position else None

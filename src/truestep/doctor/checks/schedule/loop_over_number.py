@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, wrapped
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.values import literal
 
 
 class LoopOverNumber(SourceCheck):
@@ -35,8 +35,7 @@ class LoopOverNumber(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loop over a name that is an integer for certain."""
         for loop in module.all(ast.For):
-            values = module.definitions(loop.iter) or [loop.iter]
-            if values and all(type(constant(each)) is int for each in values):
+            if type(literal(module, loop.iter)) is int:
                 yield At(loop, f"{ast.unparse(loop.iter)} is a number: it can't be iterated over.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:

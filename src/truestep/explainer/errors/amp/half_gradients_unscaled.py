@@ -35,7 +35,6 @@ class HalfGradientsUnscaled(Explainer):
     checks = ("AMP007",)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         for owner, model in running_models(crash):
             trained = [
                 (name, str(each.dtype)) for name, each in model.named_parameters() if each.requires_grad

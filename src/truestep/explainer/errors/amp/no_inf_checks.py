@@ -39,7 +39,6 @@ class NoInfChecks(Explainer):
     not_in_a_log = "which parameters have no gradient"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         torch = torch_at_crash()
         for frame, name, value in crash.users_locals():
             if torch is None or not isinstance(value, torch.optim.Optimizer):

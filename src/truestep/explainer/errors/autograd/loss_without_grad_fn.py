@@ -54,7 +54,6 @@ class LossWithoutGradFn(Explainer):
     not_in_a_log = "where the graph was cut: the lines between model and loss"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         torch = torch_at_crash()
         if not crash.is_live or torch is None:
             return {}

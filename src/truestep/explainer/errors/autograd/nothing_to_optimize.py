@@ -45,7 +45,6 @@ class NothingToOptimize(Explainer):
     checks = ("PARAM001", "PARAM003", "PARAM014")
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         for owner, model in running_models(crash):
             for name, value in vars(model).items():
                 if type(value) in (list, dict) and _has_layers(value):

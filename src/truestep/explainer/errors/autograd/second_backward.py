@@ -31,8 +31,9 @@ class SecondBackward(Explainer):
     Cases:
         otherwise: {kept}
             Fix: {kept_fix}
-        otherwise: {shared}
-            Fix: {shared_fix}
+        otherwise: `{shared}` ({value}){made}, is in this graph and in that of {of}, whose backward (line {line}) freed it.
+            Fix: write {shared}.detach() for the loss that is not to train what made it (a GAN's discriminator), or add the losses
+            and call backward once. Where both train it, compute {shared} anew after the first step.
         otherwise: `{state}` in {function} ({place}) is still attached to the graph of the step before.
             Fix: detach it after each step: {detached}.
         otherwise: `{stored}` is still attached to the graph of the step before.
@@ -47,11 +48,10 @@ class SecondBackward(Explainer):
     not_in_a_log = "which value is still attached to the earlier graph"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
-        if (kept := kept_graphs(crash)) is not None:
-            return {"kept": kept.says, "kept_fix": kept.fix}
-        if (shared := value_shared_by_graphs(crash)) is not None:
-            return {"shared": shared.says, "shared_fix": shared.fix}
+        if kept := kept_graphs(crash):
+            return kept
+        if shared := value_shared_by_graphs(crash):
+            return shared
         for frame, name, value in crash.users_locals():
             if name.lower() in _STATES and _is_attached(value):
                 detached = _detached(name, value)

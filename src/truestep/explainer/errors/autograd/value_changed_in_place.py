@@ -4,7 +4,7 @@
 import sys
 
 from truestep.explainer.evidence import running_models
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.in_place import crash_lines_in_place, in_place_layers
 from truestep.explainer.origins import files_of_models, line_as_evidence
 from truestep.explainer.values import is_tensor_at_crash, shape_at_crash
@@ -29,6 +29,18 @@ class ValueChangedInPlace(Explainer):
 
     Fix: write x = x + y in place of x += y, relu without inplace=True, and run every backward before any optimizer.step()
     of the weights it needs (a GAN's second loss takes a fresh forward).
+
+    Cases:
+        otherwise: `{weight}` {shape_of} was changed after the forward: an optimizer.step() came between forward and
+            backward.
+            Fix: run all backward() calls first and step afterwards; for a GAN compute the generator's loss anew after the
+            discriminator's step, or use fake.detach() for the discriminator.
+        otherwise: {what}, was changed by {layers}, which overwrites its input.
+            Fix: make that layer without inplace=True.
+        `+=`: {what}, was changed at {line}.
+            Fix: write x = x + y there, which makes a new tensor.
+        otherwise: {what}, was changed at {line}.
+        otherwise: {what}, was changed.
     """
 
     messages = (
@@ -43,50 +55,20 @@ class ValueChangedInPlace(Explainer):
     checks = ("GRAD023", "GRAD017")
     not_in_a_log = "which line changed it"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         if match.groupdict().get("shape") is None:
-            return None
+            return {}
         shape = tuple(int(size) for size in match["shape"].split(",") if size.strip())
-        weight = _changed_weight(crash, shape, int(match["version"]))
-        if weight is not None:
-            return weight
-        operation = match["operation"]
-        what = f"a value of shape {shape}" + (
-            f", made by {operation.removesuffix('Backward0')}" if operation else ""
-        )
-        behind, others = in_place_layers(crash, operation or "")
+        if weight := _changed_weight(crash, shape, int(match["version"])):
+            return {"weight": weight, "shape_of": str(shape)}
+        operation = match["operation"] or ""
+        made = f", made by {operation.removesuffix('Backward0')}" if operation else ""
+        facts = {"what": f"a value of shape {shape}{made}"}
+        behind, others = in_place_layers(crash, operation)
         line = "" if behind else _changing_line(crash, shape)
-        layers = behind or ([] if line else others)
-        if layers:
-            return Cause(
-                f"{what}, was changed by {' or '.join(layers[:2])}, which overwrites its input.",
-                "make that layer without inplace=True.",
-            )
-        return Cause(f"{what}, was changed{f' at {line}' if line else ''}.", _fix(line))
-
-
-def _fix(line: str) -> str:
-    if "+=" in line:
-        return "write x = x + y there, which makes a new tensor."
-    return ""
-
-
-def _changed_weight(crash: Crash, shape: tuple[int, ...], version: int) -> Cause | None:
-    """Return the weight that an optimizer stepped, if the shape and the version are one's."""
-    shapes = (shape, shape[::-1])  # linear layers save their weight transposed
-    for owner, model in running_models(crash):
-        for name, parameter in model.named_parameters():
-            if shape_at_crash(parameter) in shapes and parameter._version == version:
-                return _stepped(f"{owner}.{name}", shape)
-    return None
-
-
-def _stepped(name: str, shape: tuple[int, ...]) -> Cause:
-    return Cause(
-        f"`{name}` {shape} was changed after the forward: an optimizer.step() came between forward and backward.",
-        "run all backward() calls first and step afterwards; for a GAN compute the generator's loss anew after the "
-        "discriminator's step, or use fake.detach() for the discriminator.",
-    )
+        if layers := behind or ([] if line else others):
+            return {**facts, "layers": " or ".join(layers[:2])}
+        return facts | ({"line": line} if line else {})
 
 
 def _changing_line(crash: Crash, shape: tuple[int, ...]) -> str:
@@ -114,3 +96,13 @@ def _line_of_models(crash: Crash) -> str:
         if not name.startswith(("self.num", "num", "count", "total", "i", "n"))
     ]
     return " or ".join(found[:2])
+
+
+def _changed_weight(crash: Crash, shape: tuple[int, ...], version: int) -> str:
+    """Return the weight that an optimizer stepped, if the shape and the version are one's."""
+    shapes = (shape, shape[::-1])  # linear layers save their weight transposed
+    for owner, model in running_models(crash):
+        for name, parameter in model.named_parameters():
+            if shape_at_crash(parameter) in shapes and parameter._version == version:
+                return f"{owner}.{name}"
+    return ""

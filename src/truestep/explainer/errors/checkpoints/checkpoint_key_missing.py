@@ -55,7 +55,6 @@ class CheckpointKeyMissing(Explainer):
         return found if found["key"] in _USUAL or _LOADING.search(told) else None
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         found = next((each for each in crash.values if issubclass(type(each.value), dict)), None)
         if found is None:
             return {}

@@ -5,7 +5,7 @@ import difflib
 import os
 from pathlib import Path
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 _MOST_NAMES = 10_000
 
@@ -25,6 +25,13 @@ class FileMissing(Explainer):
 
     Fix: print the path's absolute form (Path(path).resolve()) and list its folder. Count paths from the script:
     Path(__file__).parent / NAME. Make folders before saving: path.parent.mkdir(parents=True, exist_ok=True).
+
+    Cases:
+        `program=`: it is a program that was to be started, and is not found on the PATH.
+            Fix: install it, or add its folder to PATH.
+        otherwise: its folder{counted} has no such {kind}, but {close}.
+            Fix: correct the name, if that is what is meant.
+        otherwise: the first part that is missing is the {kind} {part}, in {parent}/{counted}.
     """
 
     types = ("FileNotFoundError", "RuntimeError", "NotADirectoryError")
@@ -37,34 +44,11 @@ class FileMissing(Explainer):
     )
     not_in_a_log = "which files are there"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         if any(frame.path.endswith("subprocess.py") for frame in crash.frames):
-            return Cause(
-                "it is a program that was to be started, and is not found on the PATH.",
-                "install it, or add its folder to PATH.",
-            )
+            return {"program": "yes"}
         path = getattr(crash.error, "filename", None)
-        if not crash.is_live or not isinstance(path, str | os.PathLike):
-            return None
-        return _beside(Path(path))
-
-
-def _beside(path: Path) -> Cause:
-    """Say which part of a path is missing, and what stands there instead."""
-    counted = "" if path.is_absolute() else f" (counted from the working folder, {Path.cwd().name}/)"
-    there = path.absolute()
-    while not there.parent.is_dir():
-        there = there.parent
-    kind = "file" if there == path.absolute() else "folder"
-    close = _nearest(there)
-    if close:
-        return Cause(
-            f"its folder{counted} has no such {kind}, but {close}.",
-            "correct the name, if that is what is meant.",
-        )
-    return Cause(
-        f"the first part that is missing is the {kind} {there.name}, in {there.parent.name}/{counted}."
-    )
+        return _beside(Path(path)) if crash.is_live and isinstance(path, str | os.PathLike) else {}
 
 
 def _nearest(path: Path) -> str:
@@ -73,3 +57,14 @@ def _nearest(path: Path) -> str:
         names = [entry.name for entry, _ in zip(entries, range(_MOST_NAMES), strict=False)]
     close = difflib.get_close_matches(path.name, names, n=3, cutoff=0.7)
     return " and ".join(close)
+
+
+def _beside(path: Path) -> dict[str, str]:
+    """Say which part of a path is missing, and what stands there instead."""
+    counted = "" if path.is_absolute() else f" (counted from the working folder, {Path.cwd().name}/)"
+    there = path.absolute()
+    while not there.parent.is_dir():
+        there = there.parent
+    facts = {"counted": counted, "kind": "file" if there == path.absolute() else "folder"}
+    close = _nearest(there)
+    return facts | ({"close": close} if close else {"part": there.name, "parent": there.parent.name})

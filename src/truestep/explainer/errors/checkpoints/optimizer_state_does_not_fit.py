@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class OptimizerStateDoesNotFit(Explainer):
@@ -24,6 +24,9 @@ class OptimizerStateDoesNotFit(Explainer):
 
     Fix: make model and optimizer as they were when it was saved: the same layers, frozen ones alike, the same groups in the same
     order. For a model that was changed (a new head, another freezing) load the weights alone and start the optimizer anew.
+
+    Cases:
+        otherwise: the file has {saved}, the optimizer here {now}.
     """
 
     messages = (
@@ -32,13 +35,12 @@ class OptimizerStateDoesNotFit(Explainer):
     )
     not_in_a_log = "how many groups and parameters each of the two has"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         for frame in reversed(crash.frames):
-            names = frame.locals()
-            now, saved = names.get("groups"), names.get("saved_groups")
+            now, saved = (frame.locals().get(name) for name in ("groups", "saved_groups"))
             if isinstance(now, list | tuple) and isinstance(saved, list | tuple):
-                return Cause(f"the file has {_sizes(saved)}, the optimizer here {_sizes(now)}.")
-        return None
+                return {"saved": _sizes(saved), "now": _sizes(now)}
+        return {}
 
 
 def _sizes(groups: Sequence[dict[str, Any]]) -> str:

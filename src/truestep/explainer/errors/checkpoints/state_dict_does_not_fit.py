@@ -3,7 +3,7 @@
 
 import re
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class StateDictDoesNotFit(Explainer):
@@ -22,27 +22,44 @@ class StateDictDoesNotFit(Explainer):
 
     Fix: build the model with the sizes it was trained with, and load the state dict itself (checkpoint["model"]). ts.load_weights
     knows the usual prefixes. strict=False only with its answer printed: it skips silently.
+
+    Cases:
+        otherwise: all keys of the file begin with "{file_prefix}", the model's do not: {why}.
+            Fix: load {{key.removeprefix("{file_prefix}"): value for key, value in state.items()}}; save
+            model.module.state_dict() or the plain model's next time.
+        otherwise: the model's keys begin with "{own_prefix}", the file's do not: the model is wrapped here, it was not when
+            saved.
+            Fix: load before wrapping, or into the inner model: model.{inner}.load_state_dict(state).
+        otherwise: the file is a whole checkpoint ({entries}), and not the state dict alone.
+            Fix: write model.load_state_dict(checkpoint["{holder}"]).
+        otherwise: the file is a whole checkpoint ({entries}), and not the state dict alone.
+            Fix: load the part that holds the weights.
+        otherwise: `{name}` is ({saved}) in the file and ({wanted}) in the model{more}.
+            Fix: the last layers differ ({in_file} outputs in the file, {here} here): build the model with {in_file}, or
+            leave these keys out and train that layer anew.
+        otherwise: `{name}` is ({saved}) in the file and ({wanted}) in the model{more}.
+            Fix: the model is built with other sizes than the one saved: take the sizes of the file, in the configuration.
+        `only=missing`: {counted}.
+            Fix: the model here has layers that the saved one had not: build it as it was, or load with strict=False and
+            train them.
+        `only=unexpected`: {counted}.
+            Fix: the file has more than the model: leave those keys out, if the model was cut on purpose.
+        otherwise: {counted}.
+            Fix: another architecture, or another version of its code: build the model that was saved.
     """
 
     messages = (r"Error\(s\) in loading state_dict for (?P<model>\w+)",)
     checks = ("SAVE003",)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         missing, unexpected = _keys(crash.message, "Missing"), _keys(crash.message, "Unexpected")
         shapes = re.findall(
             r"size mismatch for (\S+): copying a param with shape (?:torch\.Size\()?\(?\[?([\d, ]*)\]?\)? from "
-            r"checkpoint, the shape in current "
-            r"model is (?:torch\.Size\()?\(?\[?([\d, ]*)",
+            r"checkpoint, the shape in current model is (?:torch\.Size\()?\(?\[?([\d, ]*)",
             crash.message,
         )
-        for found in (
-            _prefix(missing, unexpected),
-            _nested(missing, unexpected),
-            _reshaped(shapes, missing),
-        ):
-            if found is not None:
-                return found
-        return _counted(match["model"], missing, unexpected) if missing or unexpected else None
+        found = _prefix(missing, unexpected) or _nested(missing, unexpected) or _reshaped(shapes, missing)
+        return found or _counted(match["model"], missing, unexpected)
 
 
 def _keys(message: str, kind: str) -> list[str]:
@@ -55,26 +72,6 @@ _PREFIXES = {
     "_orig_mod.": "torch.compile put it there when saving",
     "model.": "a Lightning module or a class around the model put it there",
 }
-
-
-def _prefix(missing: list[str], unexpected: list[str]) -> Cause | None:
-    """Return the prefix by which the keys of one side are longer than the other's."""
-    for longer, shorter, in_file in ((unexpected, missing, True), (missing, unexpected, False)):
-        prefix = _common_prefix(longer, shorter)
-        if not prefix:
-            continue
-        why = _PREFIXES.get(prefix, "the model is an attribute of another module on one side")
-        if in_file:
-            return Cause(
-                f'all keys of the file begin with "{prefix}", the model\'s do not: {why}.',
-                f'load {{key.removeprefix("{prefix}"): value for key, value in state.items()}}; save model.module.state_dict() '
-                "or the plain model's next time.",
-            )
-        return Cause(
-            f"the model's keys begin with \"{prefix}\", the file's do not: the model is wrapped here, it was not when saved.",
-            f"load before wrapping, or into the inner model: model.{prefix.rstrip('.')}.load_state_dict(state).",
-        )
-    return None
 
 
 def _common_prefix(longer: list[str], shorter: list[str]) -> str:
@@ -96,52 +93,40 @@ _INNER = {
 }  # fmt: skip
 
 
-def _nested(missing: list[str], unexpected: list[str]) -> Cause | None:
+def _prefix(missing: list[str], unexpected: list[str]) -> dict[str, str]:
+    """Return the prefix by which the keys of one side are longer than the other's."""
+    if prefix := _common_prefix(unexpected, missing):
+        why = _PREFIXES.get(prefix, "the model is an attribute of another module on one side")
+        return {"file_prefix": prefix, "why": why}
+    prefix = _common_prefix(missing, unexpected)
+    return {"own_prefix": prefix, "inner": prefix.rstrip(".")} if prefix else {}
+
+
+def _nested(missing: list[str], unexpected: list[str]) -> dict[str, str]:
     inner = _INNER & set(unexpected)
     # A whole checkpoint has a handful of entries; a model may have layers with these names.
     if not missing or not inner or len(unexpected) > 20:
-        return None
-    holder = next(
-        (name for name in ("state_dict", "model_state_dict", "model", "net", "weights") if name in inner),
-        None,
-    )
-    return Cause(
-        f"the file is a whole checkpoint ({', '.join(sorted(inner))}), and not the state dict alone.",
-        f'write model.load_state_dict(checkpoint["{holder}"]).'
-        if holder
-        else "load the part that holds the weights.",
-    )
+        return {}
+    holders = [
+        name for name in ("state_dict", "model_state_dict", "model", "net", "weights") if name in inner
+    ]
+    return {"entries": ", ".join(sorted(inner))} | ({"holder": holders[0]} if holders else {})
 
 
-def _reshaped(shapes: list[tuple[str, str, str]], missing: list[str]) -> Cause | None:
+def _reshaped(shapes: list[tuple[str, str, str]], missing: list[str]) -> dict[str, str]:
     if not shapes:
-        return None
+        return {}
     name, saved, wanted = shapes[0]
     more = f", and {len(shapes) - 1} more" if len(shapes) > 1 else ""
-    says = f"`{name}` is ({saved}) in the file and ({wanted}) in the model{more}."
-    first = (saved.split(",")[0], wanted.split(",")[0])
-    if len(shapes) <= 2 and first[0] != first[1] and not missing:
-        return Cause(
-            says,
-            f"the last layers differ ({first[0]} outputs in the file, {first[1]} here): build the model with "
-            f"{first[0]}, or leave these "
-            "keys out and train that layer anew.",
-        )
-    return Cause(
-        says,
-        "the model is built with other sizes than the one saved: take the sizes of the file, in the configuration.",
-    )
+    facts = {"name": name, "saved": saved, "wanted": wanted, "more": more}
+    in_file, here = saved.split(",")[0], wanted.split(",")[0]
+    is_last = len(shapes) <= 2 and in_file != here and not missing
+    return facts | ({"in_file": in_file, "here": here} if is_last else {})
 
 
-def _counted(model: str, missing: list[str], unexpected: list[str]) -> Cause:
+def _counted(model: str, missing: list[str], unexpected: list[str]) -> dict[str, str]:
     parts = [f"{len(missing)} keys of {model} are not in the file (first: {missing[0]})"] if missing else []
-    parts += (
-        [f"{len(unexpected)} of the file are not in {model} (first: {unexpected[0]})"] if unexpected else []
-    )
-    if missing and not unexpected:
-        fix = "the model here has layers that the saved one had not: build it as it was, or load with strict=False and train them."
-    elif unexpected and not missing:
-        fix = "the file has more than the model: leave those keys out, if the model was cut on purpose."
-    else:
-        fix = "another architecture, or another version of its code: build the model that was saved."
-    return Cause("; ".join(parts) + ".", fix)
+    if unexpected:
+        parts.append(f"{len(unexpected)} of the file are not in {model} (first: {unexpected[0]})")
+    only = "both" if len(parts) > 1 else "missing" if missing else "unexpected"
+    return {"counted": "; ".join(parts), "only": only} if parts else {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeviceIndexOutOfRange."""
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import torch_at_crash
 
 
@@ -19,6 +19,7 @@ class DeviceIndexOutOfRange(Explainer):
     Cases:
         otherwise: the file was saved from cuda:{device}; this process sees {count} card(s).
             Fix: write torch.load(path, map_location="cpu"), then move the model.
+        otherwise: this process sees {num} card(s), counted from cuda:0.
     """
 
     messages = (
@@ -32,8 +33,7 @@ class DeviceIndexOutOfRange(Explainer):
     checks = ("DEV001", "DIST003")
     not_in_a_log = "how many cards the process saw"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found, torch = super().cause(crash, match), torch_at_crash()
-        if not found and crash.is_live and torch is not None and torch.cuda.is_available():
-            return Cause(f"this process sees {torch.cuda.device_count()} card(s), counted from cuda:0.")
-        return found
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        torch = torch_at_crash()
+        sees = crash.is_live and torch is not None and torch.cuda.is_available()
+        return {"num": str(torch.cuda.device_count())} if sees else {}

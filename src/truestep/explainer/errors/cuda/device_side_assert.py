@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeviceSideAssert."""
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class DeviceSideAssert(Explainer):
@@ -30,6 +30,8 @@ class DeviceSideAssert(Explainer):
             Fix: use binary_cross_entropy_with_logits on raw outputs; if they are NaN, look for the first NaN.
         `draw=`: the kernel is that of multinomial: a probability is NaN, infinite or negative.
             Fix: look for the first NaN in the logits; with float16 compute the softmax in float32.
+        `of_loss=`: the line is one of a loss: most likely a label below 0, or as large as the number of classes or larger.
+            Fix: print labels.min() and labels.max() beside the last layer's outputs; on the CPU the loss names the label.
     """
 
     messages = (
@@ -54,12 +56,7 @@ class DeviceSideAssert(Explainer):
     anywhere = True
     not_in_a_log = "which value it was"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = super().cause(crash, match)
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         names = " ".join(frame.text for frame in crash.frames if frame.is_users).lower()
-        if found or not ("loss" in names or "criterion" in names or "cross_entropy" in names):
-            return found
-        return Cause(
-            "the line is one of a loss: most likely a label below 0, or as large as the number of classes or larger.",
-            "print labels.min() and labels.max() beside the last layer's outputs; on the CPU the loss names the label.",
-        )
+        is_of_loss = any(word in names for word in ("loss", "criterion", "cross_entropy"))
+        return {"of_loss": "yes"} if is_of_loss else {}

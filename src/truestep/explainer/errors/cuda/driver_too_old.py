@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DriverTooOld."""
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class DriverTooOld(Explainer):
@@ -18,6 +18,7 @@ class DriverTooOld(Explainer):
 
     Cases:
         otherwise: {verdict}.
+        otherwise: the driver supports CUDA {cuda} at most.
     """
 
     messages = (
@@ -31,8 +32,6 @@ class DriverTooOld(Explainer):
     not_in_a_log = "the driver's version on that machine"
     verdict = "driver_new_enough"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found, version = super().cause(crash, match), match.groupdict().get("version")
-        if found or not version:
-            return found
-        return Cause(f"the driver supports CUDA {int(version) // 1000}.{int(version) % 1000 // 10} at most.")
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        version = int(match.groupdict().get("version") or 0)
+        return {"cuda": f"{version // 1000}.{version % 1000 // 10}"} if version else {}

@@ -3,7 +3,7 @@
 
 import os
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class NoDevice(Explainer):
@@ -27,6 +27,8 @@ class NoDevice(Explainer):
             https://pytorch.org/get-started gives; pip took the CPU's from its default index or a mirror.
         `unknown error`: the driver did not start: after a suspend or an update it must be loaded again.
             Fix: restart the machine, or reload the driver: sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm.
+        otherwise: CUDA_VISIBLE_DEVICES is {state}.
+            Fix: unset it, or name cards that `truestep gpus` lists.
     """
 
     messages = (
@@ -45,12 +47,9 @@ class NoDevice(Explainer):
     checks = ("DEV006", "DEV001")
     not_in_a_log = "CUDA_VISIBLE_DEVICES, and whether there was a card at all"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found, hidden = super().cause(crash, match), os.environ.get("CUDA_VISIBLE_DEVICES")
-        if found or hidden is None or not crash.is_live or "NVIDIA driver" in match[0]:
-            return found
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if hidden is None or not crash.is_live or "NVIDIA driver" in match[0]:
+            return {}
         # its value is the user's own; that it is set is what counts
-        state = "set, to cards that this machine may not have" if hidden.strip() else "empty"
-        return Cause(
-            f"CUDA_VISIBLE_DEVICES is {state}.", "unset it, or name cards that `truestep gpus` lists."
-        )
+        return {"state": "set, to cards that this machine may not have" if hidden.strip() else "empty"}

@@ -2,7 +2,7 @@
 """TwoDevices."""
 
 from truestep.explainer.evidence import layer_input, made_at, parameter_owner, running_layer
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import EvidenceValue, is_layer_at_crash, is_tensor_at_crash
 
 
@@ -21,6 +21,27 @@ class TwoDevices(Explainer):
 
     Fix: move the batch with x = x.to(device) (the call returns the moved tensor), the model with model.to(device), and
     make new tensors where the others are: torch.zeros(..., device=x.device). Constants of a model are buffers.
+
+    Cases:
+        otherwise: {places}.
+            Fix: write self.register_buffer("{buffer}", ...) in __init__, not self.{buffer} = ...: then .to() moves it.
+        `empty=weights`: {places}.
+            Fix: tensors on meta have no values: make the model outside of torch.device("meta"), or
+            model.to_empty(device=device) and then load_state_dict(state).
+        otherwise: {places}.
+            Fix: tensors on meta have no values: make {empty_tensor} on the device where the others are.
+        otherwise: {places}.
+            Fix: write {weights_of}.to({source}) once, where the model is made.
+        `stray=its input;`: {places}.
+            Fix: move the batch before this line: x = x.to({source}), and use what it returns.
+        otherwise: {places}.
+            Fix: write {stray} = {stray}.to({source}) before this line: .to() returns the moved tensor, and changes none.
+        `on_gpu=first`: one is on {first}, the other on {second}.
+            Fix: the input is on the GPU and the weights are not: write model.to(device); layers in a plain list need
+            nn.ModuleList.
+        `on_gpu=second`: one is on {first}, the other on {second}.
+            Fix: the weights are on the GPU and the input is not: write x = x.to(device) for every batch.
+        otherwise: one is on {first}, the other on {second}.
     """
 
     messages = (
@@ -52,19 +73,17 @@ class TwoDevices(Explainer):
     checks = ("LOSS025", "DEV005", "PARAM001", "PARAM002")
     not_in_a_log = "which tensor is on which device, and where it was made"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = match.groupdict()
-        places = [
-            (name, str(device), origin)
-            for name, device, origin in (*_on_line(crash), *_of_layer(crash))
-            if device
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        rows = (*_on_line(crash), *_of_layer(crash))
+        places = [(name, str(device), origin) for name, device, origin in rows if device]
+        if len({device for _, device, _ in places}) > 1:
+            # Of several on one device the first is shown: what the user's line names stands before what its layer holds.
+            shown = {at: f"{name} {_is(name)} on {at}{origin}" for name, at, origin in reversed(places)}
+            return {"places": "; ".join(reversed(shown.values()))} | _of_stray(crash, places)
+        on_gpu = [
+            name for name in ("first", "second") if str(match.groupdict().get(name)).startswith("cuda.")
         ]
-        devices = {device for _, device, _ in places}
-        if len(devices) > 1:
-            return _named(crash, places)
-        if found.get("first"):
-            return Cause(f"one is on {found['first']}, the other on {found['second']}.", _fix_by_type(found))
-        return None
+        return {"on_gpu": on_gpu[0]} if len(on_gpu) == 1 else {}
 
 
 def _on_line(crash: Crash) -> list[tuple[str, object, str]]:
@@ -91,43 +110,7 @@ def _of_layer(crash: Crash) -> list[tuple[str, object, str]]:
     return [(_INPUT, tensor.device, ""), *weights[:1]]
 
 
-def _named(crash: Crash, places: list[tuple[str, str, str]]) -> Cause:
-    # Of several on one device the first is shown: what the user's line names stands before what its layer holds.
-    shown = list(
-        {
-            device: f"{name} {_is(name)} on {device}{origin}" for name, device, origin in reversed(places)
-        }.values()
-    )
-    return Cause("; ".join(reversed(shown)) + ".", _fix(crash, places))
-
-
-def _fix(crash: Crash, places: list[tuple[str, str, str]]) -> str:
-    name, device = _stray(places)
-    if name.startswith("self.") and _is_unregistered(crash, name):
-        attribute = name.removeprefix("self.")
-        return f'write self.register_buffer("{attribute}", ...) in __init__, not self.{attribute} = ...: then .to() moves it.'
-    empty = next((each for each, where, _ in places if where == "meta"), None)
-    if empty is not None:
-        return _fill(empty)
-    source = _device_source(places, next(each for _, each, _ in places if each != device))
-    if name.endswith(_WEIGHTS):
-        return f"write {name.removesuffix(_WEIGHTS)}.to({source}) once, where the model is made."
-    if name == _INPUT:
-        return f"move the batch before this line: x = x.to({source}), and use what it returns."
-    return f"write {name} = {name}.to({source}) before this line: .to() returns the moved tensor, and changes none."
-
-
 _INPUT, _WEIGHTS = "its input", "'s weights"
-
-
-def _fill(name: str) -> str:
-    """Say how what is on "meta", where tensors have no values, gets some; .to() can't."""
-    if name.endswith(_WEIGHTS):
-        return (
-            'tensors on meta have no values: make the model outside of torch.device("meta"), or model.to_empty(device=device) '
-            "and then load_state_dict(state)."
-        )
-    return f"tensors on meta have no values: make {name} on the device where the others are."
 
 
 def _is(name: str) -> str:
@@ -160,10 +143,14 @@ def _is_unregistered(crash: Crash, name: str) -> bool:
     return is_tensor_at_crash(found.value) and parameter_owner(crash, found.value) is None
 
 
-def _fix_by_type(found: dict[str, str | None]) -> str:
-    first, second = str(found.get("first")), str(found.get("second"))
-    if first.startswith("cuda.") and not second.startswith("cuda."):
-        return "the input is on the GPU and the weights are not: write model.to(device); layers in a plain list need nn.ModuleList."
-    if second.startswith("cuda.") and not first.startswith("cuda."):
-        return "the weights are on the GPU and the input is not: write x = x.to(device) for every batch."
-    return ""
+def _of_stray(crash: Crash, places: list[tuple[str, str, str]]) -> dict[str, str]:
+    """Return what should move, and where to."""
+    name, device = _stray(places)
+    if name.startswith("self.") and _is_unregistered(crash, name):
+        return {"buffer": name.removeprefix("self.")}
+    empty = next((each for each, where, _ in places if where == "meta"), None)
+    if empty is not None:  # without values, so that .to() can't move it
+        return {"empty": "weights"} if empty.endswith(_WEIGHTS) else {"empty_tensor": empty}
+    source = _device_source(places, next(each for _, each, _ in places if each != device))
+    is_layer = name.endswith(_WEIGHTS)
+    return {"source": source, "weights_of" if is_layer else "stray": name.removesuffix(_WEIGHTS)}

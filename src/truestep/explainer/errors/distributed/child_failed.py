@@ -3,7 +3,7 @@
 
 import re
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class ChildFailed(Explainer):
@@ -20,6 +20,10 @@ class ChildFailed(Explainer):
 
     Fix: look above this report for the first traceback, or start with torchrun --log-dir logs --redirects 3, which keeps each
     rank's output; @record from torch.distributed.elastic puts the traceback into the report.
+
+    Cases:
+        otherwise: rank {rank} failed first, with status {status}{meaning}.
+        `status=`: the status is {status}{meaning}.
     """
 
     messages = (
@@ -41,20 +45,18 @@ class ChildFailed(Explainer):
             return re.search("", "")
         return super().match(crash)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        text = crash.text
-        root = re.search(r"(?s)Root Cause.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", text)
-        if root:
-            return Cause(f"rank {root[1]} failed first, with status {root[2]}{_status(int(root[2]))}.")
-        status = re.search(r"exitcode: (-?\d+)", text)
-        return Cause(f"the status is {status[1]}{_status(int(status[1]))}.") if status else None
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        root = re.search(r"(?s)Root Cause.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", crash.text)
+        found = root or re.search(r"(exit)code: (-?\d+)", crash.text)
+        if not found:
+            return {}
+        facts = {"status": found[2], "meaning": f" ({_MEANINGS[found[2]]})" if found[2] in _MEANINGS else ""}
+        return facts | ({"rank": root[1]} if root else {})
 
 
-def _status(status: int) -> str:
-    meanings = {
-        -9: "killed, most often out of main memory",
-        -11: "a crash in native code",
-        -6: "aborted",
-        -15: "ended by another",
-    }
-    return f" ({meanings[status]})" if status in meanings else ""
+_MEANINGS = {
+    "-9": "killed, most often out of main memory",
+    "-11": "a crash in native code",
+    "-6": "aborted",
+    "-15": "ended by another",
+}

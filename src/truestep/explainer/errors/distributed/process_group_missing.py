@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ProcessGroupMissing."""
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class ProcessGroupMissing(Explainer):
@@ -20,6 +20,7 @@ class ProcessGroupMissing(Explainer):
 
     Cases:
         otherwise: {variable} is not set: the script was started with python, and not with torchrun.
+        otherwise: {call} runs before dist.init_process_group().
     """
 
     messages = (
@@ -30,8 +31,6 @@ class ProcessGroupMissing(Explainer):
         r"requires a (?:default )?process group",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found, user = super().cause(crash, match), crash.user
-        if found or not (user and user.text.startswith("dist.")):
-            return found
-        return Cause(f"{user.text} runs before dist.init_process_group().")
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        called = crash.user.text if crash.user else ""
+        return {"call": called} if called.startswith("dist.") else {}

@@ -52,7 +52,6 @@ class ReductionNotFinished(Explainer):
     not_in_a_log = "the parameters by name, unless TORCH_DISTRIBUTED_DEBUG=DETAIL was set"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         model = _wrapped(crash)
         indices = re.search(r"indices which did not receive grad for rank \d+: ([\d ]+)", crash.message)
         named = re.search(r"Parameters which did not receive grad for rank \d+: ([^\n]+)", crash.message)

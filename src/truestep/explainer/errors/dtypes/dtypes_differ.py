@@ -66,7 +66,6 @@ class DtypesDiffer(Explainer):
     checks = ("DATA008", "LOSS005")
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         found, halves = match.groupdict(), ("float16", "bfloat16")
         first, second = _plain(found.get("first")), _plain(found.get("second"))
         if not first:

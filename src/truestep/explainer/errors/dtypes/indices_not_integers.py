@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """IndicesNotIntegers."""
 
-from truestep.explainer.evidence import with_origin
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.evidence import tensors_with, with_origin
+from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.values import dtype_at_crash
 
 
 class IndicesNotIntegers(Explainer):
@@ -20,6 +21,11 @@ class IndicesNotIntegers(Explainer):
 
     Fix: write labels.long() (or make them with dtype=torch.int64 in the data set). If they are numbers to be
     predicted and no classes, the loss is F.mse_loss.
+
+    Cases:
+        otherwise: {wrong}.
+            Fix: write {name}.long().
+        otherwise: the indices are {given}.
     """
 
     messages = (
@@ -39,13 +45,6 @@ class IndicesNotIntegers(Explainer):
     )
     checks = ("LOSS004", "LOSS009")
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        wrong = [
-            each
-            for each in crash.tensors
-            if str(each.value.dtype) != "torch.int64" and not each.value.requires_grad
-        ]
-        if wrong:
-            return Cause(f"{with_origin(crash, wrong[-1])}.", f"write {wrong[-1].name}.long().")
-        given = match.groupdict().get("given")
-        return Cause(f"the indices are {given}.") if given else None
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        wrong = tensors_with(crash, lambda each: dtype_at_crash(each) != "int64" and not each.requires_grad)
+        return {"wrong": with_origin(crash, wrong[-1]), "name": wrong[-1].name} if wrong else {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """BuiltForNumpyOne."""
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class BuiltForNumpyOne(Explainer):
@@ -20,6 +20,7 @@ class BuiltForNumpyOne(Explainer):
     Cases:
         `_core`: a file pickled with NumPy 2 is read with NumPy 1.
             Fix: pip install -U numpy, or save it again with NumPy 1.
+        otherwise: the import that failed: {import}.
     """
 
     messages = (
@@ -34,7 +35,6 @@ class BuiltForNumpyOne(Explainer):
     anywhere = True
     not_in_a_log = "which package it was built for, where the traceback does not show its import"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = super().cause(crash, match)
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         imports = [frame.text for frame in crash.frames if frame.text.startswith(("import ", "from "))]
-        return found or (Cause(f"the import that failed: {imports[-1]}.") if imports else None)
+        return {"import": imports[-1]} if imports else {}

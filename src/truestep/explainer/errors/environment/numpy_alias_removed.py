@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumpyAliasRemoved."""
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.source import crashed_file_name
 
 
@@ -18,6 +18,11 @@ class NumpyAliasRemoved(Explainer):
 
     Fix: write Python's own float, int, bool and object (np.float64 where that is meant). If a package does it, update the
     package, or pin an older NumPy for it.
+
+    Cases:
+        otherwise: the name is np.{name}{where}.
+            Fix: write {name} in its place{update}.
+        otherwise: the name is np.{name}{package}.
     """
 
     types = ("AttributeError",)
@@ -26,13 +31,12 @@ class NumpyAliasRemoved(Explainer):
         r"`np\.(?P<name>\w+)` was removed in the NumPy 2\.0 release",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        name = match["name"]
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         inside = crash.frames[-1] if crash.frames else None
         where = f", in {crashed_file_name(inside.path)}" if inside is not None and not inside.is_users else ""
-        if name not in ("float", "int", "bool", "object", "str", "long", "complex", "unicode"):
-            return Cause(f"the name is np.{name}{where}.") if where else None
-        return Cause(
-            f"the name is np.{name}{where}.",
-            f"write {name} in its place{' (update that package)' if where else ''}.",
-        )
+        if match["name"] in _PYTHONS:
+            return {"where": where, "update": " (update that package)" if where else ""}
+        return {"package": where} if where else {}
+
+
+_PYTHONS = ("float", "int", "bool", "object", "str", "long", "complex", "unicode")

@@ -43,7 +43,6 @@ class PackageMissing(Explainer):
         return None if ClassOfFileMissing.match(crash) else super().match(crash)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         root, _, inner = match["name"].partition(".")
         facts = {"root": root, "here": f" ({sys.prefix})" if crash.is_live else ""}
         facts |= {"inner": inner} if inner else {}
@@ -53,19 +52,8 @@ class PackageMissing(Explainer):
 
 # what is imported by another name than it is installed by
 _NAMES = {
-    "cv2": "opencv-python",
-    "PIL": "pillow",
-    "yaml": "pyyaml",
-    "sklearn": "scikit-learn",
-    "skimage": "scikit-image",
-    "bs4": "beautifulsoup4",
-    "attr": "attrs",
-    "dateutil": "python-dateutil",
-    "faiss": "faiss-cpu",
-    "flash_attn": "flash-attn",
-    "tensorboard": "tensorboard",
-    "torchvision": "torchvision",
-    "pycocotools": "pycocotools",
-    "einops": "einops",
-    "timm": "timm",
-}
+    "cv2": "opencv-python", "PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn", "skimage":
+    "scikit-image", "bs4": "beautifulsoup4", "attr": "attrs", "dateutil": "python-dateutil", "faiss":
+    "faiss-cpu", "flash_attn": "flash-attn", "tensorboard": "tensorboard", "torchvision": "torchvision",
+    "pycocotools": "pycocotools", "einops": "einops", "timm": "timm",
+}  # fmt: skip

@@ -39,7 +39,6 @@ class CudaLibraryNotInitialized(Explainer):
     verdict = "one_cudnn"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         if "device-side assert" in crash.message or "Assertion `" in crash.context:
             return {"before": "assert"}
         torch = torch_at_crash()

@@ -4,7 +4,7 @@
 import re
 
 from truestep.core.wording import byte_size
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.holding import AliveAtCrash, largest_tensors_at_crash, processes_on_card_at_crash
 from truestep.explainer.kept import kept_graphs
 from truestep.explainer.values import is_tensor_at_crash
@@ -23,6 +23,18 @@ class OutOfGpuMemory(Explainer):
 
     Fix: halve the batch (micro-batches keep the result: truestep's micro_batch="auto"), use bf16 autocast, checkpoint
     activations. If it comes after many steps, something is kept: sum loss.item(), and evaluate under torch.no_grad().
+
+    Cases:
+        otherwise: {kept}
+            Fix: {kept_fix}
+        otherwise: {others} of {total} belong to other processes (torch holds {held} here).{processes}
+            Fix: end your own old processes and notebooks, or take another card (`truestep gpus` names who holds which).
+        otherwise: {spare} are reserved but in pieces too small for the {wanted} asked for: fragmentation.
+            Fix: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the start, and keep the sizes of batches alike
+            (pad to a few lengths).
+        `evaluating=`: the model is in evaluation mode, and yet a graph is being built: everything for a backward is kept.
+            Fix: wrap the evaluation in torch.no_grad() (or torch.inference_mode()).
+        otherwise: {amounts}
     """
 
     messages = (
@@ -40,17 +52,18 @@ class OutOfGpuMemory(Explainer):
     checks = ("MEM001", "MEM004", "MEM002", "EVAL004", "DEV001")
     not_in_a_log = "what is kept: whether it came in the first step or grew from step to step"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        if kept := kept_graphs(crash):
+            return kept
         amounts = _Amounts(crash.message)
-        for found in (kept_graphs(crash), _others(amounts, crash), _fragmented(amounts), _evaluating(crash)):
-            if found is not None:
-                return found
+        if found := _others(amounts, crash) or _fragmented(amounts) or _evaluating(crash):
+            return found
         largest = largest_tensors_at_crash(crash, AliveAtCrash.now()) if crash.is_live else ""
-        parts = [
+        told = [
             amounts.text() if amounts.total else "",
             f"The largest tensors: {largest}." if largest else "",
         ]
-        return Cause(" ".join(part for part in parts if part)) if any(parts) else None
+        return {"amounts": " ".join(filter(None, told))} if any(told) else {}
 
 
 class _Amounts:
@@ -102,38 +115,26 @@ def _bytes(message: str, pattern: str) -> float:
     return float(found[1].rstrip(".")) * units.get(found[2], 0) if found else 0.0
 
 
-def _others(amounts: _Amounts, crash: Crash) -> Cause | None:
+def _others(amounts: _Amounts, crash: Crash) -> dict[str, str]:
     if not amounts.total or amounts.others < 0.3 * amounts.total:
-        return None
-    others, total = byte_size(amounts.others), byte_size(amounts.total)
-    says = f"{others} of {total} belong to other processes (torch holds {byte_size(amounts.allocated)} here)."
+        return {}
     named = re.findall(r"Process (\d+) has ([\d.]+ \w+) memory in use", crash.message)
-    which = ", ".join(f"{pid} {size}" for pid, size in named[:3]) or (
-        processes_on_card_at_crash() if crash.is_live else ""
-    )
-    fix = "end your own old processes and notebooks, or take another card (`truestep gpus` names who holds which)."
-    return Cause(f"{says} Processes: {which}." if which else says, fix)
+    told = ", ".join(f"{pid} {size}" for pid, size in named[:3])
+    which = told or (processes_on_card_at_crash() if crash.is_live else "")
+    facts = {"others": byte_size(amounts.others), "total": byte_size(amounts.total)}
+    processes = f" Processes: {which}." if which else ""
+    return {**facts, "held": byte_size(amounts.allocated), "processes": processes}
 
 
-def _fragmented(amounts: _Amounts) -> Cause | None:
+def _fragmented(amounts: _Amounts) -> dict[str, str]:
     if not amounts.asked or amounts.spare < max(amounts.asked, 0.1 * amounts.total):
-        return None
-    return Cause(
-        f"{byte_size(amounts.spare)} are reserved but in pieces too small for the {byte_size(amounts.asked)} asked "
-        f"for: fragmentation.",
-        "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the start, and keep the sizes of batches alike "
-        "(pad to a few lengths).",
-    )
+        return {}
+    return {"spare": byte_size(amounts.spare), "wanted": byte_size(amounts.asked)}
 
 
-def _evaluating(crash: Crash) -> Cause | None:
+def _evaluating(crash: Crash) -> dict[str, str]:
     layer = crash.layer
     if layer is None or layer.module.training:
-        return None
+        return {}
     tensors = [value for value in layer.frame.locals().values() if is_tensor_at_crash(value)]
-    if not any(tensor.grad_fn is not None for tensor in tensors):
-        return None
-    return Cause(
-        "the model is in evaluation mode, and yet a graph is being built: everything for a backward is kept.",
-        "wrap the evaluation in torch.no_grad() (or torch.inference_mode()).",
-    )
+    return {"evaluating": "yes"} if any(tensor.grad_fn is not None for tensor in tensors) else {}

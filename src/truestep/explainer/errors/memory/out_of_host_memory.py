@@ -2,8 +2,7 @@
 """OutOfHostMemory."""
 
 from truestep.core.wording import byte_size
-from truestep.explainer.evidence import shapes_on_line
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.holding import AliveAtCrash, largest_tensors_at_crash
 from truestep.explainer.kept import kept_graphs
 
@@ -21,6 +20,15 @@ class OutOfHostMemory(Explainer):
 
     Fix: look for a size that grew by accident, such as (n, 1) against (n,), which makes (n, n). Read large data piece
     by piece (np.load(..., mmap_mode="r")), with fewer workers, which hold copies.
+
+    Cases:
+        otherwise: {kept}
+            Fix: {kept_fix}
+        otherwise: {wanted} were asked for when the memory was full. The largest tensors: {largest}.
+            Fix: if it comes after many steps, something is kept: append x.detach() or x.item(), and evaluate under
+            torch.no_grad(). If it comes in the first, take a smaller batch and fewer workers, which hold copies.
+        otherwise: {wanted} were asked for at once{and_shapes}.
+        otherwise: {size} were asked for, for an array of shape {shape}.
     """
 
     messages = (
@@ -31,25 +39,12 @@ class OutOfHostMemory(Explainer):
     )
     anywhere = True
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = match.groupdict()
-        asked = int(found.get("asked") or 0)
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        asked = int(match.groupdict().get("asked") or 0)
+        facts = {"wanted": byte_size(asked)} if asked else {}
         alive = AliveAtCrash.now() if crash.is_live and asked else None
-        if alive is not None and asked < alive.num_bytes:
-            return kept_graphs(crash) or _filled(crash, alive, asked)
-        shown = shapes_on_line(crash)
-        if asked:
-            return Cause(f"{byte_size(asked)} were asked for at once{f': {shown}' if shown else ''}.")
-        if found.get("shape"):
-            return Cause(f"{found['size']} were asked for, for an array of shape {found['shape']}.")
-        return None
-
-
-def _filled(crash: Crash, alive: AliveAtCrash, asked: int) -> Cause:
-    """Say what took the memory before a request that is small beside it."""
-    return Cause(
-        f"{byte_size(asked)} were asked for when the memory was full. The largest tensors: "
-        f"{largest_tensors_at_crash(crash, alive)}.",
-        "if it comes after many steps, something is kept: append x.detach() or x.item(), and evaluate under torch.no_grad(). "
-        "If it comes in the first, take a smaller batch and fewer workers, which hold copies.",
-    )
+        if alive is None or asked >= alive.num_bytes:
+            return facts
+        if kept := kept_graphs(crash):
+            return kept
+        return {**facts, "largest": largest_tensors_at_crash(crash, alive)}

@@ -21,8 +21,14 @@ class ArgumentOfOtherType(Explainer):
     was passed (x.shape[1], not x.shape), torch.float32 in place of "float32", a tensor in place of a list.
 
     Cases:
-        otherwise: {what} of type {kind}{needed}.
-            Fix: {fix}
+        `kind=float;`: {what} of type {kind}{needed}.
+            Fix: write // in place of /, or int(...).
+        `kind=tuple;`: {what} of type {kind}{needed}.
+            Fix: pass one number: x.shape[1] in place of x.shape, or unpack the tuple with *.
+        `kind=Size;`: {what} of type {kind}{needed}.
+            Fix: pass one number: x.shape[1] in place of x.shape.
+        `kind=NoneType;`: {what} of type {kind}{needed}.
+            Fix: look for the option that was not set, or the function without return.
         otherwise: {what} of type {kind}{needed}.
         otherwise: {function} takes no arguments of the types ({types}).
     """
@@ -42,7 +48,6 @@ class ArgumentOfOtherType(Explainer):
     not_in_a_log = "which value on that line it is"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         found = match.groupdict()
         if kind := found.get("kind"):
             names = [each.name for each in crash.values if type(each.value).__name__ == kind]
@@ -52,14 +57,6 @@ class ArgumentOfOtherType(Explainer):
                 else f"the argument {found.get('argument') or ''} is".replace("  ", " ")
             )
             needed = f", and {found['wanted']} is needed" if found.get("wanted") else ""
-            return {"what": what, "needed": needed} | ({"fix": _FIXES[kind]} if kind in _FIXES else {})
+            return {"what": what, "needed": needed}
         given = " ".join((found.get("given") or "").split()).rstrip(", ")
         return {"types": given} if given else {}
-
-
-_FIXES = {
-    "float": "write // in place of /, or int(...).",
-    "tuple": "pass one number: x.shape[1] in place of x.shape, or unpack the tuple with *.",
-    "Size": "pass one number: x.shape[1] in place of x.shape.",
-    "NoneType": "look for the option that was not set, or the function without return.",
-}

@@ -45,7 +45,6 @@ class ArgumentsDoNotFit(Explainer):
     not_in_a_log = "where the function is defined"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         function: str = match["function"].rpartition(">.")[2]
         if crash.layer is not None and function.endswith("forward"):
             function += definition_as_evidence(type(crash.layer.module).forward)

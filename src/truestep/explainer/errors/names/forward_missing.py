@@ -48,7 +48,6 @@ class ForwardMissing(Explainer):
         return super().match(crash)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         if not match["kind"]:
             return {"silent": "yes"}
         names = vars(type(crash.layer.module)) if crash.layer else ()

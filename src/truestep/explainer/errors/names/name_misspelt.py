@@ -7,8 +7,8 @@ import sys
 import types
 from typing import Any
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
-from truestep.explainer.known_names import GONE, IMPORTS, KINDS, MODULES, OF_OTHER_TORCH, TENSOR_NAMES
+from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.known_names import IMPORTS, TENSOR_NAMES
 from truestep.explainer.values import is_layer_at_crash, torch_at_crash
 
 
@@ -27,6 +27,66 @@ class NameMisspelt(Explainer):
 
     Fix: correct the name; if it is right, look at the version of the package (a name may be newer or gone), and at whether what
     the line has is the object that was meant: print(type(x)).
+
+    Cases:
+        `owner=DataParallel;` or `owner=DistributedDataParallel;`: the model is wrapped: {attribute} is the inner model's.
+            Fix: write model.module.{attribute}.
+        `attribute=module;`: the {owner} is not wrapped: only DataParallel and DistributedDataParallel have .module.
+            Fix: leave .module out, or write getattr(model, "module", model).
+        `attribute=recompute_scale_factor;`: the {owner} was pickled whole by another version of torch, which had no
+            recompute_scale_factor.
+            Fix: load it with the torch that saved it, and save model.state_dict(); or delete the argument from the layer's
+            forward.
+        `number=`: the value is a number of Python's ({owner}), where something that has {attribute} was expected.
+        `owner=distutils;`: distutils.version went away from setuptools and Python: an old torch.utils.tensorboard imports
+            it so.
+            Fix: update torch, or pip install "setuptools<60".
+        `owner=NoneType;`: the value is None: what should have made it returned nothing.
+            Fix: look for a function without return, a failed search (.grad before backward, re.match), or a call in place
+            (list.sort()).
+        `owner=_IncompatibleKeys;`: load_state_dict returns a report on keys, and not the model.
+            Fix: write model.load_state_dict(state) on a line of its own, and use model after it.
+        `owner=tuple;`: the value is a tuple: the call gave several results (LSTM gives output and state; a loader gives
+            inputs and labels).
+            Fix: unpack it: output, state = layer(x).
+        `owner=list;`: the value is a list.
+            Fix: take one of its items, or put layers into nn.ModuleList and stack tensors (torch.stack).
+        `owner=dict;`: the value is a dict.
+            Fix: write value["{attribute}"]; a state dict is loaded into a model with model.load_state_dict(state).
+        `owner=collections.OrderedDict;` or `owner=OrderedDict;`: the value is a state dict, and not a model.
+            Fix: make the model, then model.load_state_dict(state).
+        `owner=str;`: the value is a string.
+            Fix: look at what was passed: iterating over a dict gives its keys.
+        `owner=method;`: the value is a method that was not called.
+            Fix: write the parentheses: model.parameters().
+        `owner=numpy.ndarray;`: the value is a NumPy array, and not a tensor.
+            Fix: write torch.from_numpy(array) first.
+        `owner=float;`: the value is a number: item() was called already, or a loss was replaced by its value.
+            Fix: keep the tensor until backward().
+        `owner=int;`: the value is a number, and not a tensor.
+            Fix: look at where it was made: sum([]) gives 0.
+        otherwise: {owner} has no {attribute}, but it has {near}.
+            Fix: write {near}.
+        otherwise: {module}{version} has no {attribute}: another version of the package, or a file of your own called
+            {root}.py.
+        `known=`: nothing has set {attribute} on this {owner}; its names have none like it.
+        `unset=`: {name} is set nowhere before this line.
+            Fix: {import}
+        `unset=`: {name} is set nowhere before this line.
+        otherwise: {name} is not imported.
+            Fix: {import}
+        otherwise: there is no {name}, but there is {near_name}.
+            Fix: write {near_name}.
+        `keyword=verbose;`: {function} takes no verbose any more.
+            Fix: leave verbose out: schedules print nothing since torch 2.7; log schedule.get_last_lr() instead.
+        `keyword=names;`: {function} takes no names any more.
+            Fix: named tensors are gone since torch 2.13: ts.named gives axes their names, or count them.
+        `keyword=size_average;`: {function} takes no size_average any more.
+            Fix: write reduction="mean" (or "sum").
+        otherwise: {function} takes no {keyword}, but it takes {near_keyword}.
+            Fix: write {near_keyword}=.
+        otherwise: {function} takes no {keyword}{listed}: written for another version of that package, or meant for another
+            function.
     """
 
     types = ("AttributeError", "NameError", "TypeError", "ImportError")
@@ -41,13 +101,11 @@ class NameMisspelt(Explainer):
     checks = ("DEV002", "PARAM019", "SAVE002", "OLD005")
     not_in_a_log = "which names the object has"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         found = {name: value for name, value in match.groupdict().items() if value}
         if "attribute" in found:
-            return _attribute(crash, found)
-        if "name" in found:
-            return _name(crash, found["name"])
-        return _keyword(crash, found["function"], found["keyword"])
+            return _of_attribute(crash, found)
+        return _of_name(crash, found["name"]) if "name" in found else _of_keyword(crash, found)
 
 
 _MAX_LISTED = 8
@@ -56,57 +114,6 @@ _MAX_LISTED = 8
 def _near(wanted: str, known: list[str]) -> str | None:
     close = difflib.get_close_matches(wanted, known, n=1, cutoff=0.75)
     return close[0] if close else next((each for each in known if each.lower() == wanted.lower()), None)
-
-
-def _attribute(crash: Crash, found: dict[str, str]) -> Cause | None:
-    attribute, owner = found["attribute"], found.get("module") or found.get("kind", "")
-    told = _told_by_name(attribute, owner)
-    if told is not None:
-        return told
-    known = _names_of(crash, found)
-    near = _near(attribute, known)
-    if near:
-        return Cause(f"{owner} has no {attribute}, but it has {near}.", f"write {near}.")
-    if found.get("module"):
-        return _missing_in_module(crash, attribute, owner)
-    return (
-        Cause(f"nothing has set {attribute} on this {owner}; its names have none like it.") if known else None
-    )
-
-
-def _told_by_name(attribute: str, owner: str) -> Cause | None:
-    """Return what the names alone tell: None has no shape, a wrapped model hides its own attributes."""
-    if owner in ("DataParallel", "DistributedDataParallel"):
-        return Cause(
-            f"the model is wrapped: {attribute} is the inner model's.", f"write model.module.{attribute}."
-        )
-    if attribute == "module":
-        return Cause(
-            f"the {owner} is not wrapped: only DataParallel and DistributedDataParallel have .module.",
-            'leave .module out, or write getattr(model, "module", model).',
-        )
-    if attribute in OF_OTHER_TORCH:
-        says = f"the {owner} was pickled whole by another version of torch, which had no {attribute}."
-        return Cause(says, OF_OTHER_TORCH[attribute])
-    if owner in MODULES:
-        return Cause(*MODULES[owner])
-    if owner in ("float", "int") and attribute not in TENSOR_NAMES:
-        return Cause(
-            f"the value is a number of Python's ({owner}), where something that has {attribute} was expected."
-        )
-    if owner in KINDS:
-        says, fix = KINDS[owner]
-        return Cause(f"{says}.", fix.format(attribute=attribute))
-    return None
-
-
-def _missing_in_module(crash: Crash, attribute: str, module: str) -> Cause:
-    root = module.partition(".")[0]
-    version = getattr(sys.modules.get(root), "__version__", None) if crash.is_live else None
-    where = f" (version {version})" if version else ""
-    return Cause(
-        f"{module}{where} has no {attribute}: another version of the package, or a file of your own called {root}.py."
-    )
 
 
 def _names_of(crash: Crash, found: dict[str, str]) -> list[str]:
@@ -138,31 +145,6 @@ def _owner(crash: Crash, kind: str) -> Any:
             return each.value
     frames = [frame.locals().get("self") for frame in reversed(crash.frames)]
     return next((each for each in frames if type(each).__name__ == kind), None)
-
-
-def _name(crash: Crash, name: str) -> Cause | None:
-    if crash.user is None or crash.user.live is None:
-        return Cause(f"{name} is set nowhere before this line.", IMPORTS.get(name, ""))
-    known = [*crash.user.locals(), *crash.user.live.f_globals]
-    near = _near(name, [each for each in known if not each.startswith("__")])
-    if name in IMPORTS:
-        return Cause(f"{name} is not imported.", IMPORTS[name])
-    return Cause(f"there is no {name}, but there is {near}.", f"write {near}.") if near else None
-
-
-def _keyword(crash: Crash, function: str, keyword: str) -> Cause | None:
-    gone = GONE.get(keyword)
-    if gone:
-        return Cause(f"{function} takes no {keyword} any more.", gone)
-    known = _parameters(crash, function)
-    near = _near_keyword(keyword, known)
-    if near:
-        return Cause(f"{function} takes no {keyword}, but it takes {near}.", f"write {near}=.")
-    listed = ", ".join(known[:_MAX_LISTED]) + (", ..." if len(known) > _MAX_LISTED else "")
-    return Cause(
-        f"{function} takes no {keyword}{f'; it takes {listed}' if known else ''}: written for another version of that "
-        "package, or meant for another function."
-    )
 
 
 def _near_keyword(wanted: str, known: list[str]) -> str | None:
@@ -204,3 +186,35 @@ def _resolved(crash: Crash, written: ast.expr) -> Any:
         home = _resolved(crash, written.value)
         return vars(home).get(written.attr) if isinstance(home, types.ModuleType) else None
     return crash.user.lookup(written.id) if isinstance(written, ast.Name) and crash.user else None
+
+
+def _of_attribute(crash: Crash, found: dict[str, str]) -> dict[str, str]:
+    attribute, owner = found["attribute"], found.get("module") or found.get("kind", "")
+    facts = {"owner": owner}
+    if owner in ("float", "int") and attribute not in TENSOR_NAMES:
+        return {**facts, "number": "yes"}
+    known = _names_of(crash, found)
+    if near := _near(attribute, known):
+        return {**facts, "near": near}
+    if module := found.get("module"):
+        root = module.partition(".")[0]
+        version = getattr(sys.modules.get(root), "__version__", None) if crash.is_live else None
+        return {**facts, "root": root, "version": f" (version {version})" if version else ""}
+    return facts | ({"known": "yes"} if known else {})
+
+
+def _of_name(crash: Crash, name: str) -> dict[str, str]:
+    own = {"import": IMPORTS[name]} if name in IMPORTS else {}
+    if crash.user is None or crash.user.live is None:
+        return {"unset": "yes", **own}
+    known = [*crash.user.locals(), *crash.user.live.f_globals]
+    near = _near(name, [each for each in known if not each.startswith("__")])
+    return own or ({"near_name": near} if near else {})
+
+
+def _of_keyword(crash: Crash, found: dict[str, str]) -> dict[str, str]:
+    known = _parameters(crash, found["function"])
+    if near := _near_keyword(found["keyword"], known):
+        return {"near_keyword": near}
+    listed = ", ".join(known[:_MAX_LISTED]) + (", ..." if len(known) > _MAX_LISTED else "")
+    return {"listed": f"; it takes {listed}" if known else ""}

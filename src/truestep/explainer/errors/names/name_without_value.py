@@ -3,7 +3,7 @@
 
 import ast
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.source import crashed_file_name, crashed_file_scope
 
 _HOLDERS = {
@@ -38,6 +38,9 @@ class NameWithoutValue(Explainer):
 
     Fix: look at why the loop is empty: len(dataset), drop_last with fewer samples than a batch, an iterator that was used up. Give
     the name a value before, or raise in the else of the branches. A name that is assigned anywhere in a function is its own.
+
+    Cases:
+        otherwise: `{name}` gets its value in {holder}.
     """
 
     types = ("UnboundLocalError", "NameError")
@@ -48,12 +51,10 @@ class NameWithoutValue(Explainer):
     )
     not_in_a_log = "which loop did not run, or which branch was not taken"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         user = crash.user
-        if user is None or not crash.is_live:
-            return None
-        found = _given_in(user.path, user.line, match["name"])
-        return Cause(f"`{match['name']}` gets its value in {found}.") if found else None
+        found = _given_in(user.path, user.line, match["name"]) if user is not None and crash.is_live else ""
+        return {"holder": found} if found else {}
 
 
 def _given_in(path: str, line: int, name: str) -> str:

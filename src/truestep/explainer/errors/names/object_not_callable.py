@@ -38,7 +38,6 @@ class ObjectNotCallable(Explainer):
     not_in_a_log = "which name it is, and where it got its value"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         calls = [node.func for node in crash.written(ast.Call)]
         called = {ast.unparse(function) for function in calls}
         kind = match["kind"].rpartition(".")[2]

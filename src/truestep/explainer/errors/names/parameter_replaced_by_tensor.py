@@ -2,7 +2,7 @@
 """ParameterReplacedByTensor."""
 
 from truestep.explainer.evidence import running_layer
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class ParameterReplacedByTensor(Explainer):
@@ -21,6 +21,9 @@ class ParameterReplacedByTensor(Explainer):
 
     Fix: copy the values into it under torch.no_grad(): layer.weight.copy_(values); write nn.Parameter(values) to have a new one,
     before the optimizer is made. For weights computed in forward use torch.nn.utils.parametrize, or F.linear(x, weight).
+
+    Cases:
+        otherwise: {what} {name}{of_layer} was given a {kind}; it takes a {wanted}.
     """
 
     types = ("TypeError",)
@@ -31,8 +34,5 @@ class ParameterReplacedByTensor(Explainer):
         ),
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        layer = f" of {running_layer(crash)}" if crash.layer is not None else ""
-        return Cause(
-            f"{match['what']} {match['name']}{layer} was given a {match['kind']}; it takes a {match['wanted']}."
-        )
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        return {"of_layer": f" of {running_layer(crash)}" if crash.layer is not None else ""}

@@ -47,7 +47,6 @@ class RecursionWithoutEnd(Explainer):
     not_in_a_log = "which object it was called on"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         round_trip = _repeated(crash)
         shown = [f"{frame.function} ({frame.place}: {frame.text})" for frame in round_trip]
         looks = any(frame.function == "__getattr__" for frame in round_trip)

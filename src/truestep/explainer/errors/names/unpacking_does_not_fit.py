@@ -39,7 +39,6 @@ class UnpackingDoesNotFit(Explainer):
     not_in_a_log = "how many parts the value has, and what they are"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         found, text = match.groupdict(), crash.user.text if crash.user else ""
         facts = {"and_given": f", {found['given']} are there" if found.get("given") else ""}
         if ".step(" in text or ".reset(" in text:

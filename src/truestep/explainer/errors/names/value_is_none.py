@@ -2,7 +2,7 @@
 """ValueIsNone."""
 
 from truestep.explainer.evidence import made_at_line
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class ValueIsNone(Explainer):
@@ -23,6 +23,9 @@ class ValueIsNone(Explainer):
     Fix: look at the line that made the value: return in every branch of its function, .grad only after backward(), a file
     or key that
     was not found, an argument left at its default.
+
+    Cases:
+        otherwise: `{name}` is None{made}.
     """
 
     types = ("TypeError", "RuntimeError")
@@ -35,10 +38,8 @@ class ValueIsNone(Explainer):
     )
     not_in_a_log = "which value is None, where the line names several"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        empty = [each for each in crash.values if each.value is None]
-        if not empty:
-            return None
-        made = crash.made(empty[0].name)
-        where = made_at_line(made).replace(", made at", ", set at")
-        return Cause(f"`{empty[0].name}` is None{where}.")
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        empty = next((each.name for each in crash.values if each.value is None), None)
+        if empty is None:
+            return {}
+        return {"name": empty, "made": made_at_line(crash.made(empty)).replace(", made at", ", set at")}

@@ -40,7 +40,6 @@ class HiddenStateDoesNotFit(Explainer):
     checks = ("DATA010",)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         found = match.groupdict()
         wanted, given = ((found.get(name) or "").replace(" ", "").split(",") for name in ("wanted", "given"))
         if len(wanted) == len(given) == 3 and wanted[0] == given[0] and wanted[2] == given[2]:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AxisOutOfRange."""
 
-from truestep.explainer.evidence import shapes_on_line
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class AxisOutOfRange(Explainer):
@@ -20,6 +19,10 @@ class AxisOutOfRange(Explainer):
 
     Fix: count the axes of the tensor here: a squeeze() without a dim, an index or a batch of one may have removed one.
     Write squeeze(dim), keepdim=True, or dim=-1 for the last.
+
+    Cases:
+        otherwise: dim {dim} of a tensor of {num} axes{and_shapes}.
+        otherwise: {shapes}.
     """
 
     messages = (
@@ -32,8 +35,6 @@ class AxisOutOfRange(Explainer):
         r"zero-dimensional tensor \(at position \d+\) cannot be concatenated",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        shown, found = shapes_on_line(crash), match.groupdict()
-        dim = found.get("dim")
-        says = f"dim {dim} of a tensor of {int(found['high']) + 1} axes" if dim else ""
-        return Cause(": ".join(part for part in (says, shown) if part) + ".") if says or shown else None
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        high = match.groupdict().get("high")
+        return {"num": str(int(high) + 1)} if high else {}

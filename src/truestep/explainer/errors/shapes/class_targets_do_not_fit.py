@@ -65,7 +65,6 @@ class ClassTargetsDoNotFit(Explainer):
     not_in_a_log = "which sample has the label, and the shapes of outputs and targets"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         found, pair = match.groupdict(), _pair(crash)
         told = (
             f" (outputs {tensor_as_evidence(pair[0])}, targets {tensor_as_evidence(pair[1])})" if pair else ""

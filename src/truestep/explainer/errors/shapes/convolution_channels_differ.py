@@ -48,7 +48,6 @@ class ConvolutionChannelsDiffer(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         given, wanted, size = int(match["given"]), int(match["wanted"]), match["input"].strip()
         sizes = [int(part) for part in size.replace(" ", "").split(",") if part]
         says = f"{running_layer(crash)} has {wanted} input channels; the input ({size}) has {given}."

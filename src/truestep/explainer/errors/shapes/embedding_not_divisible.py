@@ -25,7 +25,6 @@ class EmbeddingNotDivisible(Explainer):
     messages = (r"embed_dim must be divisible by num_heads",)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         for frame in reversed(crash.frames):
             width, heads = frame.locals().get("embed_dim"), frame.locals().get("num_heads")
             if type(width) is int and type(heads) is int and heads > 0:

@@ -4,8 +4,7 @@
 import ast
 from typing import Any
 
-from truestep.explainer.evidence import running_layer
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class IndexOutOfRange(Explainer):
@@ -23,6 +22,12 @@ class IndexOutOfRange(Explainer):
 
     Fix: give the embedding one row more than the largest index (padding and special tokens count too), take tokenizer
     and model from the same checkpoint (model.resize_token_embeddings), or cut sequences to the longest position.
+
+    Cases:
+        otherwise: index {index} into axis {axis} of size {size}.
+        otherwise: {short}.
+            Fix: look at why it is shorter: an empty folder, a line that was split, one step more.
+        otherwise: {layer} has rows 0 to {last_row}; {reach}.
     """
 
     types = ("IndexError", "RuntimeError")
@@ -34,28 +39,14 @@ class IndexOutOfRange(Explainer):
     )
     not_in_a_log = "which index it is, and how many rows the table has"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = match.groupdict()
-        if found.get("size"):
-            return Cause(f"index {found['index']} into axis {found['axis']} of size {found['size']}.")
-        if found.get("sequence"):
-            return _short_sequence(crash)
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        if match.groupdict().get("sequence"):
+            return _short_sequences(crash)
         layer = crash.layer
         rows = getattr(layer.module, "num_embeddings", None) if layer else None
         if layer is None or not isinstance(rows, int):
-            return None
-        indices = layer.frame.locals().get("input")
-        reach = _reach(indices, rows)
-        return Cause(f"{running_layer(crash)} has rows 0 to {rows - 1}; {reach}.")
-
-
-def _short_sequence(crash: Crash) -> Cause | None:
-    """Return how many items the lists and tuples have that the line takes some from."""
-    from_names = {ast.unparse(each.value) for each in crash.written(ast.Subscript)}
-    held = [each for each in crash.values if each.name in from_names and type(each.value) in (list, tuple)]
-    shown = ", ".join(f"`{each.name}` has {len(each.value)} items" for each in held[:2])
-    fix = "look at why it is shorter: an empty folder, a line that was split, one step more."
-    return Cause(f"{shown}.", fix) if shown else None
+            return {}
+        return {"last_row": str(rows - 1), "reach": _reach(layer.frame.locals().get("input"), rows)}
 
 
 def _reach(indices: Any, rows: int) -> str:
@@ -64,3 +55,11 @@ def _reach(indices: Any, rows: int) -> str:
     if above and below:
         return "some indices lie below it and some above"
     return "some indices are negative" if below else "some indices are larger"
+
+
+def _short_sequences(crash: Crash) -> dict[str, str]:
+    """Return how many items the lists and tuples have that the line takes some from."""
+    from_names = {ast.unparse(each.value) for each in crash.written(ast.Subscript)}
+    held = [each for each in crash.values if each.name in from_names and type(each.value) in (list, tuple)]
+    shown = ", ".join(f"`{each.name}` has {len(each.value)} items" for each in held[:2])
+    return {"short": shown} if shown else {}

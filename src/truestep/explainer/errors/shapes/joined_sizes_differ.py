@@ -2,7 +2,7 @@
 """JoinedSizesDiffer."""
 
 from truestep.explainer.evidence import shapes_and_origins
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class JoinedSizesDiffer(Explainer):
@@ -20,6 +20,10 @@ class JoinedSizesDiffer(Explainer):
 
     Fix: join along the axis that differs, or bring the others to one size first: in a U-Net, interpolate or crop the
     upsampled map to the skip's size, or pad the images to a multiple of 2 ** depth.
+
+    Cases:
+        otherwise: the {what} {first} and {second} meet{along}{shown}.
+        otherwise: the {what} {one} and {two} meet{along}{shown}.
     """
 
     messages = (
@@ -32,12 +36,8 @@ class JoinedSizesDiffer(Explainer):
         r"all the input array dimensions except for the concatenation axis must match exactly",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = match.groupdict()
-        first, second = found.get("first") or found.get("one"), found.get("second") or found.get("two")
-        if first is None:
-            return None
-        what = "sizes" if found.get("axis") else "numbers of axes"
-        along = f"; they are joined along axis {found['axis']}" if found.get("axis") else ""
-        shown = shapes_and_origins(crash)
-        return Cause(f"the {what} {first} and {second} meet{along}{f': {shown}' if shown else ''}.")
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        axis, shown = match.groupdict().get("axis"), shapes_and_origins(crash)
+        along = f"; they are joined along axis {axis}" if axis else ""
+        what = "sizes" if axis else "numbers of axes"
+        return {"what": what, "along": along, "shown": f": {shown}" if shown else ""}

@@ -51,19 +51,18 @@ class MatrixSizesDiffer(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         sizes = {name: int(size) for name, size in match.groupdict().items() if size}
         if "given" not in sizes:
             return {}
-        facts = {name: str(size) for name, size in sizes.items()}
         if "out" not in sizes:
-            return {**facts, "loose": "yes"}
+            return {"loose": "yes"}
         rows, given, wanted, out = (sizes[name] for name in ("rows", "given", "wanted", "out"))
         if crash.is_live and crash.layer is None:
             turns = {(True, True): "either", (True, False): "right", (False, True): "left"}
             turned = turns.get((given == out, rows == wanted), "neither")
-            return {**facts, "left": f"({rows}, {given})", "right": f"({wanted}, {out})", "turned": turned}
-        facts["who"] = f"{running_layer(crash)}{input_sentence(crash)}:" if crash.layer else "the input has"
+            return {"left": f"({rows}, {given})", "right": f"({wanted}, {out})", "turned": turned}
+        who = f"{running_layer(crash)}{input_sentence(crash)}:" if crash.layer else "the input has"
         if rows * given % wanted == 0 and given != 1 and rows * given != wanted and given < wanted:
-            facts["times"] = str(wanted // given if wanted % given == 0 else round(wanted / given, 1))
-        return facts | ({"exchanged": "yes"} if rows == wanted else {})
+            times = wanted // given if wanted % given == 0 else round(wanted / given, 1)
+            return {"who": who, "times": str(times)}
+        return {"who": who} | ({"exchanged": "yes"} if rows == wanted else {})

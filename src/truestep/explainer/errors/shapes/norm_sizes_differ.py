@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NormSizesDiffer."""
 
-from truestep.explainer.evidence import input_sentence, running_layer
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.evidence import input_sentence
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class NormSizesDiffer(Explainer):
@@ -20,6 +20,9 @@ class NormSizesDiffer(Explainer):
 
     Fix: make the norm with the channels of the layer before it (its out_channels or out_features); for
     LayerNorm over channels of images, put them last with permute(0, 2, 3, 1).
+
+    Cases:
+        otherwise: {layer} was made for {wanted}, the input has {given}{shown}.
     """
 
     messages = (
@@ -32,9 +35,5 @@ class NormSizesDiffer(Explainer):
         r"Expected weight to be a vector of size equal to the number of channels in input",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = match.groupdict()
-        if not found.get("given"):
-            return None
-        says = f"{running_layer(crash)} was made for {found['wanted']}, the input has {found['given']}"
-        return Cause(f"{says}{input_sentence(crash).replace(' got an input', ': an input')}.")
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        return {"shown": input_sentence(crash).replace(" got an input", ": an input")}

@@ -3,8 +3,7 @@
 
 import re
 
-from truestep.explainer.evidence import running_layer
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import shape_as_evidence
 
 
@@ -23,6 +22,9 @@ class OneValuePerChannel(Explainer):
 
     Fix: in training pass drop_last=True to the loader (the last batch has one sample) or take batches of two and more;
     for prediction call model.eval() first; after global pooling use GroupNorm.
+
+    Cases:
+        otherwise: {layer} is in training mode and got an input of shape {shape}.
     """
 
     messages = (
@@ -33,8 +35,5 @@ class OneValuePerChannel(Explainer):
     )
     checks = ("DATA018",)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        sizes = tuple(int(size) for size in re.findall(r"\d+", match["size"]))
-        return Cause(
-            f"{running_layer(crash)} is in training mode and got an input of shape {shape_as_evidence(sizes)}."
-        )
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        return {"shape": shape_as_evidence(tuple(int(size) for size in re.findall(r"\d+", match["size"])))}

@@ -44,7 +44,6 @@ class SamplesOfUnequalSizes(Explainer):
     not_in_a_log = "which samples they are"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         sizes = match.groupdict()
         if sizes.get("entry") is None:
             return {}

@@ -2,7 +2,7 @@
 """ShapesDoNotBroadcast."""
 
 from truestep.explainer.evidence import shapes_and_origins
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import shape_as_evidence, shape_at_crash
 
 
@@ -21,6 +21,16 @@ class ShapesDoNotBroadcast(Explainer):
 
     Fix: bring both to one shape. A factor for each row needs its own axes: weights[:, None] for (batch,) against
     (batch, features); sums over an axis keep it with keepdim=True; images of two sizes need F.interpolate or padding.
+
+    Cases:
+        otherwise: {first} meets {second}{where}{shown}.
+            Fix: {have}, one for each example: what is made beside a batch, as noise and targets are, needs as many rows as
+            it. Write len(x) there in place of a number; the last batch may be shorter, too.
+        otherwise: {first} meets {second}{where}{shown}.
+            Fix: {column} has one value a row: write {column}.view(-1{ones}).
+        otherwise: {first} meets {second}{where}{shown}.
+            Fix: the axes stand in another order: transpose or permute {turned} to {order}.
+        otherwise: {first} meets {second}{where}{shown}.
     """
 
     messages = (
@@ -46,43 +56,27 @@ class ShapesDoNotBroadcast(Explainer):
     )
     checks = ("LOSS017",)
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        axis = match.groupdict().get("axis")
-        where = f" at axis {axis}" if axis else ""
-        shown = shapes_and_origins(crash)
-        says = f"{match['first']} meets {match['second']}{where}"
-        return Cause(f"{says}: {shown}." if shown else f"{says}.", _rows(crash, match) or _fix(crash))
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        axis, shown = match.groupdict().get("axis"), shapes_and_origins(crash)
+        facts = {"where": f" at axis {axis}" if axis else "", "shown": f": {shown}" if shown else ""}
+        have = _rows(crash, match) if axis == "0" else ""
+        return facts | ({"have": have} if have else _two_shapes(crash))
 
 
 def _rows(crash: Crash, match: Match) -> str:
     """Say what the rows are where two batches of different sizes meet."""
-    if match.groupdict().get("axis") != "0":
-        return ""
     sizes = {int(match["first"]), int(match["second"])}
-    rows = {
-        shape_at_crash(each.value)[0]: each.name
-        for each in reversed(crash.tensors)
-        if len(shape_at_crash(each.value)) > 1
-    }
-    found = [(name, size) for size, name in rows.items() if size in sizes]
-    if not found:
-        return ""
-    have = " and ".join(f"{name} has {size} rows" for name, size in found)
-    return (
-        f"{have}, one for each example: what is made beside a batch, as noise and targets are, needs as many rows as it. Write "
-        "len(x) there in place of a number; the last batch may be shorter, too."
-    )
+    shapes = [(each.name, shape_at_crash(each.value)) for each in reversed(crash.tensors)]
+    rows = {shape[0]: name for name, shape in shapes if len(shape) > 1}
+    return " and ".join(f"{name} has {size} rows" for size, name in rows.items() if size in sizes)
 
 
-def _fix(crash: Crash) -> str:
-    shapes = [shape_at_crash(each.value) for each in crash.tensors]
+def _two_shapes(crash: Crash) -> dict[str, str]:
+    shapes = [(each.name, shape_at_crash(each.value)) for each in crash.tensors[:2]]
     if len(shapes) < 2:
-        return ""
-    first, second = crash.tensors[0], crash.tensors[1]
-    small, large = sorted((first, second), key=lambda each: len(shape_at_crash(each.value)))
-    few, many = shape_at_crash(small.value), shape_at_crash(large.value)
+        return {}
+    (name, few), (_, many) = sorted(shapes, key=lambda each: len(each[1]))
     if len(few) == 1 < len(many) and few[0] == many[0]:
-        return f"{small.name} has one value a row: write {small.name}.view(-1{', 1' * (len(many) - 1)})."
-    if len(few) == len(many) and sorted(few) == sorted(many) and few != many:
-        return f"the axes stand in another order: transpose or permute {small.name} to {shape_as_evidence(many)}."
-    return ""
+        return {"column": name, "ones": ", 1" * (len(many) - 1)}
+    is_turned = len(few) == len(many) and sorted(few) == sorted(many) and few != many
+    return {"turned": name, "order": shape_as_evidence(many)} if is_turned else {}

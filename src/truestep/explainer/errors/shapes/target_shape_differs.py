@@ -45,7 +45,6 @@ class TargetShapeDiffers(Explainer):
     checks = ("LOSS017",)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         outputs, targets = (
             [int(size) for size in match[name].split(",") if size.strip()] for name in ("input", "target")
         )

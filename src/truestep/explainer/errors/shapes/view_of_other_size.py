@@ -37,7 +37,6 @@ class ViewOfOtherSize(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         size, wanted = int(match["size"]), [int(each) for each in re.findall(r"-?\d+", match["shape"])]
         fixed, facts = prod(part for part in wanted if part != -1), {"shape": match["shape"]}
         if not fixed or len(wanted) < 2 or wanted[0] <= 1 or -1 in wanted or size % (fixed // wanted[0]):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """AmbiguousTruth."""
 
-from truestep.explainer.evidence import with_origin
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from typing import Any
+
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class AmbiguousTruth(Explainer):
@@ -22,6 +23,11 @@ class AmbiguousTruth(Explainer):
 
     Fix: say which: (x > 0).any() or .all(), x is None in place of x == None, & and | between masks; for a number reduce first:
     x.mean().item(). A loss class is made first: nn.CrossEntropyLoss()(outputs, labels).
+
+    Cases:
+        `loss_class=`: a loss class is made with tensors as its options.
+            Fix: make it first: nn.CrossEntropyLoss()(outputs, labels).
+        otherwise: {tensor}.
     """
 
     messages = (
@@ -32,12 +38,9 @@ class AmbiguousTruth(Explainer):
         r"The truth value of an array with more than one element is ambiguous",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        user = crash.user
-        if user is not None and any(f"{name}(" in user.text and "()" not in user.text for name in ("Loss",)):
-            return Cause(
-                "a loss class is made with tensors as its options.",
-                "make it first: nn.CrossEntropyLoss()(outputs, labels).",
-            )
-        many = [each for each in crash.tensors if each.value.numel() != 1]
-        return Cause(f"{with_origin(crash, many[0])}.") if many else None
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        text = crash.user.text if crash.user else ""
+        return {"loss_class": "yes"} if "Loss(" in text and "()" not in text else {}
+
+    def concerns(self, tensor: Any) -> bool:
+        return bool(tensor.numel() != 1)

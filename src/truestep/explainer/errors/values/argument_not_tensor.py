@@ -28,8 +28,22 @@ class ArgumentNotTensor(Explainer):
         `kind=tuple;`: {before} gives several results, and nn.Sequential passes them on as one tuple.
             Fix: call it outside of nn.Sequential and unpack it, or put a layer after it whose forward returns its input's
             [0].
-        otherwise: {name} of type {kind}.
-            Fix: {fix}
+        `kind=tuple;`: {name} of type {kind}.
+            Fix: unpack it where it is made: outputs, state = layer(x).
+        `kind=list;`: {name} of type {kind}.
+            Fix: make one tensor: torch.stack(list) for tensors of one size, torch.tensor(list) for numbers.
+        `.ndarray;` or `kind=ndarray;`: {name} of type {kind}.
+            Fix: write torch.from_numpy(array), with .float() for inputs of layers.
+        `kind=str;`: {name} of type {kind}.
+            Fix: look at what the loop gives: a dict gives its keys; texts are to be made into numbers first.
+        `kind=NoneType;`: {name} of type {kind}.
+            Fix: look for a function without return, or an argument that was left out.
+        `kind=dict;`: {name} of type {kind}.
+            Fix: take the field that is meant: batch[...] or output[...].
+        `kind=int;` or `kind=float;`: {name} of type {kind}.
+            Fix: write torch.tensor(value).
+        `.Image;` or `kind=Image;`: {name} of type {kind}.
+            Fix: turn the image into a tensor in the data set's transform (transforms.ToTensor()).
         otherwise: {name} of type {kind}.
     """
 
@@ -41,14 +55,12 @@ class ArgumentNotTensor(Explainer):
     not_in_a_log = "what gave that value"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         kind, before = match["kind"], _layer_before(crash)
         found = next((each for each in crash.values if type(each.value).__name__ == kind), None)
         made = crash.made(found.name) if found else None
         where = f", from line {made.number}: {made.text}" if made else ""
-        fix = _FIXES.get(kind.rpartition(".")[2])
         name = f"`{found.name}`{where} is" if found else "the value is"
-        return {"name": name} | ({"before": before} if before else {}) | ({"fix": fix} if fix else {})
+        return {"name": name} | ({"before": before} if before else {})
 
 
 def _layer_before(crash: Crash) -> str:
@@ -63,16 +75,3 @@ def _layer_before(crash: Crash) -> str:
                 name, layer = layers[place - 1]
                 return f"layer {name}, {evidence_of_layer(layer)},"
     return ""
-
-
-_FIXES = {
-    "tuple": "unpack it where it is made: outputs, state = layer(x).",
-    "list": "make one tensor: torch.stack(list) for tensors of one size, torch.tensor(list) for numbers.",
-    "ndarray": "write torch.from_numpy(array), with .float() for inputs of layers.",
-    "str": "look at what the loop gives: a dict gives its keys; texts are to be made into numbers first.",
-    "NoneType": "look for a function without return, or an argument that was left out.",
-    "dict": "take the field that is meant: batch[...] or output[...].",
-    "int": "write torch.tensor(value).",
-    "float": "write torch.tensor(value).",
-    "Image": "turn the image into a tensor in the data set's transform (transforms.ToTensor()).",
-}

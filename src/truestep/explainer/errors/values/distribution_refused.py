@@ -36,6 +36,5 @@ class DistributionRefused(Explainer):
     not_in_a_log = "which layer gave the first NaN; truestep doctor finds it"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         kind = match.groupdict().get("kind")
         return {"kinds": f" of {kind}" if kind else ""} | ({"nan": "yes"} if "nan" in crash.message else {})

@@ -3,7 +3,7 @@
 
 import ast
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 _DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 
@@ -23,6 +23,10 @@ class DivisionByZero(Explainer):
 
     Fix: look at why the count is 0: a folder or split without samples, drop_last with fewer samples than a batch, a mask that
     selects nothing, len(loader) // steps. Stop with a message where the data is read.
+
+    Cases:
+        otherwise: `{zero}` is 0.
+        otherwise: `{empty}` is empty: len({empty}) is 0.
     """
 
     types = ("ZeroDivisionError",)
@@ -31,17 +35,15 @@ class DivisionByZero(Explainer):
     )
     not_in_a_log = "which number is 0"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         divided = [each.right for each in crash.written(ast.BinOp) if isinstance(each.op, _DIVISIONS)]
-        divisors = [
+        divisors = {
             ast.unparse(each) for each in (*divided, *(each.value for each in crash.written(ast.AugAssign)))
+        }
+        numbers = [
+            each for each in crash.values if type(each.value) in (int, float) and each.name in divisors
         ]
-        zero = [
-            each.name
-            for each in crash.values
-            if type(each.value) in (int, float) and each.value == 0 and each.name in divisors
-        ]
-        empty = [each.name for each in crash.values if f"len({each.name})" in divisors]
-        if zero:
-            return Cause(f"`{zero[0]}` is 0.")
-        return Cause(f"`{empty[0]}` is empty: len({empty[0]}) is 0.") if empty else None
+        if zero := next((each.name for each in numbers if each.value == 0), None):
+            return {"zero": zero}
+        empty = next((each.name for each in crash.values if f"len({each.name})" in divisors), None)
+        return {"empty": empty} if empty else {}

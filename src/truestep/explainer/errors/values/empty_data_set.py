@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """EmptyDataSet."""
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import attribute_at_crash
 
 
@@ -18,6 +18,9 @@ class EmptyDataSet(Explainer):
 
     Fix: print len(data_set) and the path that it reads (relative paths start where the script was started), the pattern of
     the file names, and how the split was made.
+
+    Cases:
+        otherwise: the data set is a {kind} of length 0.
     """
 
     messages = (
@@ -25,9 +28,9 @@ class EmptyDataSet(Explainer):
         r"Found 0 files in subfolders of",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         for frame in reversed(crash.frames):
             found, value = attribute_at_crash(frame.locals().get("self"), "data_source")
             if found:
-                return Cause(f"the data set is a {type(value).__name__} of length 0.")
-        return None
+                return {"kind": type(value).__name__}
+        return {}

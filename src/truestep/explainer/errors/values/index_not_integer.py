@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """IndexNotInteger."""
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class IndexNotInteger(Explainer):
@@ -18,6 +18,10 @@ class IndexNotInteger(Explainer):
         scores[:half]
 
     Fix: divide with // (or int(...)), and convert indices with .long().
+
+    Cases:
+        `divides=`: the line divides with /, which gives a float.
+            Fix: write // in its place.
     """
 
     messages = (
@@ -27,8 +31,6 @@ class IndexNotInteger(Explainer):
         r"'float' object cannot be interpreted as an integer",
     )
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        user = crash.user
-        if user is not None and "/" in user.text.replace("//", ""):
-            return Cause("the line divides with /, which gives a float.", "write // in its place.")
-        return None
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        divides = crash.user is not None and "/" in crash.user.text.replace("//", "")
+        return {"divides": "yes"} if divides else {}

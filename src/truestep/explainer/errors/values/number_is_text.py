@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumberIsText."""
 
-from truestep.explainer.explainer import Cause, Crash, Explainer, Match
+from truestep.explainer.explainer import Crash, Explainer, Match
 
 
 class NumberIsText(Explainer):
@@ -18,6 +18,10 @@ class NumberIsText(Explainer):
         torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=float(settings["lr"]))
 
     Fix: turn it into a number where it is read: float(settings["lr"]), type=float in add_argument, 1.0e-3 in YAML.
+
+    Cases:
+        otherwise: the argument {argument} is a string.
+        otherwise: `{name}` is a string.
     """
 
     types = ("TypeError",)
@@ -28,16 +32,15 @@ class NumberIsText(Explainer):
     )
     not_in_a_log = "which value it is"
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        found = [each.name for each in crash.values if type(each.value) is str]
-        given = next(
-            (
-                f"the argument {name}"
-                for frame in reversed(crash.frames)
-                if not frame.is_users
-                for name, value in frame.locals().items()
-                if type(value) is str and name in ("lr", "weight_decay", "eps", "momentum")
-            ),
-            "",
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        inner = (
+            each for frame in reversed(crash.frames) if not frame.is_users for each in frame.locals().items()
         )
-        return Cause(f"{given or f'`{found[0]}`'} is a string.") if given or found else None
+        arguments = (name for name, value in inner if type(value) is str and name in _ARGUMENTS)
+        if argument := next(arguments, None):
+            return {"argument": argument}
+        names = [each.name for each in crash.values if type(each.value) is str]
+        return {"name": names[0]} if names else {}
+
+
+_ARGUMENTS = ("lr", "weight_decay", "eps", "momentum")

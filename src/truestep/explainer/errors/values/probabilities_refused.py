@@ -44,7 +44,6 @@ class ProbabilitiesRefused(Explainer):
     checks = ("LOSS012",)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-
         for each in crash.tensors:
             if each.value.is_floating_point() and each.value.device.type != "meta":
                 return {"name": each.name, "wrong": _what_is_wrong(each.value)}

@@ -18,9 +18,6 @@ class TooManyOpenFiles(Explainer):
     is kept from batches (x.clone()), and close files.
     """
 
-    messages = (
-        r"Too many open files",
-        r"received 0 items of ancdata",
-    )
+    messages = (r"Too many open files", r"received 0 items of ancdata")
     anywhere = True
     not_in_a_log = "what holds the files open"
