@@ -71,7 +71,7 @@ class RowMeetsColumn(Watcher):
         shape = tuple(row.shape)
         if len(shape) != 1 or shape[0] < 2 or tuple(column.shape) != (*shape, 1):
             return
-        if row.is_leaf and row.requires_grad:  # a parameter, whose length is that of the batch by chance
+        if not row.requires_grad or row.is_leaf:  # targets are LOSS017; a parameter has that length by chance
             return
         made = history.origins.of(column)
         while made is not None and made.operation in _ONE_BY_ONE and len(made.before) == 1:
