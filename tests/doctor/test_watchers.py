@@ -401,7 +401,7 @@ for x, y in [*loader, *loader]:
     opt.zero_grad()
     F.cross_entropy(net(x[:2]), y[:2]).backward()
     opt.step()
-    drawn = net(x[:1].repeat(5, 1))
+    drawn = net(x[:1].repeat(5, 1)).detach()
 """
     assert [each.code for each in run_example(code).findings] == []
 

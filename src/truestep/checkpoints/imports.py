@@ -53,15 +53,14 @@ def read_safetensors(path: Path, files: CheckpointFiles | None = None) -> dict[s
             length = safetensors_header_length(read_bytes(files, descriptor, 8), size)
             header = read_bytes(files, descriptor, length, 8)
             entries = parse_safetensors_header(header, size - 8 - len(header))
-            ordered = sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end))
-            tensors = {name: _tensor(name, entry) for name, entry in ordered}
-            for name, entry in ordered:
+            tensors = {name: _tensor(name, entry) for name, entry in entries.items()}
+            for name, entry in entries.items():
                 memory = saved_bytes_of(tensors[name])
                 if read_into(files, descriptor, memory, 8 + length + entry.begin) < len(memory):
                     raise ValueError("it ends too early")
     except (ValueError, DamagedCheckpointError) as error:
         raise CheckpointError(f"{path} is no sound safetensors file: {error}.") from error
-    return {name: tensors[name] for name in entries}
+    return tensors
 
 
 def _tensor(name: str, entry: SafetensorsEntry) -> Tensor:

@@ -44,9 +44,7 @@ class Retention:
         if self.best_mode not in (None, "min", "max"):
             raise OptionError(f"best_mode is {self.best_mode!r}; write 'min' or 'max'.")
         called = f"ts.Retention(best_metric={self.best_metric!r})"
-        if self.best_metric and (
-            said := ask_for_best_mode(called, self.best_metric, self.best_mode, 'best_mode="{}"')
-        ):
+        if self.best_metric and (said := ask_for_best_mode(called, self.best_metric, self.best_mode)):
             raise OptionError(said)
 
     def kept(self, summaries: Sequence[CheckpointSummary]) -> set[int]:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from truestep.checkpoints.boxes import CheckpointBox
 from truestep.checkpoints.checksum import Checksum
 from truestep.checkpoints.dtypes import DTYPES, is_dense_in_checkpoint
 from truestep.checkpoints.files import CHUNK_BYTES, CheckpointFiles, read_bytes, read_chunks, read_into
@@ -200,23 +201,14 @@ def check_shards(name: str, tensor: ManifestTensor) -> None:
 
 
 def _overlap(shards: tuple[TensorShard, ...]) -> bool:
-    if len(shards) < 2:
-        return False
-    ordered = sorted((shard for shard in shards if 0 not in shard.shape), key=lambda shard: shard.offset)
-    for index, shard in enumerate(ordered):
-        for other in ordered[index + 1 :]:
-            if other.offset[:1] >= _ends(shard)[:1]:
+    boxes = sorted(CheckpointBox(shard.offset, shard.shape) for shard in shards if 0 not in shard.shape)
+    for index, box in enumerate(boxes):
+        for other in boxes[index + 1 :]:
+            if not box.offset or other.offset[0] >= box.offset[0] + box.shape[0]:
                 break  # and so do all that follow
-            if all(
-                a < d and c < b
-                for a, b, c, d in zip(shard.offset, _ends(shard), other.offset, _ends(other), strict=True)
-            ):
+            if box.common(other):
                 return True
     return False
-
-
-def _ends(shard: TensorShard) -> tuple[int, ...]:
-    return tuple(at + size for at, size in zip(shard.offset, shard.shape, strict=True))
 
 
 def scan_file(

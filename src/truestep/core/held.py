@@ -17,12 +17,8 @@ def no_attribute_message(called: str, name: str, known: Iterable[str], elsewhere
     if name in elsewhere:
         return f"{said}: {elsewhere[name]}."
     public = sorted(each for each in known if not each.startswith("_"))
-    return f"{said}. {did_you_mean(name, public) or _all_of(public)}".rstrip()
-
-
-def _all_of(names: list[str]) -> str:
-    """Return the names, where they are few enough to be read."""
-    return f"It has {', '.join(names)}." if 0 < len(names) <= _MOST_NAMES else ""
+    all_of_them = f"It has {', '.join(public)}." if 0 < len(public) <= _MOST_NAMES else ""
+    return f"{said}. {did_you_mean(name, public) or all_of_them}".rstrip()
 
 
 class HelpfulAttributes:

@@ -34,10 +34,7 @@ def lazy_names(
         setattr(sys.modules[package], name, value)
         return value
 
-    def names_shown() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *names})
-
-    return get, names_shown, names
+    return get, lambda: sorted({*vars(sys.modules[package]), *names}), names
 
 
 def _stub(file: Path) -> dict[str, str]:

@@ -28,11 +28,11 @@ def words_of_metric(name: str) -> set[str]:
     return set(re.split(r"[^a-z0-9]+", name.lower()))
 
 
-def ask_for_best_mode(called: str, name: str, mode: Better | None, option: str) -> str | None:
+def ask_for_best_mode(called: str, name: str, mode: Better | None) -> str | None:
     """Return what to say where a metric is to be the best one, its name tells of a loss or an error, and no mode was given."""
     if mode is not None or better_way_of_metric(name) != "min":
         return None
     return (
         f"{called} does not say which way is better, and the highest would be kept: of what is called so the lowest is best as a "
-        f"rule. Write {option.format('min')}, or {option.format('max')} where the highest is meant."
+        'rule. Write best_mode="min", or best_mode="max" where the highest is meant.'
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a watcher is: a check with a method for each event of a running script that it follows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -102,6 +102,11 @@ class Watcher(Check):
         self, history: "WatchHistory", applied: "list[ModelApplication]"
     ) -> Observations | None:
         """Models were applied, and nothing went backward through them before the next pass, mode or the end."""
+
+    def on_loaded(
+        self, history: "WatchHistory", module: "nn.Module", state: "Mapping[str, Any]", place: Place
+    ) -> Observations | None:
+        """A module was given a state by load_state_dict()."""
 
     def on_logged(
         self, history: "WatchHistory", name: str, value: float, place: Place

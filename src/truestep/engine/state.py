@@ -91,12 +91,12 @@ def _as_grown(module: torch.nn.Module, mine: dict[str, Any], saved: dict[str, An
 
 
 def _differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
-    problems = [_NEW.get(part, f"no {part}") for part in mine if part not in saved and part not in _OPTIONAL]
-    problems += [
-        _GONE.get(part, f"{part}, which this learner lacks")
-        for part in saved
-        if part not in mine and part not in _OPTIONAL
-    ]
+    new, gone = (
+        [part for part in a if part not in b and part not in _OPTIONAL]
+        for a, b in ((mine, saved), (saved, mine))
+    )
+    problems = [_NEW.get(part, f"no {part}") for part in new]
+    problems += [_GONE.get(part, f"{part}, which this learner lacks") for part in gone]
     problems += _tensor_differences(mine["modules"], saved.get("modules", {}))
     if not problems:  # these have the weights' names: once is enough to say
         for part in {"averages", "masters"} & mine.keys():
@@ -185,8 +185,7 @@ def changed_learner_settings(learner: LearnerParts, state: dict[str, Any]) -> li
 def _changed_options(
     learner: LearnerParts, state: dict[str, Any]
 ) -> Iterator[tuple[Optimizer, int, str, Any, str]]:
-    """Yield each option that the code gives otherwise than `state` has it: its optimizer and group, its value, and the saved "
-    "one."""
+    """Yield each option that the code gives otherwise than `state`: its optimizer, group, name, value, and the saved one."""
     saved_options = state.get("settings", {}).get("options", [])
     for optimizer, groups, saved in zip(
         learner.optimizers, learner.given_options, saved_options, strict=False

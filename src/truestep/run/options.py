@@ -95,7 +95,7 @@ class Saving:
                 f"rollback_after={self.rollback_after}: give at least 1; a run can't go back before an update was skipped."
             )
         called = f"ts.Saving(best={self.best!r})"
-        if self.best and (said := ask_for_best_mode(called, self.best, self.best_mode, 'best_mode="{}"')):
+        if self.best and (said := ask_for_best_mode(called, self.best, self.best_mode)):
             raise OptionError(said)
         self.retention()
 

@@ -10,6 +10,7 @@ UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 HUGE = sys.float_info.max
 TINY = 1e-290  # less than this is drawn as zero
 CLOSE = 1.5e-4  # a range of less than twice this share of its values is widened, so that ticks differ in four decimals
+NUM_TICKS = 5
 LOG_FROM_RATIO = 30.0  # positive values that differ by more than this get a logarithmic axis
 
 
@@ -64,7 +65,7 @@ def _trimmed(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def value_axis(low: float, high: float, *, may_be_log: bool, num_ticks: int = 5) -> ChartAxis:
+def value_axis(low: float, high: float, *, may_be_log: bool, num_ticks: int = NUM_TICKS) -> ChartAxis:
     """Return the axis that shows values from `low` to `high`, both finite."""
     if may_be_log and low > TINY and high / low > LOG_FROM_RATIO:
         return _log_axis(low, high, num_ticks)
@@ -79,12 +80,12 @@ def second_axis(axis: ChartAxis, low: float, high: float) -> ChartAxis | None:
     return other if other is not None and len(other.ticks) > 1 else None
 
 
-def span_axis(low: float, high: float, num_ticks: int = 5, *, whole: bool = True) -> ChartAxis:
+def span_axis(low: float, high: float, *, whole: bool = True) -> ChartAxis:
     """Return a linear axis that ends exactly at `low` and `high`, for the steps; `whole`: its ticks are whole numbers."""
     if low == high:
         margin = max(1.0, abs(low) * 1e-9)  # one more than 10^16 is the same float
         return ChartAxis(low=low - margin, high=high + margin, is_log=False, ticks=(low,))
-    step = _nice_step((high - low) / num_ticks)
+    step = _nice_step((high - low) / NUM_TICKS)
     if whole:
         step = max(1.0, step * 2 if step > 1 and step % 1 else step)  # 5 for 2.5
     return ChartAxis(low=low, high=high, is_log=False, ticks=tuple(_multiples(low, high, step)))

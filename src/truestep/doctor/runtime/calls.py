@@ -158,10 +158,13 @@ def _clipping(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 def _schedules(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def step(original: Call) -> Call:
         def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not gate.live or not gate.sees():
+            waits = isinstance(self, lr_scheduler.ReduceLROnPlateau)  # once in an epoch, at any time
+            if not (gate.live or waits) or not gate.sees():
                 return original(self, *args, **kwargs)
             with gate.quiet():  # it may step schedules of its own
                 result = original(self, *args, **kwargs)
+            if waits:
+                gate.tell("awaited", self, args[0] if args else kwargs.get("metrics"))
             gate.tell("on_schedule", self)
             return result
 
@@ -171,6 +174,8 @@ def _schedules(gate: Dispatcher, wrappers: WatchWrappers) -> None:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             with gate.quiet():  # its constructor takes a step of its own
                 original(self, *args, **kwargs)
+            if gate.sees():
+                gate.tell("scheduled", self)
 
         return __init__
 
@@ -199,7 +204,7 @@ def _modules(gate: Dispatcher, wrappers: WatchWrappers) -> None:
         def load_state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
             if not torch.compiler.is_compiling() and gate.sees():
-                gate.tell("loaded", self)
+                gate.tell("on_loaded", self, args[0] if args else kwargs.get("state_dict"))
             return result
 
         return load_state_dict

@@ -16,6 +16,7 @@ from truestep.doctor.runtime.looking import (
     watched_last_operation,
 )
 from truestep.doctor.runtime.origins import WatchedOrigin, WatchedOrigins
+from truestep.doctor.runtime.sums import WatchedSums
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -91,6 +92,23 @@ class ModelApplication(NamedTuple):
         return cls(forward.module, forward.place, active, forward.module.training, recorded)
 
 
+class GradientMark(NamedTuple):
+    """A gradient as it was: where its numbers lay, and how often they had been changed in place."""
+
+    parameter: Tensor
+    address: int
+    version: int
+
+    def is_kept(self) -> bool:
+        """Tell whether it is the same still: nothing cleared it or added to it, by whatever way."""
+        grad = self.parameter.grad
+        return (
+            grad is not None
+            and watched_gradient_address(grad) == self.address
+            and grad._version == self.version
+        )
+
+
 @dataclass
 class OptimizerRecord:
     """One optimizer, and what has happened to its gradients since its last step."""
@@ -104,8 +122,7 @@ class OptimizerRecord:
     has_closure: bool = False
     stale: bool = False  # the last backward added to gradients from before the last step
     num_stale_steps: int = 0  # in a row
-    # of a few gradients: parameter, address and version, as they were after the last step
-    marks: list[tuple[Tensor, int, int]] = field(default_factory=list)
+    marks: list[GradientMark] = field(default_factory=list)  # of a few gradients after the last step
 
     def parameters(self) -> Iterator[Tensor]:
         """Yield every parameter it holds."""
@@ -127,14 +144,18 @@ class OptimizerRecord:
             return held
         return [held[index * (len(held) - 1) // (SAMPLE - 1)] for index in range(SAMPLE)]
 
+    def marked(self) -> list[GradientMark]:
+        """Return what a few gradients are now, to see later whether anything replaced or changed them."""
+        found = ((each, each.grad) for each in self.sample())
+        return [
+            GradientMark(each, watched_gradient_address(grad), grad._version)
+            for each, grad in found
+            if grad is not None
+        ]
+
     def unchanged_since_mark(self) -> bool:
         """Tell whether gradients are the ones marked: nothing cleared them, by whatever way."""
-        return any(
-            each.grad is not None
-            and watched_gradient_address(each.grad) == marked
-            and each.grad._version == version
-            for each, marked, version in self.marks
-        )
+        return any(each.is_kept() for each in self.marks)
 
 
 def watched_gradient_address(gradient: Tensor) -> int:
@@ -150,6 +171,8 @@ class WatchHistory:
         self.is_whole = is_whole  # whether the watch began before the script did
         self.loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # given weights by load_state_dict()
         self.records: dict[int, OptimizerRecord] = {}  # by the identity of the optimizer
+        self.schedules: list[tuple[Any, Place]] = []  # with where each was made
+        self.metrics: dict[int, list[float]] = {}  # that schedules which wait for one were given, by identity
         # applied by the user's code; by identity, since a module may have an __eq__ of its own
         self.models_by_id: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
         self.names: dict[int, str] = {}  # the variables that hold models and optimizers, by their identity
@@ -159,11 +182,12 @@ class WatchHistory:
         self.num_backwards = 0
         self.compiled = False
         self.unseen: set[str] = set()  # what is compiled, by its name: its inside can't be followed
-        self.is_cut_short = False  # the code raised
+        self.is_cut_short = False  # the code raised, or so many steps were wanted
         self.gave_up: str | None = None  # why the watch ended before the run
         self.thread: int | None = None  # the one that first goes backward or steps
         self.forwards_since_backward: list[ModelApplication] = []
         self.origins = WatchedOrigins()
+        self.sums = WatchedSums(self.origins)
         from truestep.doctor.runtime.rows import (
             WatchedRows,
         )  # it needs torch, which checks import first when they run

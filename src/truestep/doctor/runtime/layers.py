@@ -72,6 +72,6 @@ class WatchedLayerHooks:
         if outermost and not isinstance(module, nn.modules.loss._Loss):
             dispatcher.tell("on_forward", module, args, kwargs, output)
 
-    def _tell_of(self, name: str, result: Any, given: list[Tensor]) -> None:
+    def _tell_of(self, name: str, result: Any, given: list[Tensor], args: tuple[Any, ...]) -> None:
         if self._dispatcher.live and self._dispatcher.sees():
-            self._dispatcher.tell("on_operation", name, result, given)
+            self._dispatcher.tell("on_operation", name, result, given, args)

@@ -17,12 +17,13 @@ from torch.utils._device import DeviceContext
 
 from truestep.doctor.runtime.ordinary import watch_may_look
 
-_TAKE_OUT = Tensor.numpy  # its result is no tensor any more
-Tell = Callable[[str, Any, list[Tensor]], None]
+# they give numbers of Python's or NumPy's: what is told is that the values were read
+_READS = frozenset({"item", "tolist", "numpy", "__array__", "__float__", "__int__", "__bool__"})
+Tell = Callable[[str, Any, list[Tensor], tuple[Any, ...]], None]
 
 
 class WatchedOperationMode(TorchFunctionMode):
-    """Tells of the result of each operation, and of the tensors that it was given."""
+    """Tells of the result of each operation, of the tensors that it was given, and of all that it was given in order."""
 
     def __init__(self, tell: Tell) -> None:
         super().__init__()
@@ -44,10 +45,11 @@ class WatchedOperationMode(TorchFunctionMode):
     ) -> Any:
         """Compute it, then tell of it."""
         result = func(*args, **(kwargs or {}))
-        taken_out = func is _TAKE_OUT
-        if (taken_out or isinstance(result, Tensor | tuple | list)) and self.is_on and watch_may_look():
-            told = () if taken_out else result
-            self._tell(watched_operation_name(func), told, watched_operation_tensors(args, kwargs))
+        is_told = isinstance(result, Tensor | tuple) or getattr(func, "__name__", "") in _READS
+        if (is_told or isinstance(result, list)) and self.is_on and watch_may_look():
+            given = watched_operation_tensors(args, kwargs)
+            made = result if isinstance(result, Tensor | tuple | list) else ()
+            self._tell(watched_operation_name(func), made, given, args)
         return result
 
     def switch(self, live: bool) -> None:
@@ -118,7 +120,9 @@ def watched_operation_tensors(args: tuple[Any, ...], kwargs: dict[str, Any] | No
 
 
 def cuts_graph(result: Any, given: list[Tensor]) -> bool:
-    """Tell whether a graph ends here: numbers that can carry one came from numbers that do."""
-    if not isinstance(result, Tensor) or result.requires_grad or not result.is_floating_point():
+    """Tell whether the graph ends here: numbers that can carry one came from numbers that do."""
+    several = (result,) if isinstance(result, Tensor) else result
+    made = [each for each in several if isinstance(each, Tensor)]
+    if not made or any(each.requires_grad or not each.is_floating_point() for each in made):
         return False
     return any(each.requires_grad for each in given)

@@ -62,6 +62,7 @@ class WatchedOrigin:
     before: tuple[WatchedOrigin, ...] = ()
     depth: int = 0
     cuts: bool = False  # it was given something that carries a graph, and its result carries none
+    weights_of: frozenset[int] = frozenset()  # the optimizers whose weights it was made of, by identity
 
     @property
     def place(self) -> Place:
@@ -109,10 +110,10 @@ class WatchedOrigins:
         if origin.cuts and len(self.cuts) < MAX_DEPTH:
             self.cuts.append(origin)
 
-    def before(self, values: list[Tensor]) -> tuple[WatchedOrigin, ...]:
+    def before(self, values: list[Tensor]) -> list[WatchedOrigin]:
         """Return the origins of the values that an operation is given, each once."""
         found = {id(origin): origin for each in values if (origin := self.of(each)) is not None}
-        return tuple(each for each in found.values() if each.depth < MAX_DEPTH)
+        return list(found.values())
 
     def forget(self) -> None:
         """A step is over."""

@@ -6,7 +6,7 @@ event, or None where they are told nothing.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ from truestep.doctor.runtime.history import (
     ModelApplication,
     OptimizerRecord,
     WatchHistory,
-    watched_gradient_address,
 )
 from truestep.doctor.runtime.looking import (
     first_watched_tensor,
@@ -30,7 +29,7 @@ from truestep.doctor.runtime.looking import (
     watched_sensitive_layers,
 )
 from truestep.doctor.runtime.operations import cuts_graph
-from truestep.doctor.runtime.origins import WatchedOrigin
+from truestep.doctor.runtime.origins import MAX_DEPTH, WatchedOrigin
 
 Facts = tuple[Any, ...] | None
 
@@ -44,6 +43,7 @@ class Recorder:
         self._layers: list[nn.Module] = []  # the modules at work, the innermost last
         self._counted: OptimizerRecord | None = None  # the optimizer whose steps count
         self._num_uncounted = 0  # steps of other optimizers in a row
+        self._holders: dict[int, int] = {}  # of each trained tensor the optimizer, both by identity
 
     def known(self, optimizer: Optimizer, place: Place | None = None) -> OptimizerRecord:
         """Return what is known of an optimizer, also of one that was made before the watch."""
@@ -61,8 +61,10 @@ class Recorder:
     def on_optimizer(self, optimizer: Optimizer) -> Facts:
         """An optimizer was constructed."""
         self.history.records.pop(id(optimizer), None)  # the identity of one that is gone may come again
+        record = self.known(optimizer, watched_user_place())
+        self._look_at_weights()
         self.history.rows.begin_training(optimizer)
-        return (self.known(optimizer, watched_user_place()),)
+        return (record,)
 
     def on_forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Facts:
         """A module was applied by the user's code."""
@@ -92,19 +94,37 @@ class Recorder:
             self.history.unseen.add(getattr(module, "original_name", type(module).__name__))
         return (module, output) if found is None or is_plain_watched_tensor(found) else None
 
-    def on_operation(self, name: str, result: Any, given: list[Tensor]) -> Facts:
+    def on_operation(self, name: str, result: Any, given: list[Tensor], args: tuple[Any, ...] = ()) -> Facts:
         """An operation has been computed: remember where, for what it gave."""
         origins = self.history.origins
-        path, line = watched_user_line()
-        before = origins.before(given)
-        depth = 1 + max((each.depth for each in before), default=0)
-        layer = self._layers[-1] if self._layers else None
-        origin = WatchedOrigin(name, path, line, layer, before, depth, cuts_graph(result, given))
+        origin = self._origin(name, result, given)
         for each in (result,) if isinstance(result, Tensor) else result:
             if isinstance(each, Tensor):
                 origins.note(each, origin)
+        if isinstance(result, Tensor) and result.requires_grad and result.dim() < 2:
+            self.history.sums.note(result, args, origin)
         self.history.rows.follow(origin, given)
         return origin, given, result
+
+    def _origin(self, name: str, result: Any, given: list[Tensor]) -> WatchedOrigin:
+        path, line = watched_user_line(3)
+        made_of = self.history.origins.before(given)
+        weights_of = frozenset(
+            {self._holders[id(each)] for each in given if id(each) in self._holders}.union(
+                *(each.weights_of for each in made_of)
+            )
+        )
+        before = tuple(each for each in made_of if each.depth < MAX_DEPTH)
+        depth = 1 + max((each.depth for each in before), default=0)
+        layer = self._layers[-1] if self._layers else None
+        cuts = cuts_graph(result, given)
+        return WatchedOrigin(name, path, line, layer, before, depth, cuts, weights_of)
+
+    def _look_at_weights(self) -> None:
+        """Note which tensors the optimizers hold now."""
+        self._holders = {
+            id(each): key for key, record in self.history.records.items() for each in record.parameters()
+        }
 
     def on_loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> Facts:
         """A loss was computed."""
@@ -171,6 +191,12 @@ class Recorder:
         self.history.rows.end_evaluation()
         return (applied,) if applied and self.history.num_steps else None
 
+    def on_loaded(self, module: nn.Module, state: Any) -> Facts:
+        """A module was given weights that were kept."""
+        self.history.loaded.add(module)
+        self.history.rows.load(module)
+        return (module, state, watched_user_place()) if isinstance(state, Mapping) else None
+
     def on_logged(self, name: str, value: float) -> Facts:
         """A share was printed or logged."""
         return name, value, watched_user_place()
@@ -194,21 +220,25 @@ class Recorder:
             record.was_reached = record.was_reached or record.has_gradients()
             record.cleared_at = None if record.was_reached else record.cleared_at
             if record.stale:
-                _mark(record)
+                record.marks = record.marked()
 
     def batch_loaded(self, batch: Any) -> None:
         """A loader gives a batch."""
         self.history.rows.load_batch(batch)
 
-    def loaded(self, module: nn.Module) -> None:
-        """A module was given weights that were kept."""
-        self.history.loaded.add(module)
-        self.history.rows.load(module)
-
     def differentiated(self) -> None:
         """Gradients were computed past backward(): what was applied was no evaluation."""
         self.history.forwards_since_backward.clear()
         self.history.rows.learn(None)
+
+    def scheduled(self, scheduler: Any) -> None:
+        """A schedule was constructed."""
+        self.history.schedules.append((scheduler, watched_user_place()))
+
+    def awaited(self, scheduler: Any, metric: Any) -> None:
+        """A schedule that waits for a metric was given one."""
+        if isinstance(metric, int | float | Tensor):
+            self.history.metrics.setdefault(id(scheduler), []).append(float(metric))
 
     def engine_updated(self) -> None:
         """Our engine has made an update in a script that is watched as a whole: its forwards were training."""
@@ -241,9 +271,14 @@ class Recorder:
     def begin_step(self, record: OptimizerRecord) -> None:
         """The checks were told of the last step: what comes belongs to the next one."""
         self.history.rows.end_step()
-        self.history.origins.forget()
+        self._forget_step()
         _forget(record)
-        _mark(record)
+        record.marks = record.marked()
+
+    def _forget_step(self) -> None:
+        self.history.origins.forget()
+        self.history.sums.forget()
+        self._look_at_weights()
 
     def enter(self, module: nn.Module) -> None:
         """A module is applied."""
@@ -282,12 +317,12 @@ class Recorder:
 
     def look(self, live: bool) -> None:
         """The run is looked at closely from here on, or no more: marks from before a gap mean nothing."""
-        self.history.origins.forget()
+        self._forget_step()
         self.history.rows.drop()
         self._layers.clear()
         for record in self.history.records.values():
             if live:
-                _mark(record)
+                record.marks = record.marked()
             else:
                 record.marks = []
                 _forget(record)
@@ -295,10 +330,3 @@ class Recorder:
 
 def _forget(record: OptimizerRecord) -> None:
     record.num_backwards, record.was_reached, record.cleared_at = 0, False, None
-
-
-def _mark(record: OptimizerRecord) -> None:
-    """Remember which gradients there are, to see later whether anything replaced or changed them."""
-    found = ((each, each.grad) for each in record.sample())
-    held = ((each, grad) for each, grad in found if grad is not None)
-    record.marks = [(each, watched_gradient_address(grad), grad._version) for each, grad in held]

@@ -73,7 +73,7 @@ def run_watched(
         return conclude(script.run_apart())
     with _as_found(_noting(outcome, warnings.showwarning)), WatchReportAtExit(conclude), watch:
         _guarded(lambda: _start(script), outcome, explain)
-        if outcome.error is not None:
+        if outcome.error is not None or outcome.stopped_early:
             watch.recorder.cut_short()
         if os.getpid() == process and not outcome.stopped_early:
             _await_children()

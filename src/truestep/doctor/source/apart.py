@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from truestep.doctor.replacement import parse_source
 from truestep.doctor.source.names import children_of
 
-_MAY_HOLD = re.compile(
-    r"=[ \t]*(\{\}|(types\.)?SimpleNamespace\(\)|(argparse\.)?Namespace\(\))|^class[ \t]+\w+(\(\))?:\s*(pass|\"\"\")",
-    re.MULTILINE,
-)
+_MADE = re.compile(r"^[ \t]*(\w+)[ \t]*=[ \t]*(\{\}|[\w.]+\(\))[ \t]*(?:#.*)?$", re.MULTILINE)
+_BARE = re.compile(r"^class[ \t]+(\w+)(?:\(\))?:\s*(?:pass|\"\"\")", re.MULTILINE)
 _MAY_PAIR = re.compile(r"^[ \t]*[\w.\[\]'\"]+[ \t]*,[^=(\n]*=[^=\n]+,", re.MULTILINE)
 _EMPTY = ("SimpleNamespace", "Namespace", "types.SimpleNamespace", "argparse.Namespace")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -25,7 +23,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 def parsed_apart(text: str, path: str) -> ast.Module:
     """Parse a file, and take its holders and pairs apart; every node keeps its place in the text."""
     tree = parse_source(text, path)
-    if _MAY_HOLD.search(text):
+    if _may_hold(text):
         _replace_items(tree)
     if _MAY_PAIR.search(text):
         _split_pairs(tree)
@@ -33,6 +31,24 @@ def parsed_apart(text: str, path: str) -> ast.Module:
 
 
 # ── holders ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _may_hold(text: str) -> bool:
+    """Tell by the text whether all uses of something that was made empty may be items: few files have any."""
+    bare = _BARE.findall(text) if "class " in text else []
+    if not bare and "= {}" not in text and "Namespace()" not in text:
+        return False
+    makers = {*_EMPTY, *bare}
+    return any(
+        _is_never_whole(text, name, r"[ \t]*\[" if made == "{}" else r"[ \t]*\.")
+        for name, made in _MADE.findall(text)
+        if made == "{}" or made[:-2] in makers
+    )
+
+
+def _is_never_whole(text: str, name: str, item: str) -> bool:
+    """Tell whether a name stands without an item only where it is made."""
+    return len(re.findall(rf"(?<![\w.]){name}\b(?!{item})", text)) == 1
 
 
 @dataclass

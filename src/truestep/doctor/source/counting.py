@@ -74,10 +74,13 @@ def _of_name(module: SourceModule, node: ast.Name | ast.Attribute, depth: int) -
 
 
 def given(module: SourceModule, node: ast.expr) -> Iterator[ast.expr]:
-    """Yield what a name or `args.steps` is given in this function, but for None and numbers."""
-    for statement in _stores(module, node):
+    """Yield what a name or `args.steps` is given in this function, or by its callers, but for None and numbers."""
+    stores = _stores(module, node)
+    for statement in stores:
         if isinstance(statement, ast.Assign) and not isinstance(statement.value, ast.Constant):
             yield statement.value
+    if not stores and isinstance(node, ast.Name):  # what the callers give
+        yield from (each for each in module.definitions(node) if each and not isinstance(each, ast.Constant))
 
 
 def _stores(module: SourceModule, node: ast.expr) -> list[ast.Assign | ast.AugAssign]:

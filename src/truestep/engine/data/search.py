@@ -21,7 +21,7 @@ _LEAVES = (*_NUMBERS, str, bytes, type(None), type)
 _CONTAINERS = (list, tuple, deque, Mapping)
 
 
-def find_sample_generators(root: Any, name: str = "data") -> dict[str, SampleGenerator]:
+def find_sample_generators(root: Any) -> dict[str, SampleGenerator]:
     """Return the generators that can be reached from `root`, by what one writes to reach each.
 
     Looks through attributes, slots, lists, dicts, partial functions, closures, and the module variables
@@ -31,7 +31,7 @@ def find_sample_generators(root: Any, name: str = "data") -> dict[str, SampleGen
     seen = {id(random._inst), id(np.random.mtrand._rand), id(torch.default_generator)}
     seen.add(id(np.random.mtrand._rand._bit_generator))
     keep = []  # what is made on the way must live on, or its id would be given to another
-    waiting, later = deque([(name, root)]), deque[tuple[str, Any]]()
+    waiting, later = deque([("data", root)]), deque[tuple[str, Any]]()
     while (waiting or later) and len(seen) < OBJECTS_SEEN:
         if not waiting:
             waiting.extend(islice(_parts(*later.popleft()), OBJECTS_SEEN))

@@ -70,11 +70,8 @@ class StreamSource(BatchSource):
         for number, batch in enumerate(moved, self._now["batches"]):
             self._advance(arrived.popleft())
             if number >= start:
-                yield batch if self._share.size == 1 else self._rows_here(batch)
-
-    def _rows_here(self, batch: Any) -> Any:
-        part = self._share.of(count_examples(batch))
-        return batch_rows(batch, part.start, part.stop)
+                part = None if self._share.size == 1 else self._share.of(count_examples(batch))
+                yield batch if part is None else batch_rows(batch, part.start, part.stop)
 
     def _remembered(self, pieces: Iterator[StreamedBatch], arrived: deque[StreamedBatch]) -> Iterator[Any]:
         """Yield the batches; a batch may be copied ahead, but the state is that of the batch handed out."""

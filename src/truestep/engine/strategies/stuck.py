@@ -29,7 +29,12 @@ def end_if_stuck(world: World) -> None:
         since: float | None = None
         while (here := known()) is not None and here.is_open:
             frame = sys._current_frames().get(waits)
-            gone = here.notes.gone() if frame is not None and _is_inside(frame) else None
+            inside = (
+                any(_INSIDE in each.f_code.co_filename for each, _ in traceback.walk_stack(frame))
+                if frame
+                else False
+            )
+            gone = here.notes.gone() if inside else None
             since = None if gone is None else since or time.monotonic()
             if gone is not None and since is not None and time.monotonic() - since > GRACE_SECONDS:
                 _end(here, gone, frame)
@@ -37,10 +42,6 @@ def end_if_stuck(world: World) -> None:
             time.sleep(LOOK_SECONDS)
 
     threading.Thread(target=watch, name="truestep-stuck", daemon=True).start()
-
-
-def _is_inside(frame: FrameType) -> bool:
-    return any(_INSIDE in each.f_code.co_filename for each, _ in traceback.walk_stack(frame))
 
 
 def _end(world: World, gone: tuple[int, str], frame: FrameType | None) -> None:

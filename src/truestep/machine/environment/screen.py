@@ -106,8 +106,8 @@ def _torch(machine: Machine) -> Rows:
         yield "architectures", " ".join(torch.architectures)
     if torch.cuda or torch.hip:
         yield "sees a device", {True: "yes", False: "no", None: "unknown"}[torch.cuda_available]
-    versions = {"cuDNN": torch.cudnn_version, "NCCL": torch.nccl_version}
-    yield from ((name, version) for name, version in versions.items() if version)
+    versions = ("cuDNN", torch.cudnn_version), ("NCCL", torch.nccl_version)
+    yield from ((name, version) for name, version in versions if version)
     backends = {"nccl": torch.nccl, "gloo": torch.gloo, "mpi": torch.mpi}
     yield "distributed", ", ".join(name for name, there in backends.items() if there) or "none"
     yield "threads", str(torch.num_threads)
@@ -137,11 +137,10 @@ def _parts(home: CudaHome) -> str:
 def _toolkit(machine: Machine) -> Rows:
     for home in machine.toolkit.homes:
         if home.path:
-            takes = (
-                f"{'torch takes' if machine.torch and machine.torch.cuda else 'a CUDA build would take'} it: "
-            )
+            taker = "torch takes" if machine.torch and machine.torch.cuda else "a CUDA build would take"
+            takes = f"{taker} it: " if home.wins else ""
             wrong = f"; {home.wrong}" if home.wrong else ""
-            yield home.source, f"{takes if home.wins else ''}{home.path} {_parts(home)}{wrong}"
+            yield home.source, f"{takes}{home.path} {_parts(home)}{wrong}"
         else:
             yield home.source, "-"
     for nvcc in machine.toolkit.nvccs:

@@ -97,10 +97,8 @@ def cuda_architecture_runs_on(capability: str, architectures: tuple[str, ...]) -
         if match is None:
             continue
         built = (int(match[2]), int(match[3]))
-        is_exact, is_family = (
-            match[4] == "a",
-            match[1] == "sm" or match[4] == "f",
-        )  # "a": this very capability only
+        is_exact = match[4] == "a"  # this very capability only
+        is_family = match[1] == "sm" or match[4] == "f"
         if built == card or (built <= card and not is_exact and (built[0] == card[0] or not is_family)):
             return True
     return False

@@ -67,12 +67,6 @@ ORDERS: Mapping[str, Callable[[CardCandidate], Any]] = {
 }
 
 
-def preferred_cards(cards: Sequence[CardCandidate], by: str) -> list[CardCandidate]:
-    """Return the cards in order of preference."""
-    # down to the UUID, so that two readings of the same state choose the same cards
-    return sorted(cards, key=lambda card: (ORDERS[by](card), ORDERS["freest"](card), card.slot, card.uuid))
-
-
 def card_candidates(
     cards: Sequence[Gpu], visible: Collection[str] | None = None
 ) -> tuple[CardCandidate, ...]:
@@ -169,7 +163,9 @@ def choose_cards(
     `claimed` names, per UUID, who holds a card.
     """
     refusals = judge_cards(cards, wanted, claimed)
-    able = preferred_cards([refusal.candidate for refusal in refusals if not refusal.reasons], wanted.by)
+    able = [refusal.candidate for refusal in refusals if not refusal.reasons]
+    # down to the UUID, so that two readings of the same state choose the same cards
+    able.sort(key=lambda card: (ORDERS[wanted.by](card), ORDERS["freest"](card), card.slot, card.uuid))
     picked = able[: wanted.count] if len(able) >= wanted.count else []
     rest = tuple(refusal for refusal in refusals if refusal.candidate not in picked)
     return CardChoice(wanted=wanted, picked=tuple(picked), refused=rest)

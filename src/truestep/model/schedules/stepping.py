@@ -56,14 +56,9 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
 Reading = Callable[[dict[str, Any]], float | None]
 
 
-def _momentum(group: dict[str, Any]) -> float | None:
-    betas = group.get("betas")
-    return betas[0] if betas else group.get("momentum")
-
-
 QUANTITIES: dict[str, Reading] = {
     "learning rate": lambda group: group["lr"],
-    "momentum": _momentum,
+    "momentum": lambda group: group["betas"][0] if group.get("betas") else group.get("momentum"),
     "weight decay": lambda group: group.get("weight_decay"),
 }
 

@@ -12,7 +12,7 @@ from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.source.libraries import library_taking_over
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import Function, dotted, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before
 from truestep.doctor.source.values import argument, forwards_all, literal
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -114,8 +114,17 @@ def _evaluates(module: SourceModule, call: ast.Call) -> bool:
 
 
 def _goes_round(module: SourceModule) -> bool:
-    """Tell whether the program trains, or goes through a loader."""
-    loops_over = [loop for file in module.linked for loop in file.all(ast.For)]
+    """Tell whether the program trains, or goes through a loader more than once."""
+    loops_over = [loop for file in module.linked for loop in file.all(ast.For) if _is_repeated(file, loop)]
     sources = [each for loop in loops_over for each in walk(loop.iter)]
     loops = (module.kind(each) == "loader" for each in sources if isinstance(each, ast.Name | ast.Attribute))
     return bool(module.called_anywhere("backward", "step")) or any(loops)
+
+
+def _is_repeated(module: SourceModule, loop: ast.For) -> bool:
+    """Tell a loop in another one, and one in a function that is called in a loop, or from out of sight."""
+    scope = module.scope(loop)
+    if module.loop(loop) is not None or not isinstance(scope, Function):
+        return module.loop(loop) is not None
+    calls = module.callers(scope)
+    return not calls or any(module.home(each).loop(each) is not None for each in calls)

@@ -9,6 +9,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.signatures import own_name
+from truestep.doctor.source.values import seen_through
 
 _NOT_NEGATIVE = ("loss", "error", "perplexity", "ppl", "mse", "mae", "rmse", "wer", "cer")
 
@@ -85,7 +86,10 @@ def _compared(branch: ast.If | None) -> tuple[ast.expr, ast.expr, bool] | None:
 def _values(module: SourceModule, branch: ast.If | None, best: ast.expr) -> list[ast.expr]:
     """Return what the best is given elsewhere."""
     inside = set(walk(branch)) if branch is not None else set()
-    return [
+    given = [
+        each for each in module.definitions(best) if each and module.scope(each) is not module.scope(best)
+    ]
+    return [seen_through(module, each) or each for each in given] + [
         each.value
         for each in module.all(ast.Assign)
         if any(dotted(target) == dotted(best) for target in each.targets)

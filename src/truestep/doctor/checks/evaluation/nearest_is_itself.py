@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG
+from truestep.doctor.library.operations import operations
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 LEAST = 8  # examples
 MOST = 16  # choices that are followed
-CHOICES = {"topk", "sort", "argsort", "argmin", "argmax", "min", "max"}
+CHOICES = operations(numbers="chosen index")
 
 
 class NearestIsItself(Watcher):

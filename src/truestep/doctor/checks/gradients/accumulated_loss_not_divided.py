@@ -168,6 +168,8 @@ def _parts(module: SourceModule, node: ast.expr, place: Position) -> list[_Part]
             return _parts_of_call(module, node, place)
         case ast.BinOp():
             return [(node.left, ()), (node.right, ())]
+        case ast.UnaryOp():
+            return [(node.operand, ())]
     return []
 
 

@@ -1,28 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """A policy's loss that trains the critic."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.finding import Place
 from truestep.doctor.source.behind import calls_with_graph, is_model, is_without_grad
 from truestep.doctor.source.flow import goes_backward, loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import behind
+from truestep.doctor.watcher import Observation, Observations, Watcher
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from truestep.doctor.runtime.history import WatchHistory
 
 _LOG_PROBABILITIES = ("log_prob", "log_softmax", "logsigmoid")
 _FEWEST = 2  # uses of the difference: in the policy's loss and in the critic's
 
 
-class AdvantageWithGradient(SourceCheck):
+class AdvantageWithGradient(SourceCheck, Watcher):
     """The advantage, a return minus the critic's value, multiplies the log-probabilities with its gradient.
 
     Why: the policy's loss then moves the critic, too, to values that make the loss small and not to the returns.
 
     Bad:
-        policy, critic = nn.Linear(2, 2), nn.Linear(2, 1)
-        returns = torch.ones(4)
+        policy, critic = nn.Linear(4, 2), nn.Linear(4, 1)
+        returns = torch.ones(8)
         values = critic(x).squeeze(-1)
         advantage = returns - values
         chosen = policy(x).log_softmax(-1)[:, 0]
@@ -31,8 +41,8 @@ class AdvantageWithGradient(SourceCheck):
         loss.backward()
 
     Good:
-        policy, critic = nn.Linear(2, 2), nn.Linear(2, 1)
-        returns = torch.ones(4)
+        policy, critic = nn.Linear(4, 2), nn.Linear(4, 1)
+        returns = torch.ones(8)
         values = critic(x).squeeze(-1)
         advantage = returns - values
         chosen = policy(x).log_softmax(-1)[:, 0]
@@ -57,6 +67,19 @@ class AdvantageWithGradient(SourceCheck):
                 if _is_of_a_critic(module, advantage) and goes_backward(module, product):
                     text = f"{ast.unparse(advantage)!r} carries the critic's gradient into the policy's loss."
                     yield At(product, text, RISK)
+
+    def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
+        """Report such a product among the terms of what goes backward."""
+        if not history.in_window:
+            return
+        from truestep.doctor.runtime.products import advantage_with_graph
+
+        for root in tensors:
+            terms = [each for each in history.sums.terms_of(root) if each.node is not None]
+            found = advantage_with_graph(terms) if len(terms) > 1 else None
+            if found is not None:
+                text = "What an error trains in another term multiplies log-probabilities here, with its gradient."
+                yield Observation(found.added_at, text, RISK, {"terms": len(terms)})
 
 
 def _is_log_probability(module: SourceModule, node: ast.expr) -> bool:

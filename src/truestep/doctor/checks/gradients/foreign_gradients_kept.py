@@ -1,21 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """A step on gradients that another loss has left."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.finding import Place
 from truestep.doctor.source.behind import models_behind
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.values import seen_through, value_origins
+from truestep.doctor.watcher import Observation, Observations, Watcher
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from truestep.doctor.runtime.history import GradientMark, OptimizerRecord, WatchHistory
 
 _SWITCHED = ("requires_grad_", "set_requires_grad", "toggle_grad", "requires_grad", "toggle_optimizer")
 
 
-class ForeignGradientsKept(SourceCheck):
+STEPS = 3  # so many in a row on such gradients
+
+
+@dataclass
+class ForeignGradients:
+    """Gradients of one optimizer's weights that a loss left whose step was another optimizer's."""
+
+    left_at: Place  # by the backward there
+    marks: list[GradientMark]
+    added_to_at: Place | None = None  # by the backward of the optimizer's own loss
+
+
+class ForeignGradientsKept(SourceCheck, Watcher):
     """One loss goes backward through a model whose optimizer steps on the next loss, with nothing cleared between.
 
     Why: the gradients of the first loss stay in the model, and are part of its own step: a critic learns to be fooled.
@@ -55,6 +78,49 @@ class ForeignGradientsKept(SourceCheck):
 
     code = "GRAD050"
     words = ("backward",)
+
+    def __init__(self) -> None:
+        self.before: dict[int, list[GradientMark]] = {}  # each optimizer's gradients before the last backward
+        self.gone_back_at: Place | None = None
+        self.left: dict[int, ForeignGradients] = {}  # by the identity of the record, as the rest
+        self.num_steps: dict[int, int] = {}
+
+    def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> None:
+        """See which gradients another loss has left, and which this one will change."""
+        for key, left in list(self.left.items()):
+            if place == left.left_at or not all(each.is_kept() for each in left.marks):
+                del self.left[key]  # the same loss adds up, or somebody has cleared
+            else:
+                left.added_to_at = place
+        self.before = {key: record.marked() for key, record in history.records.items()}
+        self.gone_back_at = place
+
+    def on_clear(self, history: WatchHistory, records: list[OptimizerRecord], place: Place) -> None:
+        """What was left is gone."""
+        for each in records:
+            self.left.pop(id(each.optimizer), None)
+
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
+        """Report steps in a row on gradients of which another optimizer's loss left a part."""
+        key, at = id(record.optimizer), self.gone_back_at
+        left = self.left.pop(key, None)
+        is_mixed = left is not None and left.added_to_at is not None
+        self.num_steps[key] = self.num_steps.get(key, 0) + 1 if is_mixed else 0
+        if left is not None and left.added_to_at is not None and self.num_steps[key] == STEPS:
+            text = f"The gradients that line {left.left_at.line} left here for another optimizer's step are not cleared."
+            yield Observation(left.added_to_at, text, RISK, {"left_by": str(left.left_at), "steps": STEPS})
+        held = {id(each) for each in record.parameters()}
+        for other, its in history.records.items():
+            shared = any(id(each) in held for each in its.parameters())
+            if other != key and at is not None and not shared and self._was_reached(other, its):
+                self.left[other] = ForeignGradients(at, its.marked())
+        self.gone_back_at = None
+
+    def _was_reached(self, key: int, record: OptimizerRecord) -> bool:
+        """Tell whether the last backward gave an optimizer's weights gradients."""
+        before = {id(each.parameter): each for each in self.before.get(key, ())}
+        now = [(before.get(id(each)), each) for each in record.sample()]
+        return any(mark is None or not mark.is_kept() for mark, _ in now) and record.holds_gradients()
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the second of two backwards whose optimizer's model is in both losses and is not cleared between."""

@@ -1,18 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients cleared before they could add up."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.checks.gradients.cleared_before_last_backward import lone_clear
+from truestep.doctor.finding import Place
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, moved_after, next_event
+from truestep.doctor.watcher import Observation, Observations, Watcher
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
+
+WINDOWS = 2  # of accumulated batches that show the same, while the watch looks
 
 
-class ZeroGradInEveryMicroBatch(SourceCheck):
+class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
     """The optimizer steps every few batches, but the gradients are cleared at every batch.
 
     Why: only the last micro-batch of each window counts; the rest is computed and thrown away.
@@ -20,14 +31,14 @@ class ZeroGradInEveryMicroBatch(SourceCheck):
     Bad:
         for i, (x, y) in enumerate(loader):
             opt.zero_grad()  # here
-            (F.cross_entropy(net(x), y) / 4).backward()
-            if (i + 1) % 4 == 0 or i + 1 == len(loader):
+            (F.cross_entropy(net(x), y) / 2).backward()
+            if (i + 1) % 2 == 0 or i + 1 == len(loader):
                 opt.step()
 
     Good:
         for i, (x, y) in enumerate(loader):
-            (F.cross_entropy(net(x), y) / 4).backward()
-            if (i + 1) % 4 == 0 or i + 1 == len(loader):
+            (F.cross_entropy(net(x), y) / 2).backward()
+            if (i + 1) % 2 == 0 or i + 1 == len(loader):
                 opt.step()
                 opt.zero_grad()
 
@@ -36,6 +47,37 @@ class ZeroGradInEveryMicroBatch(SourceCheck):
 
     code = "GRAD004"
     words = ("zero_grad",)
+
+    def __init__(self) -> None:
+        self.lost: dict[
+            int, list[tuple[Place, Place]]
+        ] = {}  # backwards that a clear threw away, and where it stood
+        self.last: Place | None = None  # the last backward
+        self.windows: dict[tuple[Place, int], int] = {}  # by the place of the clear, and how many were lost
+
+    def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> None:
+        """Remember where it stands."""
+        self.last = place
+
+    def on_clear(self, history: WatchHistory, records: list[OptimizerRecord], place: Place) -> None:
+        """What a backward has left here since the last step is lost."""
+        for record in records:
+            if self.last is not None and record.num_backwards > len(self.lost.get(id(record), ())):
+                self.lost.setdefault(id(record), []).append((self.last, place))
+
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
+        """Report windows in which every backward but the last was lost, all of one line."""
+        lost = self.lost.pop(id(record), [])
+        if len(history.records) != 1 or not lost or len({*lost, (self.last, lost[0][1])}) != 1:
+            return
+        if record.num_backwards == len(lost) + 1:
+            key = lost[0][1], len(lost)
+            self.windows[key] = self.windows.get(key, 0) + 1
+            if self.windows[key] == WINDOWS:
+                text = (
+                    f"Of {len(lost) + 1} backwards before each step the gradients of {len(lost)} are cleared."
+                )
+                yield Observation(lost[0][1], text, BUG, {"backwards": len(lost) + 1, "lost": len(lost)})
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a clear that always happens where the step happens every few iterations."""

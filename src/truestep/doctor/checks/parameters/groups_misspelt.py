@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
+from truestep.doctor.source.values import value_origins
 
 _KNOWN = ("param_groups", "zero_grad", "state_dict", "load_state_dict", "add_param_group")
+_OTHERS = ("local_state_dict", "consolidate_state_dict")  # of optimizers that are divided over ranks
 
 
 class GroupsMisspelt(SourceCheck):
@@ -36,14 +38,23 @@ class GroupsMisspelt(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a name of an optimizer that is nearly one of torch's, and that the program gives to nothing."""
         for node in module.all(ast.Attribute):
-            if node.attr in _KNOWN or node.attr.startswith("_") or not _nearest(node.attr):
+            if node.attr in (*_KNOWN, *_OTHERS) or node.attr.startswith("_") or not _nearest(node.attr):
                 continue
             if module.kind(node.value) == "optimizer" and not _is_defined(module, node.attr):
-                yield At(node, f"An optimizer has no {node.attr!r}; it has {_nearest(node.attr)!r}.")
+                text = f"An optimizer has no {node.attr!r}; it has {_nearest(node.attr)!r}."
+                yield At(node, text, BUG if _is_made_here(module, node.value) else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Write torch's name."""
         return [replaced(module, node, f"{text_of(module, node.value)}.{_nearest(node.attr)}")]
+
+
+def _is_made_here(module: SourceModule, node: ast.expr) -> bool:
+    """Tell an optimizer whose constructor is in sight; those of other libraries have methods of their own."""
+    made = list(value_origins(module, node))
+    return bool(made) and all(
+        isinstance(each, ast.Call) and module.kind(each) == "optimizer" for each in made
+    )
 
 
 @cache

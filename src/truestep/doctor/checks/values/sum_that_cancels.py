@@ -38,6 +38,7 @@ class SumThatCancels(SourceCheck):
             for part, rest in ((node.left, node.right), (node.right, node.left)):
                 name = dotted(part)
                 taken = rest.right if isinstance(rest, ast.BinOp) and isinstance(rest.op, ast.Sub) else None
-                if name is not None and taken is not None and dotted(taken) == name:
+                cancels = name is not None and taken is not None and dotted(taken) == name
+                if cancels and module.enclosing(node, ast.Slice) is None:  # there it only says how long
                     yield At(node, f"{name!r} is added and subtracted: what is left is the other term alone.")
                     break

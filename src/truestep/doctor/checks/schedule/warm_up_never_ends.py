@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A warm-up that is longer than the training."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from truestep.doctor.check import RISK
+from truestep.doctor.finding import Place
+from truestep.doctor.watcher import Observation, Observations, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
+
+PASSES = 3  # with fewer a schedule that rises and falls may look as if it only rose
+SHARE = 0.9  # of the rate that the optimizer was given
+
+
+class WarmUpNeverEnds(Watcher):
+    """The learning rate rises from pass to pass until the training ends, and never comes to what the optimizer was given.
+
+    Why: the warm-up is longer than the training, often because it counts updates and is stepped once in an epoch: all of
+    the training runs at a fraction of its rate.
+
+    Bad:
+        sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: min(1.0, (step + 1) / 1000))
+        for epoch in range(epochs):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+                sched.step()  # here
+
+    Good:
+        sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: min(1.0, (step + 1) / 4))
+        for epoch in range(epochs):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+                sched.step()
+
+    Fix: a warm-up of a twentieth of the updates, counted in what the schedule is stepped by.
+    """
+
+    code = "SCHED016"
+
+    def __init__(self) -> None:
+        self.stepped_at: dict[int, Place] = {}  # by the identity of the optimizer
+        self.rates: dict[int, list[float]] = {}  # of its first group, before each pass with updates
+        self.num_steps: dict[int, int] = {}
+
+    def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
+        """Remember where the rate is moved."""
+        self.stepped_at[id(scheduler.optimizer)] = place
+
+    def on_epoch(self, history: WatchHistory, source: Any, place: Place) -> None:
+        """Remember the rates with which a pass begins."""
+        for key, record in history.records.items():
+            if record.num_steps > self.num_steps.get(key, -1):
+                self.num_steps[key] = record.num_steps
+                self.rates.setdefault(key, []).append(_rate_of(record))
+
+    def on_finish(self, history: WatchHistory) -> Observations:
+        """Report a rate that has only risen."""
+        if history.is_cut_short:
+            return
+        made_at = {id(each.optimizer): at for each, at in history.schedules if hasattr(each, "optimizer")}
+        for record in history.stepping():
+            key, group = id(record.optimizer), record.optimizer.param_groups[0]
+            rates = [*self.rates.get(key, []), _rate_of(record)]
+            given = float(group.get("max_lr", group.get("initial_lr", 0.0)))
+            rises = all(one < other for one, other in pairwise(rates))
+            at = self.stepped_at.get(key, made_at.get(key))
+            if at is not None and len(rates) > PASSES and rises and rates[-1] < SHARE * given:
+                text = f"The learning rate rose until the end, to {rates[-1]:.3g} of {given:.3g}: the warm-up never ended."
+                yield Observation(at, text, RISK, {"learning_rates": rates, "given": given})
+
+
+def _rate_of(record: OptimizerRecord) -> float:
+    return float(record.optimizer.param_groups[0].get("lr", 0.0))

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a loss was added up of: its terms, each with its value, its weight, its place and the graph behind it."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from truestep.doctor.finding import Place
+from truestep.doctor.runtime.origins import PASSES, WatchedOrigin, WatchedOrigins
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAX_SUMS = 4096  # numbers; then what is remembered is forgotten
+MAX_TERMS = 256  # of one loss; one of more, with a penalty for each weight, is not taken apart
+# of one number they give the same one, with its graph
+_PASSING = (PASSES - {"data", "detach", "requires_grad"}) | {"sum", "mean"}
+FROM_NUMBERS = frozenset({"tensor", "as_tensor"})  # they make a tensor of Python's numbers
+_SIGNS = {"add": (1.0, 1.0), "sub": (1.0, -1.0), "subtract": (1.0, -1.0), "rsub": (-1.0, 1.0)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WatchedTerm:
+    """One summand of a loss: a tensor of one number, or a number of Python's."""
+
+    number: Tensor | float | None  # its value without its weight; None where it was changed since
+    added_at: Place
+    node: Any = None  # of its graph (a leaf is its own); None where nothing goes backward from it
+    origin: WatchedOrigin | None = None  # where it was computed, if that was seen
+    weight: float = 1.0  # by which it enters what goes backward
+
+    @property
+    def is_plain_number(self) -> bool:
+        """Whether it is a number of Python's: of how that was computed nothing is left."""
+        return isinstance(self.number, float)
+
+    @property
+    def is_made_here_of_numbers(self) -> bool:
+        """Whether it is a leaf that was made in this step: its gradient ends there."""
+        made = self.origin.operation if self.origin is not None else ""
+        return made in FROM_NUMBERS and getattr(self.node, "is_leaf", False)
+
+    @property
+    def value(self) -> float | None:
+        """Its value without its weight."""
+        return None if self.number is None else float(self.number)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sum:
+    parts: tuple[tuple[Any, _Sum | WatchedTerm], ...]  # each with its factor, a number or a tensor of one
+
+
+class WatchedSums:
+    """The sums of this step: copies of single numbers, and the graphs behind them, which live as long as the step."""
+
+    def __init__(self, origins: WatchedOrigins) -> None:
+        self._origins = origins
+        self._known: dict[int, tuple[weakref.ref[Tensor], _Sum]] = {}
+
+    def note(self, result: Tensor, args: tuple[Any, ...], origin: WatchedOrigin) -> None:
+        """Remember what a number that carries a graph was added up of, or which number it weighs."""
+        parts = _parts(origin.operation, args)
+        if not parts or not all(_is_single(each) or self._knows(each) for _, each in parts):
+            return
+        if len(self._known) >= MAX_SUMS:
+            self._known.clear()
+        made = tuple((factor, self._part(each, result, origin.place)) for factor, each in parts)
+        self._known[id(result)] = weakref.ref(result), _Sum(made)
+
+    def _part(self, value: Any, result: Tensor, place: Place) -> _Sum | WatchedTerm:
+        if isinstance(value, int | float):
+            return WatchedTerm(float(value), place)
+        if self._knows(value):
+            return self._known[id(value)][1]
+        if value is result:  # changed in place: the first thing behind it is what it was before
+            behind = getattr(_node(value), "next_functions", ())
+            return WatchedTerm(None, place, behind[0][0] if behind else None)
+        return WatchedTerm(value.detach().clone(), place, _node(value), self._origins.of(value))
+
+    def _knows(self, value: Any) -> bool:
+        known = self._known.get(id(value))
+        return known is not None and known[0]() is value
+
+    def terms_of(self, loss: Tensor) -> list[WatchedTerm]:
+        """Return the terms of what goes backward; itself where it was not seen added up."""
+        if not self._knows(loss):
+            origin = self._origins.of(loss)
+            place = origin.place if origin is not None else Place("<unknown>", 0)
+            return [WatchedTerm(loss.detach(), place, _node(loss), origin)] if loss.numel() == 1 else []
+        found: list[WatchedTerm] = []
+        waiting: list[tuple[float, _Sum | WatchedTerm]] = [(1.0, self._known[id(loss)][1])]
+        while waiting and len(found) + len(waiting) <= MAX_TERMS:
+            weight, part = waiting.pop()
+            if isinstance(part, WatchedTerm):
+                found.append(replace(part, weight=weight))
+            else:
+                waiting += [(weight * float(factor), each) for factor, each in reversed(part.parts)]
+        return [] if waiting else found
+
+    def forget(self) -> None:
+        """A step is over."""
+        self._known.clear()
+
+
+def _parts(operation: str, args: tuple[Any, ...]) -> list[tuple[Any, Any]]:
+    """Return what an operation adds up, each with its factor; nothing where it does something else."""
+    if not args:
+        return []
+    if operation == "stack":
+        values = args[0] if isinstance(args[0], list | tuple) else ()
+        return [(1.0, each) for each in values] if all(map(_is_single, values)) else []
+    if operation in _PASSING and not isinstance(args[0], int | float):
+        return [(1 / max(args[0].numel(), 1) if operation == "mean" else 1.0, args[0])]
+    if not all(map(_is_single, args)):
+        return []
+    if operation in ("neg", "negative"):
+        return [(-1.0, args[0])]
+    if len(args) != 2:
+        return []
+    signs = _SIGNS.get(operation)
+    return list(zip(signs, args, strict=True)) if signs else _weighed(operation, *args)
+
+
+def _weighed(operation: str, first: Any, second: Any) -> list[tuple[Any, Any]]:
+    """Return the number with a graph, weighed by the one without."""
+    if operation == "mul":
+        both = [(second, first), (first, second)]
+    elif operation in ("div", "true_divide", "truediv"):
+        both = [(1 / second, first)] if not _has_graph(second) else []
+    else:
+        return []
+    return next(([each] for each in both if _has_graph(each[1]) and not _has_graph(each[0])), [])
+
+
+def _node(value: Tensor) -> Any:
+    """Return what a value's graph begins with, a leaf itself; None where it has none."""
+    if not value.requires_grad:
+        return None
+    try:
+        return value if value.is_leaf else value.grad_fn
+    except RuntimeError:  # a view whose base was changed in a way that autograd refuses
+        return None
+
+
+def _has_graph(value: Any) -> bool:
+    return getattr(value, "requires_grad", False)
+
+
+def _is_single(value: Any) -> bool:
+    return isinstance(value, int | float) or (hasattr(value, "numel") and value.numel() == 1)
