@@ -27,8 +27,8 @@ CODES = [
     "EVAL046",
     "EVAL047",
     "EVAL048",
-    "LOSS055",
-    "LOSS056",
+    "LOSS070",
+    "VALUE029",
     "VALUE030",
 ]
 KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
