@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader
 
 from truestep.doctor.library.operations import operations
+from truestep.doctor.runtime.history import WINDOW
 from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_sensitive_layers, watched_tensors
 from truestep.doctor.runtime.prints import (
     measures_of_rows,
@@ -54,6 +55,7 @@ class WatchedRows:
         self._put_back: set[int] = set()  # models whose weights were loaded after training
         self._data: int | None = None  # the rows of the loader that is gone through
         self._loaded = 0  # the rows of its last batch
+        self._is_new_pass = False  # whether a loader has begun anew since the last step
 
     def trained_before(self, batch: RowBatch, *, of_any_model: bool = False) -> list[RowBatch]:
         """Return what a batch's model, or any, was trained on before that batch came, since its training began."""
@@ -78,6 +80,7 @@ class WatchedRows:
             ordinary = type(source.batch_sampler) is BatchSampler  # else its rows are not to be counted
             self._data = len(source.sampler) if ordinary and isinstance(source.sampler, Sized) else None
             self._loaded = 0
+            self._is_new_pass = True
 
     def load_batch(self, batch: Any) -> None:
         """A loader gives a batch."""
@@ -97,17 +100,29 @@ class WatchedRows:
         self._put_back.add(self._number(model))
 
     def apply(self, forward: ForwardCall, step: int) -> None:
-        """A model was applied."""
+        """A model was applied; of training the first steps are enough, and those that begin a pass."""
+        if step >= WINDOW and forward.gradients_on and not self._is_new_pass:
+            return
         tensors = [*watched_tensors(forward.args), *watched_tensors(forward.kwargs)]
         if not tensors or not _is_batch(tensors[0]) or len(self._pending) > MOST_PENDING:
             return
         if next(forward.module.parameters(), None) is None or self._is_made_by_model(tensors[0]):
             return
         outputs = list(watched_tensors(forward.output))
+        batch = self._batch_of(forward, tensors, outputs, step)
+        self._pending.append(batch)
+        for each in outputs:
+            if (origin := self._origins.of(each)) is not None:
+                batch.followed = True
+                self._ways.setdefault(origin, []).append(batch)
+
+    def _batch_of(
+        self, forward: ForwardCall, tensors: list[Tensor], outputs: list[Tensor], step: int
+    ) -> RowBatch:
         rows = sampled_rows(tensors[0])
         number = self._number(forward.module)
         self._num_applied += 1
-        batch = RowBatch(
+        return RowBatch(
             model=number,
             era=self._eras[number],
             place=forward.place,
@@ -122,11 +137,6 @@ class WatchedRows:
             data=self._data if self._loaded == len(rows) else None,
             is_measured=any(not each.dim() for each in outputs),
         )
-        self._pending.append(batch)
-        for each in outputs:
-            if (origin := self._origins.of(each)) is not None:
-                batch.followed = True
-                self._ways.setdefault(origin, []).append(batch)
 
     def follow(self, origin: WatchedOrigin, given: list[Tensor]) -> None:
         """An operation was computed: what it gave comes from the models that its arguments come from."""
@@ -168,6 +178,7 @@ class WatchedRows:
     def end_step(self) -> None:
         """An optimizer has stepped: what nothing went backward through without a graph was an evaluation."""
         self._ways.clear()
+        self._is_new_pass = False
         over = [each for each in self._pending if not each.recorded]
         self._pending = [each for each in self._pending if each.recorded]
         for each in self._pending:

@@ -58,7 +58,7 @@ class RowMeetsColumn(Watcher):
         if size < 2 or tuple(column.shape) != (size, 1):
             return
         made = history.origins.of(column)
-        if made is None or made.operation not in _LAYERS or not row.requires_grad:
+        if made is None or made.operation not in _LAYERS or not row.requires_grad or row.is_leaf:
             return
         self.seen[origin.place] = self.seen.get(origin.place, 0) + 1
         if self.seen[origin.place] == STEPS:
