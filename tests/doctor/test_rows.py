@@ -20,6 +20,7 @@ from truestep.doctor.runtime.row_batches import MOST_ROWS, RowBatch, RowPass
 
 SCRIPTS = sorted((Path(__file__).parent / "rows").glob("*.py"))
 CODES = [
+    "DATA035",
     "DATA040",
     "DATA041",
     "EVAL044",
