@@ -55,23 +55,23 @@ def in_loop(body):
 
 WITHOUT_GRADIENT = {
     "detached": """
-        spread = out.detach().pow(2).mean()  #! GRAD065
+        spread = out.detach().pow(2).mean()  #! GRAD063
         loss = ce + 0.1 * spread""",
     "a number": """
-        loss = ce + 0.1 * out.norm().item()  #! GRAD065""",
+        loss = ce + 0.1 * out.norm().item()  #! GRAD063""",
     "data, in place": """
         loss = ce.clone()
-        loss += 1e-3 * sum(p.data.norm() for p in net.parameters())  #! GRAD065""",
+        loss += 1e-3 * sum(p.data.norm() for p in net.parameters())  #! GRAD063""",
     "a leaf made of a number": """
-        spread = torch.tensor(out.std().item(), requires_grad=True)  #! GRAD065
+        spread = torch.tensor(out.std().item(), requires_grad=True)  #! GRAD063
         loss = sum([ce, spread])""",
     "under no_grad, in a stack": """
         with torch.no_grad():
-            smooth = (net(x + 0.1) - 1).abs().mean()  #! GRAD065
+            smooth = (net(x + 0.1) - 1).abs().mean()  #! GRAD063
         loss = torch.stack([ce, smooth]).mean()""",
     "a derivative without create_graph": """
         x.requires_grad_()
-        slope, = torch.autograd.grad(net(x).sum(), x)  #! GRAD065
+        slope, = torch.autograd.grad(net(x).sum(), x)  #! GRAD063
         loss = ce + slope.norm()""",
 }
 WITH_GRADIENT = {
@@ -126,26 +126,26 @@ def test_a_term_of_another_optimizers_weights_is_a_constant_to_this_one():
     trained_before += in_loop("loss = F.cross_entropy(teacher(x), y)").replace("opt", "judge")
     teaching = in_loop(WITH_GRADIENT["a teacher's entropy"])
     for code in (told, trained_before + teaching):
-        assert "GRAD065" not in {code for code, _ in found_by_running(code)[1]}
+        assert "GRAD063" not in {code for code, _ in found_by_running(code)[1]}
 
 
 def test_a_term_whose_gradients_are_all_cleared_is_named():
-    expected, found = found_by_running(TWO_NETS.format(fake="fake.detach()", mark="#! GRAD065"))
+    expected, found = found_by_running(TWO_NETS.format(fake="fake.detach()", mark="#! GRAD063"))
     assert found == expected
     assert found_by_running(TWO_NETS.format(fake="fake", mark=""))[1] == []
 
 
 TURNED = {
-    "a minus before it": "loss = -ce  #! LOSS055",
-    "a minus among the numbers": "loss = (-F.mse_loss(out, torch.ones(8, 3), reduction='none')).mean()  #! LOSS055",
+    "a minus before it": "loss = -ce  #! LOSS050",
+    "a minus among the numbers": "loss = (-F.mse_loss(out, torch.ones(8, 3), reduction='none')).mean()  #! LOSS050",
     "written out": """
         gap = (out - torch.ones(8, 3)).pow(2).mean()
-        loss = 0.5 * (1 - gap)  #! LOSS055""",
+        loss = 0.5 * (1 - gap)  #! LOSS050""",
     "no minus before a log-probability": """
         picked = out.log_softmax(1).gather(1, y[:, None])
-        loss = picked.mean()  #! LOSS055""",
-    "a logarithm of probabilities": "loss = out.softmax(1)[torch.arange(8), y].log().sum()  #! LOSS055",
-    "weights grow": "loss = ce - 1e-3 * sum(p.square().sum() for p in net.parameters())  #! LOSS055",
+        loss = picked.mean()  #! LOSS050""",
+    "a logarithm of probabilities": "loss = out.softmax(1)[torch.arange(8), y].log().sum()  #! LOSS050",
+    "weights grow": "loss = ce - 1e-3 * sum(p.square().sum() for p in net.parameters())  #! LOSS050",
 }
 NOT_TURNED = {
     "two signs": "loss = -(-ce)",
@@ -168,12 +168,12 @@ def test_an_error_that_is_made_large_is_named(body):
 
 @pytest.mark.parametrize("body", NOT_TURNED.values(), ids=NOT_TURNED)
 def test_what_is_meant_to_grow_is_not(body):
-    assert "LOSS055" not in {code for code, _ in found_by_running(in_loop(body))[1]}
+    assert "LOSS050" not in {code for code, _ in found_by_running(in_loop(body))[1]}
 
 
 def test_an_optimizer_that_maximises_turns_the_sign():
     ascent = "opt = torch.optim.SGD(net.parameters(), lr=0.1, maximize=True)"
-    expected, found = found_by_running(ascent + "  #! LOSS055\n" + in_loop("loss = ce"))
+    expected, found = found_by_running(ascent + "  #! LOSS050\n" + in_loop("loss = ce"))
     assert found == expected
     assert found_by_running(ascent + in_loop("loss = -ce"))[1] == []
 
@@ -193,7 +193,7 @@ for x, y in zip(xs, ys):
     loss.backward()
     attack.step()
 """
-    assert "LOSS055" not in {code for code, _ in found_by_running(attack)[1]}
+    assert "LOSS050" not in {code for code, _ in found_by_running(attack)[1]}
 
 
 DIVERGENCE = """
@@ -218,7 +218,7 @@ LARGER = {
 @pytest.mark.parametrize("body", LARGER.values(), ids=LARGER)
 def test_a_divergence_with_the_wrong_sign_is_known_by_its_value(body):
     code = DIVERGENCE.format(body=textwrap.indent(textwrap.dedent(body).strip("\n"), "    "))
-    assert [each for each, _ in found_by_running(code)[1]] == ["LOSS056"]
+    assert [each for each, _ in found_by_running(code)[1]] == ["LOSS051"]
     for wrong, right in ((" + 0.5 *", " - 0.5 *"), (" - 0.1 *", " + 0.1 *"), (" - kl", " + kl")):
         code = code.replace(wrong, right)
     assert found_by_running(code)[1] == []
@@ -288,7 +288,7 @@ SLOWLY = (
 
 @pytest.mark.parametrize("update", AT_ONCE)
 def test_a_copy_that_follows_at_once_is_named(update):
-    expected, found = found_by_running(TARGET.format(update=update, mark="#! PARAM047"))
+    expected, found = found_by_running(TARGET.format(update=update, mark="#! PARAM045"))
     assert found == expected
 
 
@@ -298,7 +298,7 @@ def test_a_target_that_lags_is_not(update):
 
 
 def test_a_target_that_is_the_net_itself_is_named_at_its_update():
-    code = TARGET.format(mark="", update="teacher.load_state_dict(net.state_dict())  #! SAVE017")
+    code = TARGET.format(mark="", update="teacher.load_state_dict(net.state_dict())  #! SAVE015")
     expected, found = found_by_running("teacher = net\n" + code)
     assert set(expected) <= set(found)
 
@@ -339,7 +339,7 @@ def test_a_schedule_of_another_unit_is_named_by_what_the_run_gave_it(made):
     by_update = SCHEDULE.format(made=made, each_update="sched.step()", each_pass="pass")
     by_pass = SCHEDULE.format(made=made, each_update="pass", each_pass="sched.step()")
     found = [
-        [line for code, line in found_by_running(each)[1] if code == "SCHED015"]
+        [line for code, line in found_by_running(each)[1] if code == "SCHED013"]
         for each in (by_update, by_pass)
     ]
     meant_for_passes = made in IN_PASSES[:3]
@@ -356,10 +356,10 @@ for first in range(4):
     loss.backward()
 """
 COUNTED = {
-    "the next word": "loss = F.cross_entropy(model(words)[:, :-1].flatten(0, 1), words[:, 1:].flatten())  #! LOSS057",
-    "given without its last": "loss = F.cross_entropy(model(words[:, :-1]).transpose(1, 2), words[:, 1:])  #! LOSS057",
-    "another number ignored": "loss = F.cross_entropy(model(words).flatten(0, 1), words.flatten(), ignore_index=1)  #! LOSS057",
-    "time first": "loss = F.cross_entropy(model(words.T).flatten(0, 1), words.T.flatten())  #! LOSS057",
+    "the next word": "loss = F.cross_entropy(model(words)[:, :-1].flatten(0, 1), words[:, 1:].flatten())  #! LOSS052",
+    "given without its last": "loss = F.cross_entropy(model(words[:, :-1]).transpose(1, 2), words[:, 1:])  #! LOSS052",
+    "another number ignored": "loss = F.cross_entropy(model(words).flatten(0, 1), words.flatten(), ignore_index=1)  #! LOSS052",
+    "time first": "loss = F.cross_entropy(model(words.T).flatten(0, 1), words.T.flatten())  #! LOSS052",
 }
 LEFT_OUT = {
     "ignored": "loss = F.cross_entropy(model(words).flatten(0, 1), words.flatten(), ignore_index=0)",
@@ -378,14 +378,14 @@ def test_padding_that_counts_is_known_by_its_numbers(loss):
 @pytest.mark.parametrize("loss", LEFT_OUT.values(), ids=LEFT_OUT)
 def test_padding_that_is_left_out_is_not_accused(loss):
     loss = loss.replace("torch.eye(12)[0] != 1.0", "(torch.eye(12)[0] != 1.0).float()")
-    assert "LOSS057" not in {code for code, _ in found_by_running(SEQUENCES.format(filler=0, loss=loss))[1]}
+    assert "LOSS052" not in {code for code, _ in found_by_running(SEQUENCES.format(filler=0, loss=loss))[1]}
 
 
 def test_sequences_of_one_length_and_symbols_that_stand_elsewhere_too_are_no_padding():
     whole = SEQUENCES.format(filler="3", loss=COUNTED["the next word"])
-    assert "LOSS057" not in {code for code, _ in found_by_running(whole)[1]}
+    assert "LOSS052" not in {code for code, _ in found_by_running(whole)[1]}
     alike = SEQUENCES.format(filler="0", loss=COUNTED["the next word"]).replace("(row + first) % 5", "first")
-    assert "LOSS057" not in {code for code, _ in found_by_running(alike)[1]}
+    assert "LOSS052" not in {code for code, _ in found_by_running(alike)[1]}
 
 
 APPLIED = """
@@ -432,14 +432,14 @@ run.close()
 
 
 def test_an_output_that_no_operation_is_given_is_named():
-    expected, found = found_by_running(APPLIED.format(use="pass", mark="#! VALUE028"))
+    expected, found = found_by_running(APPLIED.format(use="pass", mark="#! VALUE025"))
     assert found == expected
 
 
 @pytest.mark.parametrize("use", USES)
 def test_an_output_that_is_used_in_any_way_is_not(use):
     found = found_by_running(APPLIED.format(use=use, mark=""))[1]
-    assert "VALUE028" not in {code for code, _ in found}
+    assert "VALUE025" not in {code for code, _ in found}
 
 
 RATES = """
@@ -465,7 +465,7 @@ for _ in range(2):
 )
 def test_a_factor_that_is_a_rate_is_named_where_the_optimizer_has_a_rate_too(lr, factor, is_wrong):
     found = found_by_running(RATES.format(lr=lr, factor=factor))[1]
-    assert ("SCHED017" in {code for code, _ in found}) is is_wrong
+    assert ("SCHED015" in {code for code, _ in found}) is is_wrong
 
 
 @pytest.mark.parametrize(
@@ -482,7 +482,7 @@ def test_a_plateau_schedule_that_is_given_a_growing_share_is_named(mode, values,
     found = found_by_running(code + in_loop("loss = ce").replace("\n", "\n    ") + "\n    sched.step(value)")[
         1
     ]
-    assert ("SCHED018" in {code for code, _ in found}) is is_wrong
+    assert ("SCHED016" in {code for code, _ in found}) is is_wrong
 
 
 SCORES = """
@@ -500,14 +500,14 @@ for x, y in zip(xs, ys):
 @pytest.mark.parametrize(
     ("score", "is_wrong"),
     [
-        ("row + column  #! VALUE029", True),
+        ("row + column  #! VALUE026", True),
         ("row * column.sigmoid().squeeze(1)", False),
         ("row[:, None] + row", False),
     ],
 )
 def test_a_layers_column_that_meets_a_row_is_named(score, is_wrong):
     expected, found = found_by_running(SCORES.format(score=score, target="1.0"))
-    assert [each for each in found if each[0] == "VALUE029"] == expected
+    assert [each for each in found if each[0] == "VALUE026"] == expected
     assert bool(expected) is is_wrong
 
 
@@ -531,7 +531,7 @@ def test_backwards_whose_gradients_are_cleared_before_the_step_are_named():
 
 UNFROZEN = """
 net[0].requires_grad_(False)
-opt = torch.optim.SGD(net[2].parameters(), lr=0.1)  #! PARAM048
+opt = torch.optim.SGD(net[2].parameters(), lr=0.1)  #! PARAM046
 for epoch in range(4):
     if epoch == 2:
         net[0].requires_grad_(True)
@@ -563,7 +563,7 @@ def test_layers_that_are_unfrozen_for_no_optimizer_are_named(then, each, is_wron
         .replace("net(", "own(")
     )
     expected, found = found_by_running("own = copy.deepcopy(net)\n" + stage)
-    assert [one for one in found if one[0] == "PARAM048"] == (expected if is_wrong else [])
+    assert [one for one in found if one[0] == "PARAM046"] == (expected if is_wrong else [])
 
 
 JOINED = """
@@ -586,4 +586,4 @@ for x in xs:
 )
 def test_a_part_that_is_joined_to_itself_is_named(joined, is_wrong):
     found = found_by_running(JOINED.format(joined=joined))[1]
-    assert found == ([("VALUE030", 5)] if is_wrong else [])
+    assert found == ([("VALUE027", 5)] if is_wrong else [])

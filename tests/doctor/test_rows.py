@@ -28,9 +28,9 @@ CODES = [
     "EVAL046",
     "EVAL047",
     "EVAL048",
-    "LOSS070",
-    "VALUE029",
-    "VALUE030",
+    "LOSS054",
+    "VALUE026",
+    "VALUE027",
 ]
 KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 

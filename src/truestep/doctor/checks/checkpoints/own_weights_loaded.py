@@ -41,7 +41,7 @@ class OwnWeightsLoaded(Watcher):
     Fix: keep copy.deepcopy(net.state_dict()), or save it to a file at once; make a target by copy.deepcopy(net).
     """
 
-    code = "SAVE017"
+    code = "SAVE015"
 
     def on_loaded(
         self, history: WatchHistory, module: nn.Module, state: Mapping[str, Any], place: Place

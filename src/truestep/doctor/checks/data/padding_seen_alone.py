@@ -44,7 +44,7 @@ class PaddingSeenAlone(Watcher):
     Fix: key_padding_mask = (words == PADDING).
     """
 
-    code = "DATA045"
+    code = "DATA042"
 
     def __init__(self) -> None:
         self.words: list[Tensor] = []  # that layers looked up since the last step

@@ -70,7 +70,7 @@ class TermTrainsNothing(Watcher):
     Fix: compute the term with its graph; leave it out of the loss where it is meant for the log alone.
     """
 
-    code = "GRAD065"
+    code = "GRAD063"
 
     def __init__(self) -> None:
         self.seen: dict[tuple[Place, Place], TermValues] = {}

@@ -44,7 +44,7 @@ class DivergenceMadeLarge(Watcher):
     Fix: recon + beta * kl with kl = -0.5 * (1 + logvar - mean**2 - exp(logvar)), which is 0 or more.
     """
 
-    code = "LOSS056"
+    code = "LOSS051"
 
     def __init__(self) -> None:
         self.seen: dict[Place, int] = {}

@@ -46,7 +46,7 @@ class DivergenceOverBatch(Watcher):
     Fix: .sum(1).mean(), or .sum(dim=-1).mean(): over the latent dimensions first.
     """
 
-    code = "LOSS058"
+    code = "LOSS053"
 
     def __init__(self) -> None:
         self.seen: dict[Place, int] = {}

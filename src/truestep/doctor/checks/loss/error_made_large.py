@@ -42,7 +42,7 @@ class ErrorMadeLarge(Watcher):
     maximize=True an optimizer turns the sign too.
     """
 
-    code = "LOSS055"
+    code = "LOSS050"
 
     def __init__(self) -> None:
         self.is_opposed = False  # something makes an error small: the other way is meant beside it

@@ -39,7 +39,7 @@ class ItselfAmongNegatives(Watcher):
     Fix: logits.fill_diagonal_(float("-inf")) before cross entropy; 0 is a similarity like any other.
     """
 
-    code = "LOSS070"
+    code = "LOSS054"
 
     def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Look for a square that is the same from both sides, whose diagonal counts and is never the target."""

@@ -42,7 +42,7 @@ class PaddingTrainedOn(Watcher):
     Fix: give the loss ignore_index=PADDING, or pad the targets with -100.
     """
 
-    code = "LOSS057"
+    code = "LOSS052"
 
     def __init__(self) -> None:
         self.given: list[Tensor] = []  # batches of symbols that models were given since the last loss

@@ -57,7 +57,7 @@ class CopyFollowsAtOnce(Watcher):
     Fix: decay * old + (1 - decay) * new with a decay of 0.99 or more, or a copy every some hundred steps.
     """
 
-    code = "PARAM047"
+    code = "PARAM045"
 
     def __init__(self) -> None:
         self.copies: dict[int, AppliedCopy] = {}

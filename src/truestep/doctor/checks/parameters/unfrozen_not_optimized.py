@@ -56,7 +56,7 @@ class UnfrozenNotOptimized(Watcher):
     the start: those without a gradient stay as they are.
     """
 
-    code = "PARAM048"
+    code = "PARAM046"
 
     def __init__(self) -> None:
         self.before: dict[int, dict[int, int]] = {}  # steps of others when an optimizer was made, by identity

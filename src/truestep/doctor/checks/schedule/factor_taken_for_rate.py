@@ -46,7 +46,7 @@ class FactorTakenForRate(Watcher):
     Fix: return rate / base_rate, or give the optimizer lr=1.0.
     """
 
-    code = "SCHED017"
+    code = "SCHED015"
 
     def on_finish(self, history: WatchHistory) -> Observations:
         """Ask the functions again for the steps that there were."""

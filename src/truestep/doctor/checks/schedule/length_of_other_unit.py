@@ -72,7 +72,7 @@ class LengthOfOtherUnit(Watcher):
     Fix: count the length in what it is stepped by: epochs * len(loader) in every update, epochs in every epoch.
     """
 
-    code = "SCHED015"
+    code = "SCHED013"
 
     def __init__(self) -> None:
         self.stepped_at: dict[int, Place] = {}

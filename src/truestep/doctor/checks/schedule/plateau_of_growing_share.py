@@ -43,7 +43,7 @@ class PlateauOfGrowingShare(Watcher):
     Fix: mode="max" for an accuracy, or give it the validation loss.
     """
 
-    code = "SCHED018"
+    code = "SCHED016"
 
     def __init__(self) -> None:
         self.waiting: dict[int, tuple[Any, Place]] = {}

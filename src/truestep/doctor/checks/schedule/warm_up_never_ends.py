@@ -44,7 +44,7 @@ class WarmUpNeverEnds(Watcher):
     Fix: a warm-up of a twentieth of the updates, counted in what the schedule is stepped by.
     """
 
-    code = "SCHED016"
+    code = "SCHED014"
 
     def __init__(self) -> None:
         self.stepped_at: dict[int, Place] = {}  # by the identity of the optimizer

@@ -56,7 +56,7 @@ class OutputNeverUsed(Watcher):
     Fix: use the output, or leave the pass out; one that only moves the statistics of norms goes under torch.no_grad().
     """
 
-    code = "VALUE028"
+    code = "VALUE025"
 
     def __init__(self) -> None:
         self.given: dict[int, GivenOutput] = {}  # those not used yet, by the identity of the output

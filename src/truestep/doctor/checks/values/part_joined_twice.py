@@ -41,7 +41,7 @@ class PartJoinedTwice(Watcher):
     Fix: take the other part, as state[-2] beside state[-1]; where a repetition is meant, repeat() says so.
     """
 
-    code = "VALUE030"
+    code = "VALUE027"
 
     def __init__(self) -> None:
         self.seen: dict[Place, int] = {}

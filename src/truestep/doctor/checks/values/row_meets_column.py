@@ -42,7 +42,7 @@ class RowMeetsColumn(Watcher):
     Fix: squeeze(1) what a layer with one output gives; where all pairs are meant, write the axes out: a[:, None] + b.
     """
 
-    code = "VALUE029"
+    code = "VALUE026"
 
     def __init__(self) -> None:
         self.seen: dict[Place, int] = {}
