@@ -149,13 +149,13 @@ class _BatchFigures:
         values = [float(each) for each in self.values]
         total, rows = sum(values), sum(self.counts)
         summed = sum(each * count for each, count in zip(values, self.counts, strict=True))
-        kinds = {
-            "the sum of the batches' means, divided by the number of examples": total / rows,
-            "those of the last batch alone": values[-1],
-        }
+        kinds = [
+            ("the sum of the batches' means, divided by the number of examples", total / rows),
+            ("those of the last batch alone", values[-1]),
+        ]
         if not self.is_share:  # how many are right in a batch is a figure too
-            kinds["the sum over all examples, divided by the number of batches"] = summed / len(values)
-        for kind, one in kinds.items():
+            kinds += [("the sum over all examples, divided by the number of batches", summed / len(values))]
+        for kind, one in kinds:
             for scaled in (one, 100 * one) if self.is_share else (one,):
                 if abs(value - scaled) <= rounding and not self.is_right(value, rounding):
                     return kind

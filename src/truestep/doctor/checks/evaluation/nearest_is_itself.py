@@ -84,7 +84,7 @@ class NearestIsItself(Watcher):
         for each in self.choices:
             if each.is_compared and not each.is_left_out:
                 text = f"The nearest neighbour of each of the {each.num_rows} examples is the example itself."
-                yield Observation(each.place, text, BUG, {"examples": each.num_rows})
+                yield Observation(each.place, text, BUG, {"number": each.num_rows})
 
 
 @dataclass(eq=False)

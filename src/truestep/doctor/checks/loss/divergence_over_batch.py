@@ -69,5 +69,5 @@ class DivergenceOverBatch(Watcher):
                         f"The KL divergence is summed over {found.examples} examples and averaged over "
                         f"{found.dimensions} dimensions."
                     )
-                    evidence = {"examples": found.examples, "dimensions": found.dimensions}
+                    evidence = {"number": found.examples, "dimensions": found.dimensions}
                     yield Observation(at, text, RISK, evidence)

@@ -59,4 +59,4 @@ class ItselfAmongNegatives(Watcher):
         others = logits.clone().fill_diagonal_(float("-inf")).amax(1)
         if bool((own > others - NEGLIGIBLE).all()) and bool((logits != logits[0, 0]).any()):
             text = f"Each of the {count} examples is among its own negatives, with a logit of {float(own[0]):.4g}."
-            yield Observation(loss.place, text, BUG, {"examples": count, "own_logit": float(own[0])})
+            yield Observation(loss.place, text, BUG, {"number": count, "own_logit": float(own[0])})

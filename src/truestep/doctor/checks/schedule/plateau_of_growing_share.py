@@ -62,7 +62,7 @@ class PlateauOfGrowingShare(Watcher):
                     f"The metric grew from {values[0]:.3g} to {values[-1]:.3g}, a share of {count} examples by its values, "
                     "and the schedule waits for the lowest."
                 )
-                yield Observation(place, text, RISK, {"values": values[:20], "examples": count})
+                yield Observation(place, text, RISK, {"values": values[:20], "number": count})
 
 
 def _is_growing(values: list[float]) -> bool:

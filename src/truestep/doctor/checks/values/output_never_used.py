@@ -73,8 +73,8 @@ class OutputNeverUsed(Watcher):
         output, is_new = forward.output, forward.place not in self.used
         if not (history.in_window and is_new and isinstance(output, Tensor) and len(self.given) < MOST):
             return
-        if history.compiled or not is_plain_watched_tensor(output):  # not every operation is told of
-            return
+        if history.compiled or not is_plain_watched_tensor(output) or history.origins.of(output) is None:
+            return  # not every operation is told of
         if forward.module.training and output.requires_grad and not output.is_leaf:
             inputs = watched_tensors([*forward.args, *forward.kwargs.values()])
             nodes = tuple(each.grad_fn for each in inputs if each.grad_fn is not None)
