@@ -60,7 +60,7 @@ recipes: .venv/installed ## train every recipe to its goal, over three seeds (an
 SCRATCH = $$(mktemp -d -p "$$(test -w /dev/shm && echo /dev/shm || echo "$${TMPDIR:-/tmp}")" truestep-tests.XXXXXX)
 
 test: .venv-test/wheel ## run every test against the built wheel, in an environment of its own
-	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m pytest -q -n 3 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
+	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
 
 check: .venv-test/wheel ## ruff, mypy --strict and the documentation, warnings as errors
 	.venv-test/bin/ruff check .
