@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from truestep.doctor.runtime.sums import WatchedTerm
+
+if TYPE_CHECKING:
+    from truestep.doctor.runtime.history import WatchHistory
 
 MAX_NODES = 60  # of the graph behind a term
 _CLOSE = 1e-3  # relative: sums in another order, and in half precision within autocast
@@ -24,7 +28,17 @@ class WatchedDivergence:
     dimensions: int
 
 
-def divergence_in(term: WatchedTerm) -> WatchedDivergence | None:
+def divergences_in_loss(
+    history: WatchHistory, tensors: Iterable[Tensor]
+) -> Iterator[tuple[WatchedTerm, WatchedDivergence]]:
+    """Yield the terms of what goes backward that are such divergences."""
+    for root in tensors if history.in_window else ():
+        for term in history.sums.terms_of(root):
+            if term.node is not None and (found := _divergence_in(term)) is not None:
+                yield term, found
+
+
+def _divergence_in(term: WatchedTerm) -> WatchedDivergence | None:
     """Return how a term is KL(N(mean, variance) || N(0, 1)), summed or averaged; None where it is something else.
 
     The half in it may be a weight outside of it.

@@ -51,17 +51,15 @@ class DivergenceMadeLarge(Watcher):
 
     def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Look for the divergence among the terms."""
-        if not history.in_window:
-            return
-        from truestep.doctor.runtime.divergences import divergence_in
+        from truestep.doctor.runtime.divergences import divergences_in_loss
 
-        for root in tensors:
-            for term in history.sums.terms_of(root):
-                found = divergence_in(term) if term.node is not None else None
-                if found is None or found.sign * term.weight >= 0:
-                    continue
-                self.seen[term.added_at] = self.seen.get(term.added_at, 0) + 1
-                if self.seen[term.added_at] == STEPS:
-                    text = "The KL divergence from N(0, 1) enters the loss with a minus: training makes it larger."
-                    evidence = {"kl": abs(term.value or 0.0), "weight": term.weight * found.sign}
-                    yield Observation(term.added_at, text, BUG, evidence)
+        for term, found in divergences_in_loss(history, tensors):
+            if found.sign * term.weight >= 0:
+                continue
+            self.seen[term.added_at] = self.seen.get(term.added_at, 0) + 1
+            if self.seen[term.added_at] == STEPS:
+                text = (
+                    "The KL divergence from N(0, 1) enters the loss with a minus: training makes it larger."
+                )
+                evidence = {"kl": abs(term.value or 0.0), "weight": term.weight * found.sign}
+                yield Observation(term.added_at, text, BUG, evidence)

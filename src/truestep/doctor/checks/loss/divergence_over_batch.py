@@ -53,21 +53,16 @@ class DivergenceOverBatch(Watcher):
 
     def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Look for the divergence among the terms."""
-        if not history.in_window:
-            return
-        from truestep.doctor.runtime.divergences import divergence_in
+        from truestep.doctor.runtime.divergences import divergences_in_loss
 
-        for root in tensors:
-            for term in history.sums.terms_of(root):
-                found = divergence_in(term) if term.node is not None else None
-                if found is None or found.count != found.dimensions or found.count in (1, found.examples):
-                    continue
-                at = term.origin.place if term.origin is not None else term.added_at
-                self.seen[at] = self.seen.get(at, 0) + 1
-                if self.seen[at] == STEPS:
-                    text = (
-                        f"The KL divergence is summed over {found.examples} examples and averaged over "
-                        f"{found.dimensions} dimensions."
-                    )
-                    evidence = {"number": found.examples, "dimensions": found.dimensions}
-                    yield Observation(at, text, RISK, evidence)
+        for term, found in divergences_in_loss(history, tensors):
+            if found.count != found.dimensions or found.count in (1, found.examples):
+                continue
+            at = term.origin.place if term.origin is not None else term.added_at
+            self.seen[at] = self.seen.get(at, 0) + 1
+            if self.seen[at] == STEPS:
+                text = (
+                    f"The KL divergence is summed over {found.examples} examples and averaged over "
+                    f"{found.dimensions} dimensions."
+                )
+                yield Observation(at, text, RISK, {"number": found.examples, "dimensions": found.dimensions})
