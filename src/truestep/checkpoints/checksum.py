@@ -87,13 +87,17 @@ class Checksum:
         number = len(self._digests)
         # To count those that are open is not enough: a thread that lost its processor may hold an old piece while the others hash
         # all that follow, and `lag` is promised.
-        if self._open and number - self._open[0][0] >= self._most_open:
-            self._open.popleft()[1].result()
-        if self._num_open() < 2 * self._num_threads and (digest := self._submitted(piece)) is not None:
+        leaving = self._open[0][1] if self._open and number - self._open[0][0] >= self._most_open else None
+        digest = (
+            self._submitted(piece) if leaving is None and self._num_open() < 2 * self._num_threads else None
+        )
+        if digest is None:  # the threads have enough to do
+            self._digests.append(_digest(piece))
+        else:
             self._digests.append(digest)
             self._open.append((number, digest, piece))
-        else:
-            self._digests.append(_digest(piece))  # the threads have enough to do
+        if leaving is not None:
+            leaving.result()
 
     def _num_open(self) -> int:
         return sum(not digest.done() for _, digest, _ in self._open)
