@@ -123,18 +123,13 @@ def _system_name() -> str:
     return f"{platform.system()} {platform.release()}"
 
 
-def output_of_program(*command: str | Path) -> str:
-    """Return what a program prints, nothing where it is not there, fails or hangs."""
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-        return done.stdout.strip() if done.returncode == 0 else ""
-    return ""
-
-
 def version_of_program(program: str | Path, pattern: str) -> str | None:
-    """Return what a pattern finds in what a program says of its version."""
-    match = re.search(pattern, output_of_program(program, "--version"))
-    return match[1] if match else None
+    """Return what a pattern finds in what a program says of its version; None where it is not there, fails or hangs."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False)
+        match = re.search(pattern, done.stdout.strip()) if done.returncode == 0 else None
+        return match[1] if match else None
+    return None
 
 
 def read_processor(usable: int) -> Processor:
