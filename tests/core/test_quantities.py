@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truestep.core.errors import OptionError
-from truestep.core.quantities import bytes_text, parse_bytes, parse_seconds, seconds_text
+from truestep.core.quantities import bytes_text, parse_bytes, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,3 @@ def test_bytes_are_shown_short(size, expected):
 @given(st.integers(0, 2**50))
 def test_what_is_shown_is_what_is_read_within_a_twentieth(size):
     assert abs(parse_bytes(bytes_text(size)) - size) <= size / 20
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"), [(0, "0s"), (45, "45s"), (200, "3m 20s"), (7500, "2h 5m"), (349200, "4d 1h")]
-)
-def test_durations_are_shown_in_two_units(seconds, expected):
-    assert expected == seconds_text(seconds)

@@ -48,14 +48,3 @@ def bytes_text(size: float | None) -> str:
             break
         amount /= 1024
     return f"{amount:.0f} {unit}" if unit == "B" or abs(amount) >= 999.5 else f"{amount:.1f} {unit}"
-
-
-def seconds_text(seconds: float) -> str:
-    """Return a duration in its two largest units: 45s, 3m 20s, 2h 5m, 4d 1h."""
-    rest = round(seconds)
-    days, rest = divmod(rest, 86400)
-    hours, rest = divmod(rest, 3600)
-    minutes, rest = divmod(rest, 60)
-    numbers = {"d": days, "h": hours, "m": minutes, "s": rest}
-    parts = [f"{number}{unit}" for unit, number in numbers.items() if number]
-    return " ".join(parts[:2]) or "0s"
