@@ -45,17 +45,11 @@ class RunSession:
         self.say = run.screen.say
         self._signals = StopSignals(statuses)
         self._endings = LoopEndings(self)
-        self._saver = saver = RunSaver(run)
-        self._moments = SaveMoments(
-            run.context, run.cursor, trains=lambda: saver.pass_trains, screen=run.screen
-        )
+        self._saver, self._moments = RunSaver(run), SaveMoments(run)
         self._first_steps = DoctorOfFirstSteps(run, wanted=doctor)
-        self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
-        whole_here = run.is_main and not run.context.strategy.divides_weights  # else there is none to look at
-        self._layers.every = watch_layers if whole_here else 0
-        self._rates = RunRates(run.context, run.cursor, run.screen)
-        self._omissions = RunOmissions(run.context, run.cursor, lambda: saver.waits_for, run.screen)
-        self._beside = BesideUpdates(run.context, run.tracked.objects, self._omissions, run.screen)
+        self._layers, self._rates = RunLayers(run, watch_layers), RunRates(run)
+        self._omissions = RunOmissions(run)
+        self._beside = BesideUpdates(run, self._omissions)
         self.started = self.save_requested = False
         self._handled: int | None = None  # the exception that was being handled when the loop began
         self._closed = False  # what is tracked is the user's own again
@@ -134,8 +128,7 @@ class RunSession:
         run.trackers.open()
         self._layers.open()
         tracked = resumed.tracked if resumed else tracked_sizes(run.tracked.state())
-        place = run.context, run.cursor
-        for text in said_at_run_start(resumed, *place, run.edits, holds_run=run.holds_run, tracked=tracked):
+        for text in said_at_run_start(run, resumed, tracked):
             self.say(text)
 
     def start(self) -> None:
