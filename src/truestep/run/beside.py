@@ -15,19 +15,19 @@ from torch.optim import Optimizer
 
 from truestep.core.call_site import user_call_site
 from truestep.core.errors import LossError, OptionError
+from truestep.core.forks import undo_in_children
 from truestep.engine.parts import LearnerParts
 from truestep.engine.side_effects import stepped_in_loss
 from truestep.run import beside_words as words
-from truestep.run import taps
+from truestep.run.calls_by_hand import ignore_calls_by_hand, listen_to_calls_by_hand
 from truestep.run.omissions import RunOmissions
-from truestep.run.owner import disarm_in_children
 from truestep.run.state import RunState
 
 _LOOKED_AT = 16  # a backward of another model's, beside hundreds of weights, must stay as fast as it is
 
 
 class BesideUpdates:
-    """Follows torch's own calls while a run is open."""
+    """Listens to torch's own calls while a run is open (`calls_by_hand.py`)."""
 
     def __init__(self, run: RunState, omissions: RunOmissions) -> None:
         self._run, self._context, self._screen, self._omissions = run, run.context, run.screen, omissions
@@ -40,16 +40,12 @@ class BesideUpdates:
 
     def begin(self) -> None:
         """Something is about to be trained."""
-        taps.follow(self)
-        disarm_in_children(self)
+        listen_to_calls_by_hand(self)
+        undo_in_children(self, BesideUpdates.end)  # what a child does to its copies is its own affair
 
     def end(self) -> None:
         """The run is over: what holds its weights is the user's."""
-        taps.unfollow(self)
-
-    def disarm(self) -> None:
-        """In a forked process: what it does to its copies is its own affair."""
-        self.end()
+        ignore_calls_by_hand(self)
 
     # ------------------------------------------------------------------ what torch is asked to do
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.core.files import remove_unfinished_files
+from truestep.core.forks import undo_in_children
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
 from truestep.model.layers.interval import Every
@@ -26,7 +27,7 @@ from truestep.run.media.kind import LoggedMedia
 from truestep.run.moments import SaveMoments, refuse_other_thread
 from truestep.run.notebook import end_process_or_cell, is_interactive_session
 from truestep.run.omissions import RunOmissions
-from truestep.run.owner import HOLDERS, disarm_in_children, refuse_other_group, take_over_run
+from truestep.run.owner import HOLDERS, refuse_later_process_group, take_over_run
 from truestep.run.rates import RunRates
 from truestep.run.readers import leave_run_report
 from truestep.run.saver import RunSaver
@@ -62,7 +63,7 @@ class RunSession:
         take_over_run(self._run.directory)
         HOLDERS[os.path.realpath(self._run.directory)] = self
         self._saver.open()
-        disarm_in_children(self)
+        undo_in_children(self, RunSession._disarm)
 
     @contextmanager
     def opening(self) -> Iterator[None]:
@@ -86,7 +87,7 @@ class RunSession:
         self.close()
         self.owner.follower = self._run.directory
 
-    def disarm(self) -> None:
+    def _disarm(self) -> None:
         """In a forked process: undo what is in place, so that nothing there acts for the run."""
         self._endings.release()
         self._signals.release()
@@ -134,7 +135,7 @@ class RunSession:
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
         self.owner.check()
-        refuse_other_group(self._run.world_size, self._run.strategy)
+        refuse_later_process_group(self._run.world_size, self._run.strategy)
         self.starting()
         self._omissions.loop_begins()
         self._crashed = self._closed = self._omissions.is_over = False
