@@ -27,8 +27,6 @@ class RunOmissions:
         """Whether a learner has been updated in this process."""
         self.is_stepped_by_hand = False
         """Whether an optimizer of the user's own has moved a learner's weights in a loop of the run."""
-        self.is_over = False
-        """Whether the run was closed, and no loop was begun since."""
 
     def loop_begins(self) -> None:
         """Note the step at which this process begins."""
@@ -84,7 +82,7 @@ class RunOmissions:
         if not self.trains:
             self.trains = True
             self._look_at_order()
-        if self.is_over:
+        if self._run.is_closed:
             self._once(
                 "net.update was called behind run.close(): what it changes is in no checkpoint, no line and no report. Call "
                 "run.close() last, or leave it out: a run closes itself when its epochs, or the process, are over"

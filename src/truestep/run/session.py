@@ -53,7 +53,6 @@ class RunSession:
         self._beside = BesideUpdates(run, self._omissions)
         self.started = self.save_requested = False
         self._handled: int | None = None  # the exception that was being handled when the loop began
-        self._closed = False  # what is tracked is the user's own again
         self._crashed = False  # an exception ended it: what is there now is no state to go on from
 
     # ------------------------------------------------------------------ whose it is
@@ -81,9 +80,9 @@ class RunSession:
                 f"{self._run.directory} is in use by the thread {self.owner.thread.name!r} of this process, which trains there. "
                 "End that loop first, or choose another directory."
             )
-        if not (self._closed or self._endings.ended or is_interactive_session()):
+        if not (self._run.is_closed or self._endings.ended or is_interactive_session()):
             self.say(run_taken_over(self._run.directory))
-        self._closed = True
+        self._run.is_closed = True
         self.close()
         self.owner.follower = self._run.directory
 
@@ -138,7 +137,7 @@ class RunSession:
         refuse_later_process_group(self._run.world_size, self._run.strategy)
         self.starting()
         self._omissions.loop_begins()
-        self._crashed = self._closed = self._omissions.is_over = False
+        self._crashed = self._run.is_closed = False
         self._handled = error_identity(sys.exception())
         self._beside.begin()
         self._first_steps.begin()
@@ -382,7 +381,7 @@ class RunSession:
         if (error := self._on_its_way()) is not None:
             self.crashed(error)
         elif self.owner.is_this_process:
-            if not (self.started or self._endings.ended or self._closed):
+            if not (self.started or self._endings.ended or self._run.is_closed):
                 self._begin_for_state()
             self._close(complete=not self._run.cursor.half_done)
 
@@ -407,11 +406,11 @@ class RunSession:
         looks = self.started and not self._crashed
         if looks:
             self._omissions.run_ended()
-        unsaved = looks and self._is_unsaved(looks_at_tracked=not self._closed)
+        unsaved = looks and self._is_unsaved(looks_at_tracked=not self._run.is_closed)
         if unsaved:
             self._saver.save_at_end("closed", complete=complete and not self.random.repeats)
-        self._finish(ended="closed" if looks and not unsaved and not self._closed else None)
-        self._closed = self._omissions.is_over = True
+        self._finish(ended="closed" if looks and not unsaved and not self._run.is_closed else None)
+        self._run.is_closed = True
 
     def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
         if (world := self._run.context.world) is not None and world.error is not None:

@@ -45,6 +45,8 @@ class RunState:
     """Whether its directory held the run already."""
     edits: list[str] = field(default_factory=list)
     """What the code has changed since, with `resume="edited"`."""
+    is_closed: bool = False
+    """Whether it was closed, and no loop was begun since: what is tracked is the user's own again."""
     random: LoopRandom = field(init=False)
     screen: RunScreen = field(init=False)
     trackers: Trackers = field(init=False)
