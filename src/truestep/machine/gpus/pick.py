@@ -90,7 +90,7 @@ class CardPicker:
         for card in cards:
             so_far = now - self.steady_since.get(card.uuid, now)
             early = card.uuid in meets and so_far < steady_seconds
-            why = f"has met the conditions for {so_far:.1f} s, {steady_seconds:g} s wanted"
+            why = f"has met the conditions for {so_far:.1f} s of {steady_seconds:g} s"
             settled.append(replace(card, blocked=why) if early else card)
         return tuple(settled)
 
