@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.tensors import moved_already
@@ -58,4 +58,6 @@ class ParameterMovedBeforeRegistered(SourceCheck):
                 frozen = literal(module, argument(call, 1, "requires_grad")) is False
                 owner = module.enclosing(node, ast.ClassDef)
                 if frozen and owner is not None and module.class_kind(owner) == "module":
-                    yield At(node, "The moved tensor is no Parameter: the module does not register it.", RISK)
+                    yield At(
+                        node, "The moved tensor is no Parameter: the module does not register it.", ADVICE
+                    )
