@@ -49,7 +49,8 @@ class TrainingNotShuffled(SourceCheck):
             node = _ordered_by(module, each)
             if node is not None and node not in told:
                 told.add(node)
-                chosen = each not in trained and argument(node, 2, "shuffle") is not None
+                is_given = isinstance(node, ast.Call) and argument(node, 2, "shuffle") is not None
+                chosen = each not in trained and is_given
                 severity = (
                     QUESTION if chosen else RISK
                 )  # an order that is asked for may be for features or pictures
