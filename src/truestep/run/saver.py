@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError, TruestepError
-from truestep.engine.as_made import frozen_parameters
 from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, MetricsMark
 from truestep.run import snapshot
@@ -98,7 +97,7 @@ class RunSaver:
     def resume(self) -> RunBeginning | None:
         """Bring the run to its newest checkpoint; return what it begins from, None where there is nothing."""
         for learner in self._run.context.learners.values():
-            learner.frozen_at_start = frozen_parameters(learner)  # more may be since the learner was made
+            learner.switches.begin()  # more may be frozen since the learner was made
         found = self._read("the checkpoint that it goes on from", self._to_go_on_from)
         self._mark_boundary()
         if found is None and self._run.resume_as == "must":
@@ -228,6 +227,8 @@ class RunSaver:
     def between_epochs(self, *, has_waited: bool) -> None:
         """Save at the end of an epoch, unless one was saved a moment ago."""
         self._mark_boundary()
+        for learner in self._run.context.learners.values():
+            learner.switches.note_epoch_end()
         if self._best_found:
             self._save("best")
         elif self._due:
