@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import OptionError
+from truestep.core.processors import usable_processors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ def _start_method(program: Callable[..., Any] | str) -> str:
 @contextmanager
 def _environment(launch: LaunchOptions) -> Iterator[None]:
     """Set what the processes inherit."""
-    threads = max(1, len(os.sched_getaffinity(0)) // launch.processes)
+    threads = max(1, usable_processors() // launch.processes)
     wanted = {
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
         # or workers that are started again read addresses of those that are gone (half of the restarts with gloo fail)
