@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.counters import counted_loops, is_made_anew, loops_that_train
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
@@ -56,10 +56,11 @@ class BestWeightsShared(SourceCheck):
                 continue
             kind = module.kind(call.func.value)  # a schedule's and a scaler's are numbers
             if kind not in ("scheduler", "scaler") and _is_read_after(module, loops[-1], call, target):
-                known = kind in ("module", "ddp") and not _is_by_count(module, call)
+                known = kind in ("module", "ddp")
                 held = "the optimizer's averages" if kind == "optimizer" else "the parameters"
                 text = f"{target!r} holds {held} themselves: each later step changes it."
-                yield At(call, text, BUG if known else RISK)
+                severity = BUG if known else RISK
+                yield At(call, text, QUESTION if _is_by_count(module, call) else severity)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep a copy, where the file has the module for it."""
