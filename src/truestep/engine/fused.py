@@ -39,9 +39,8 @@ class _Lists:
             state["momentum_buffer"] for state in states if state.get("momentum_buffer") is not None
         ]
         self.counts, self.steps = _in_one_tensor([state for state in states if "step" in state])
-        self.few: Any = (
-            memoryview(self.counts.numpy()) if self.counts.is_cpu and len(self.steps) <= FEW_COUNTS else None
-        )
+        numbers: Any = self.counts.numpy() if self.counts.is_cpu else None  # the same memory
+        self.few: Any = memoryview(numbers) if numbers is not None and len(numbers) <= FEW_COUNTS else None
         self.count_on = _counting_on(self.counts)
 
 
