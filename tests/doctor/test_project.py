@@ -399,6 +399,20 @@ def test_a_guess_is_a_risk_whatever_a_finding_is_told_of(form):
     assert severities == [["bug"], ["risk"]]
 
 
+@pytest.mark.parametrize(
+    ("brought", "made"),
+    [
+        ("", "torch.optim.SGD"),
+        ("import torch.optim as optim", "optim.SGD"),
+        ("from torch.optim import SGD", "SGD"),
+    ],
+)
+def test_a_package_of_torch_is_no_optimizer_by_its_name(brought, made):
+    text = f"{HEAD}{brought}\nw = nn.Parameter(torch.zeros(4))\nopt = {made}([w[:2]], lr=0.1)\n"
+    (finding,) = read_texts({"main.py": text}).findings
+    assert (finding.code, str(finding.severity)) == ("PARAM033", "bug")
+
+
 def test_a_question_about_the_program_is_answered_once_however_many_files_ask_it():
     texts = {f"part_{i}.py": f"import part_{i + 1}\nimport torch\nx_{i} = 'text {i}'\n" for i in range(5)}
     project = SourceProject(SourceTexts(texts))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Factories, groups, what is refused, Muon beside AdamW, LBFGS, sparse and complex parameters, averages."""
 
+import dataclasses
 import math
 
 import pytest
@@ -210,7 +211,7 @@ def test_lbfgs_that_meets_nan_goes_back(make_learner, make_context, snapshot, sa
 
 WITH_FSDP = {
     "LBFGS": {"optimizer": torch.optim.LBFGS},
-    "ts.ClipAdaptive or a clip function": {"clip": ts.ClipAdaptive()},
+    "a clip of whole gradients": {"clip": ts.ClipAdaptive()},
     'micro_batch="auto"': {"micro_batch": "auto"},
     "compile=True": {"compile": True},
     "sparse gradients (nn.Embedding(..., sparse=True))": {"module": "sparse"},
@@ -277,6 +278,24 @@ def test_every_conflict_raises_with_its_reason(make_learner, conflict, monkeypat
     assert conflict.reason in str(caught.value) or (
         others and conflict.second == "float32 master weights (O2)"
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Halved(ts.Clip):
+    def apply(self, gradients, norm):
+        torch._foreach_mul_(gradients.tensors, 0.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class HalvedAnywhere(Halved):
+    takes_parts = True
+
+
+def test_a_clip_of_ones_own_sees_parts_of_gradients_only_where_it_says_that_it_may(make_learner, monkeypatch):
+    monkeypatch.setattr("truestep.engine.weights.is_divided_over_ranks", lambda parameter: True)
+    with pytest.raises(ts.OptionError, match="takes_parts = True"):
+        make_learner(nn.Linear(3, 1), clip=Halved())
+    assert make_learner(nn.Linear(3, 1), clip=HalvedAnywhere())._parts.policy.clip == HalvedAnywhere()
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")

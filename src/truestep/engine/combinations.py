@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError
-from truestep.engine.clipping import Clip, ClipAdaptive, ClipFunction, ClipValue
+from truestep.engine.clipping import Clip, ClipAdaptive, ClipValue
 from truestep.engine.optimizers import has_wrong_kernel, optimizer_needs_closure
 from truestep.engine.options import LearnerOptions
 from truestep.engine.precision import Precision
@@ -52,7 +52,7 @@ HAS: dict[str, Callable[[LearnerCombination], bool]] = {
     "loss_scale": lambda made: made.options.loss_scale is not None,
     "ts.ClipValue": lambda made: isinstance(made.clip, ClipValue),
     "ts.ClipAdaptive": lambda made: isinstance(made.clip, ClipAdaptive),
-    "ts.ClipAdaptive or a clip function": lambda made: isinstance(made.clip, ClipAdaptive | ClipFunction),
+    "a clip of whole gradients": lambda made: made.clip is not None and not made.clip.takes_parts,
     'micro_batch="auto"': lambda made: made.options.micro_batch == "auto",
     "compile=True": lambda made: made.options.compile,
 }
@@ -60,8 +60,9 @@ HAS: dict[str, Callable[[LearnerCombination], bool]] = {
 CONFLICTS = [LearnerConflict(*each) for each in (
     (LBFGS, FSDP,
      'its line search multiplies whole vectors of weights, of which each process has a part. Use strategy="ddp".'),
-    ("ts.ClipAdaptive or a clip function", FSDP,
-     "it looks at whole gradients, of which each process has a part. Use ts.ClipNorm or ts.ClipValue."),
+    ("a clip of whole gradients", FSDP,
+     ("each process has a part of them. Use ts.ClipNorm or ts.ClipValue; a class of your own that looks at each number by "
+      "itself, or at the norm alone, says so: takes_parts = True.")),
     ('micro_batch="auto"', FSDP,
      "a process whose memory runs out can't go back alone: the others are waiting for its weights. Give a number."),
     ("compile=True", FSDP,

@@ -48,9 +48,10 @@ def _what_loses_updates(run: RunState) -> Iterator[str]:
         mode = learner.precision
         if mode.loses_small_updates:
             least = 100 * torch.finfo(mode.weights).eps / 2
+            mixed = "bf16-mixed" if mode.weights == torch.bfloat16 else "fp16-mixed"
             yield (
                 f'precision="{mode.name}" keeps the weights of {name!r} themselves in {mode.weights}: an update below '
-                f'{least:.1g} % of a weight is lost. "{mode.name}-mixed" computes in 16 bits and keeps them in float32, which is '
+                f'{least:.1g} % of a weight is lost. "{mixed}" computes in 16 bits and keeps them in float32, which is '
                 "what most people mean"
             )
 

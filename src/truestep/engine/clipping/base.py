@@ -4,7 +4,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +25,8 @@ class Clip(ABC):
 
     norm_type: float = 2.0
     """The order of the norm that is logged, taken before clipping."""
+    takes_parts: ClassVar[bool] = False
+    """Whether parts of gradients will do, as `strategy="fsdp"` has them: it asks for no more than each number, and the norm."""
 
     @abstractmethod
     def apply(self, gradients: Gradients, norm: Tensor) -> None:

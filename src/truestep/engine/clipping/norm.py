@@ -2,6 +2,7 @@
 """Clipping by the norm of all gradients (Pascanu, Mikolov & Bengio, ICML 2013)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ class ClipNorm(Clip):
 
     max_norm: float
     norm_type: float = 2.0
+    takes_parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_number("ts.ClipNorm", "max_norm", self.max_norm, example=1.0)

@@ -2,6 +2,7 @@
 """Clipping of each gradient entry by itself."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ class ClipValue(Clip):
     """Clamp every entry of every gradient to [-max_value, max_value]; this turns the direction."""
 
     max_value: float
+    takes_parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_number("ts.ClipValue", "max_value", self.max_value, example=0.5)

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,15 +40,15 @@ def cast_weights(module: nn.Module, mode: Precision) -> None:
     for norm in norms:  # they take half-precision inputs, compute in float32, and give half precision back
         norm.float()
         norm.register_forward_pre_hook(_inputs_to_float32)
-        norm.register_forward_hook(_output_to_float16)
+        norm.register_forward_hook(partial(_output_cast, mode.weights))
 
 
 def _inputs_to_float32(_: nn.Module, inputs: tuple[Any, ...]) -> Any:
     return cast_to_precision(inputs, torch.float32)
 
 
-def _output_to_float16(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
-    return output.to(torch.float16)
+def _output_cast(dtype: torch.dtype, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
+    return output.to(dtype)
 
 
 def cast_to_precision(value: Any, dtype: torch.dtype) -> Any:
