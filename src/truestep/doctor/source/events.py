@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from truestep.doctor.source.batch_loops import LibraryRun
-    from truestep.doctor.source.contexts import CallFrame, CallFrames
+    from truestep.doctor.source.contexts import CallFrames
+    from truestep.doctor.source.frames import CallFrame
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +56,9 @@ class TraceEvent:
 
     def inside(self, path: Path) -> bool:
         """Tell whether this happens within what that path leads to."""
-        return self.path[: len(path)] == path
+        if len(path) > len(self.path):
+            return False
+        return not path or (self.path[len(path) - 1].node is path[-1].node and self.path[: len(path)] == path)
 
     def branches(self, beneath: Path = ()) -> Path:
         """Return the branches taken below a path: an event with any is not certain to happen."""
@@ -128,6 +131,10 @@ class Trace:
 
     def training_loops(self) -> "list[TrainingLoop]":
         """Return each innermost loop that holds both a backward and the step of an optimizer after it."""
+        return self._training_loops
+
+    @cached_property
+    def _training_loops(self) -> "list[TrainingLoop]":
         found: dict[tuple[Path, str], TrainingLoop] = {}
         for step in self.of("step"):
             for length in range(len(step.path), 0, -1):
@@ -162,10 +169,13 @@ class TrainingLoop:
     path: Path
     optimizer: str
     steps: list[TraceEvent] = field(default_factory=list)
+    _inside: dict[tuple[str, ...], list[TraceEvent]] = field(default_factory=dict)
 
     def of(self, *kinds: str) -> list[TraceEvent]:
         """Return the events of these kinds in the loop."""
-        return self.trace.within(self.path, *kinds)
+        if kinds not in self._inside:
+            self._inside[kinds] = self.trace.within(self.path, *kinds)
+        return self._inside[kinds]
 
     @property
     def node(self) -> ast.AST:
@@ -181,7 +191,7 @@ class TrainingLoop:
         """Tell whether a clear is of another optimizer: one that is stepped, or one made elsewhere in sight."""
         if clear.subject == self.optimizer or not clear.subject:
             return False
-        others = {event.subject for event in self.trace.events if event.kind in ("step", "scaler_step")}
+        others = {event.subject for event in self.trace.of("step", "scaler_step")}
         return clear.subject in others or (clear.of_optimizer and clear.made and self.steps[0].made)
 
     def outer_loops(self) -> list[Path]:

@@ -7,11 +7,11 @@ are run with its own numbers; what it holds back until the last batch of a windo
 """
 
 import ast
-from collections.abc import Iterator
 
 from truestep.doctor.source.accumulators import Accumulating, entered_by, num_batches
-from truestep.doctor.source.contexts import TOP, CallFrames, LocatedExpression, UnknownValue
+from truestep.doctor.source.contexts import CallFrames
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
+from truestep.doctor.source.frames import TOP, LocatedExpression, UnknownValue
 from truestep.doctor.source.loop_state import LoopState
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.windows import AccumulationWindow, asks_for_update, is_negated, windows_of
@@ -56,16 +56,19 @@ class Execution:
         self._run()
 
     def _run(self) -> None:
-        self.contexts.choose(self.trace.world)
+        self.contexts.choose(self.trace.world, self.trace.root)
         self.contexts.running = self.state
         self.added_to = self._counted_inside()
-        self.state.counters = {**self.added_to, **dict(self._before())}
+        self.state.counters = dict(self.added_to)
+        self._before = self._counted_before()
+        self.state.before, self.state.given_before = self._value_before, set(self._before)
         inside = self.trace.within(self.path, *PLAYED)
         self._say_updates()
         try:
             self._loop(self.path[-1], inside, len(self.path), self.num_iterations)
         finally:
             self.contexts.running = None
+            self._before.clear()
 
     def _counted_inside(self) -> dict[str, object]:
         """Return the counters that the loop adds a number to: where one begins changes no window but the first."""
@@ -75,21 +78,30 @@ class Execution:
             if isinstance(self.contexts.index.parents[event.node], ast.AugAssign)
         }
 
-    def _before(self) -> Iterator[tuple[str, object]]:
-        """Yield the counters with the values that they have when the loop begins."""
-        order, known = self.trace.order, self.trace.counted
+    def _counted_before(self) -> dict[str, list[TraceEvent]]:
+        """Return what gives counters their values before the loop, by their names."""
+        order = self.trace.order
         first = next((order[event] for event in self.trace.events if event.inside(self.path)), 0)
+        found: dict[str, list[TraceEvent]] = {}
         for event in self.trace.of("count"):
             if order[event] >= first:
-                return
+                break
+            found.setdefault(event.subject, []).append(event)
+        return found
+
+    def _value_before(self, slot: str) -> list[object]:
+        """Return the last value that is known of a counter when the loop begins."""
+        known = self.trace.counted
+        for event in reversed(self._before[slot]):
             if event not in known:  # the same before whichever loop: none is being run yet
-                known[event] = self._assigned(event)
+                known[event] = self._assigned(event, LoopState(self.window))
             if not isinstance(known[event], UnknownValue):
-                yield event.subject, known[event]
+                return [known[event]]
+        return []
 
     def _sizes_in_sight(self) -> list[int]:
         """Return the numbers that tests ask for, and those that libraries were told."""
-        self.contexts.choose(self.trace.world)
+        self.contexts.choose(self.trace.world, self.trace.root)
         frames = self.trace.frames(*PLAYED)
         asked = [self._modulus(frame) for frame in frames if frame.kind == "if"]
         entered = [
@@ -153,7 +165,7 @@ class Execution:
 
     def _drive(self, slot: str, number: int) -> None:
         self.driven.add(slot)
-        self.state.counters[slot] = number
+        self.state.count(slot, [number])
 
     def _block(self, events: list[TraceEvent], depth: int) -> None:
         decided: dict[ast.AST, tuple[bool, bool]] = {}  # what a test gave, and whether it asked a counter
@@ -234,11 +246,8 @@ class Execution:
 
     def _happen(self, event: TraceEvent) -> None:
         if event.kind == "count":
-            value = self._assigned(event)
-            if isinstance(value, UnknownValue):
-                self.state.counters.pop(event.subject, None)
-            else:
-                self.state.counters[event.subject] = value
+            value = self._assigned(event, self.state)
+            self.state.count(event.subject, [] if isinstance(value, UnknownValue) else [value])
         elif self._closes or not event.waits:
             self.happened.append(event)
             if event.kind == "step":
@@ -251,14 +260,14 @@ class Execution:
         told = run.progress.items() if run is not None else ()
         self.state.progress |= {name: num_steps for name, what in told if what == "updates"}
 
-    def _assigned(self, event: TraceEvent) -> object:
+    def _assigned(self, event: TraceEvent, state: LoopState) -> object:
         node, context = event.node, event.context or TOP
         statement = self.contexts.index.parents[node]
         if isinstance(statement, ast.AugAssign):
             whole = ast.BinOp(statement.target, statement.op, statement.value)
-            return self.contexts.value(LocatedExpression(whole, context))
+            return self.contexts.value_apart(LocatedExpression(whole, context), state)
         assert isinstance(statement, ast.Assign)
-        return self.contexts.value(LocatedExpression(statement.value, context))
+        return self.contexts.value_apart(LocatedExpression(statement.value, context), state)
 
 
 def _counted(loop: ast.For) -> tuple[ast.Name, ast.expr | None] | None:
