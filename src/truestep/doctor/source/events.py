@@ -6,7 +6,7 @@ one entry know one another, so that "never" can mean: in no world.
 """
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -56,9 +56,7 @@ class TraceEvent:
 
     def inside(self, path: Path) -> bool:
         """Tell whether this happens within what that path leads to."""
-        if len(path) > len(self.path):
-            return False
-        return not path or (self.path[len(path) - 1].node is path[-1].node and self.path[: len(path)] == path)
+        return self.path[: len(path)] == path
 
     def branches(self, beneath: Path = ()) -> Path:
         """Return the branches taken below a path: an event with any is not certain to happen."""
@@ -81,6 +79,7 @@ class Trace:
     contexts: "CallFrames | None" = None
     _within: dict[tuple[Path, tuple[str, ...]], list[TraceEvent]] = field(default_factory=dict)
     _frames: dict[tuple[str, ...], list[TraceFrame]] = field(default_factory=dict)
+    _ways: dict[tuple[str, ...], list[tuple[TraceEvent, list[ast.AST]]]] = field(default_factory=dict)
     counted: dict[TraceEvent, Any] = field(
         default_factory=dict
     )  # what gives a counter its value before a loop
@@ -111,7 +110,7 @@ class Trace:
         """Return the events of these kinds below a path."""
         key = (path, kinds)
         if key not in self._within:
-            self._within[key] = [event for event in self.of(*kinds) if event.inside(path)]
+            self._within[key] = list(events_inside(self.of(*kinds), path))
         return self._within[key]
 
     def ever(self, path: Path, *kinds: str) -> list[TraceEvent]:
@@ -120,9 +119,15 @@ class Trace:
         return [
             event
             for trace in self.worlds or [self]
-            for event in trace.of(*kinds)
-            if _nodes(event.path)[: len(nodes)] == nodes
+            for event, around in trace._around(*kinds)
+            if around[: len(nodes)] == nodes
         ]
+
+    def _around(self, *kinds: str) -> list[tuple[TraceEvent, list[ast.AST]]]:
+        """Return the events of these kinds, each with the loops and calls around it."""
+        if kinds not in self._ways:
+            self._ways[kinds] = [(event, _nodes(event.path)) for event in self.of(*kinds)]
+        return self._ways[kinds]
 
     @cached_property
     def order(self) -> dict[TraceEvent, int]:
@@ -198,6 +203,18 @@ class TrainingLoop:
         """Return the paths of the loops around this one, innermost first."""
         lengths = [index + 1 for index, frame in enumerate(self.path[:-1]) if frame.kind == "loop"]
         return [self.path[:length] for length in reversed(lengths)]
+
+
+def events_inside(events: Iterable[TraceEvent], path: Path) -> Iterator[TraceEvent]:
+    """Yield those of some events that happen within what a path leads to."""
+    if not path:
+        yield from events
+        return
+    last, length = path[-1].node, len(path)
+    for event in events:
+        # most paths are told apart by one frame
+        if len(event.path) >= length and event.path[length - 1].node is last and event.path[:length] == path:
+            yield event
 
 
 def _nodes(path: Path) -> list[ast.AST]:

@@ -10,7 +10,7 @@ import ast
 
 from truestep.doctor.source.accumulators import Accumulating, entered_by, num_batches
 from truestep.doctor.source.contexts import CallFrames
-from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
+from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame, events_inside
 from truestep.doctor.source.frames import TOP, LocatedExpression, UnknownValue
 from truestep.doctor.source.loop_state import LoopState
 from truestep.doctor.source.names import walk
@@ -81,7 +81,7 @@ class Execution:
     def _counted_before(self) -> dict[str, list[TraceEvent]]:
         """Return what gives counters their values before the loop, by their names."""
         order = self.trace.order
-        first = next((order[event] for event in self.trace.events if event.inside(self.path)), 0)
+        first = next((order[event] for event in events_inside(self.trace.events, self.path)), 0)
         found: dict[str, list[TraceEvent]] = {}
         for event in self.trace.of("count"):
             if order[event] >= first:
