@@ -58,13 +58,18 @@ class EventfulFunctions:
         resolver = self.resolver
         owner = resolver.class_of(call.func) if not isinstance(call.func, ast.Lambda) else None
         forward = resolver.method(owner, "forward") if owner is not None else None
-        for each in (self.protocol.closure(call), resolver.target(call), forward, resolver.constructor(call)):
+        run = resolver.constructor(call) or resolver.target(call)
+        for each in (self.protocol.closure(call), run, forward):
             if each is not None:
                 yield each
         if call in self.engines:
             yield from (each.function for each in self.engines[call].calls)
-        if isinstance(call.func, ast.Attribute):
+        if run is None and isinstance(call.func, ast.Attribute) and not self._is_of_library(call.func):
             yield from self._of_that_name(call.func.attr)
+
+    def _is_of_library(self, function: ast.Attribute) -> bool:
+        """Tell `torch.load`: no class of the program has it, whatever the context."""
+        return "." in (self.resolver.linker.qualify(function) or "")
 
     def _of_that_name(self, name: str) -> list[Function]:
         """Return the methods of a name: which of them runs may be clear only in the call's context."""
