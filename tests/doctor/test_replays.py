@@ -4,6 +4,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from truestep.doctor.source.execution import Execution, execution_of
 from truestep.doctor.source.project import SourceProject
 from truestep.doctor.source.replays import CallReplays
 from truestep.doctor.source.tracing import follow
@@ -87,6 +88,60 @@ def test_traces_are_those_of_following_every_call_in_every_world(text: str) -> N
         assert told(project) == replayed
     finally:
         CallReplays.find = find  # type: ignore[method-assign]
+
+
+def seen(run: Execution) -> list[object]:
+    """Return all that a run of a loop says."""
+    state = run.state
+    return [
+        run.happened, run.sizes, run.added_to, run.driven, run.is_certain, run.is_named, run.has_window,
+        run.num_before_last, state.asked, state.progress,
+    ]  # fmt: skip
+
+
+@settings(max_examples=25, deadline=None)
+@given(programs())
+def test_a_loop_that_runs_the_same_in_another_world_is_run_once(text: str) -> None:
+    project = SourceProject()
+    project.add(text, "train.py")
+    project.link()
+    for trace in follow(list(project.modules.values()), project.resolver):
+        for loop in trace.training_loops():
+            assert seen(execution_of(trace, loop.path)) == seen(Execution(trace, loop.path))
+
+
+def test_a_counter_that_begins_elsewhere_in_another_world_runs_the_loop_again() -> None:
+    text = """
+import torch
+from torch import nn
+
+class Trainer:
+    def fit(self, net, opt):
+        for x in [1, 2]:
+            net(x).backward()
+            self.n += 1
+            if self.n % 4 == 0:
+                opt.step()
+
+def main(args):
+    net, trainer = nn.Linear(2, 2), Trainer()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    trainer.n = 0
+    if args.late:
+        trainer.n = 2
+        opt.zero_grad()
+    trainer.fit(net, opt)
+"""
+    project = SourceProject()
+    project.add(text, "train.py")
+    project.link()
+    loops = [
+        each
+        for trace in follow(list(project.modules.values()), project.resolver)
+        for each in trace.training_loops()
+    ]
+    kinds = [[event.kind for event in execution_of(each.trace, each.path).happened] for each in loops]
+    assert sorted(each.index("step") for each in kinds) == [2, 4]
 
 
 def test_a_call_that_asks_nothing_is_followed_once() -> None:

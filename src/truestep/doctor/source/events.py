@@ -80,9 +80,8 @@ class Trace:
     _within: dict[tuple[Path, tuple[str, ...]], list[TraceEvent]] = field(default_factory=dict)
     _frames: dict[tuple[str, ...], list[TraceFrame]] = field(default_factory=dict)
     _ways: dict[tuple[str, ...], list[tuple[TraceEvent, list[ast.AST]]]] = field(default_factory=dict)
-    counted: dict[TraceEvent, Any] = field(
-        default_factory=dict
-    )  # what gives a counter its value before a loop
+    # the value that a counter is given before a loop, and what was asked of the world for it
+    counted: dict[TraceEvent, tuple[Any, tuple[str, ...]]] = field(default_factory=dict)
     remembered: dict[Path, Any] = field(default_factory=dict)  # what running its loops gave
     worlds: "list[Trace]" = field(default_factory=list)  # all traces of the entry, this among them
 

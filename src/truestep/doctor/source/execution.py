@@ -26,7 +26,9 @@ PLAYED = ("backward", "zero_grad", "step", "schedule", "count", "clip", "unscale
 def execution_of(trace: Trace, path: Path) -> "Execution":
     """Return the run of a loop, made once for all who ask."""
     if path not in trace.remembered:
-        trace.remembered[path] = Execution(trace, path)
+        known: list[Execution] = [each.remembered[path] for each in trace.worlds if path in each.remembered]
+        same = next((run for run in known if run.holds_in(trace)), None)
+        trace.remembered[path] = same or Execution(trace, path)
     found: Execution = trace.remembered[path]
     return found
 
@@ -43,7 +45,7 @@ class Execution:
         self.has_window = False  # some test asks for a remainder or a counter
         self._num_counted = 0  # the tests around that a counter decides
         self.happened: list[TraceEvent] = []
-        self.sizes = self._sizes_in_sight()
+        self.sizes = self._sizes_in_sight(trace)
         self.window = max((each for each in self.sizes if 1 < each <= MAX_WINDOW), default=ASSUMED_WINDOW)
         self.num_iterations = 2 * self.window + 1
         self.state = LoopState(self.window, self.num_iterations)
@@ -53,22 +55,34 @@ class Execution:
         self._place = 0, 1  # which iteration of how many
         self._num_entered = 0  # batches that a library counted
         self._closes = True  # it says that this one closes a window
+        self.inside = trace.within(path, *PLAYED)
+        self._before = self._counted_before(trace)
+        self.asked: frozenset[str] = frozenset()  # what decided on it, of all that a world chooses
         self._run()
+        self._before = {slot: self._before.get(slot, []) for slot in self.state.looked_up}
+
+    def holds_in(self, trace: Trace) -> bool:
+        """Tell whether the loop runs the same in another world: nothing that was looked at differs."""
+        mine, other = self.trace.world, trace.world
+        if any(mine.get(name, self) is not other.get(name, self) for name in {*mine, *other} & self.asked):
+            return False
+        if trace.within(self.path, *PLAYED) != self.inside or self._sizes_in_sight(trace) != self.sizes:
+            return False
+        before = self._counted_before(trace)
+        return all(before.get(slot, []) == events for slot, events in self._before.items())
 
     def _run(self) -> None:
         self.contexts.choose(self.trace.world, self.trace.root)
         self.contexts.running = self.state
         self.added_to = self._counted_inside()
         self.state.counters = dict(self.added_to)
-        self._before = self._counted_before()
         self.state.before, self.state.given_before = self._value_before, set(self._before)
-        inside = self.trace.within(self.path, *PLAYED)
         self._say_updates()
         try:
-            self._loop(self.path[-1], inside, len(self.path), self.num_iterations)
+            self._loop(self.path[-1], self.inside, len(self.path), self.num_iterations)
         finally:
             self.contexts.running = None
-            self._before.clear()
+        self.asked = frozenset(self.contexts.asked)
 
     def _counted_inside(self) -> dict[str, object]:
         """Return the counters that the loop adds a number to: where one begins changes no window but the first."""
@@ -78,12 +92,12 @@ class Execution:
             if isinstance(self.contexts.index.parents[event.node], ast.AugAssign)
         }
 
-    def _counted_before(self) -> dict[str, list[TraceEvent]]:
+    def _counted_before(self, trace: Trace) -> dict[str, list[TraceEvent]]:
         """Return what gives counters their values before the loop, by their names."""
-        order = self.trace.order
-        first = next((order[event] for event in events_inside(self.trace.events, self.path)), 0)
+        order = trace.order
+        first = next((order[event] for event in events_inside(trace.events, self.path)), 0)
         found: dict[str, list[TraceEvent]] = {}
-        for event in self.trace.of("count"):
+        for event in trace.of("count"):
             if order[event] >= first:
                 break
             found.setdefault(event.subject, []).append(event)
@@ -91,18 +105,22 @@ class Execution:
 
     def _value_before(self, slot: str) -> list[object]:
         """Return the last value that is known of a counter when the loop begins."""
-        known = self.trace.counted
+        known, log = self.trace.counted, self.contexts.asked
         for event in reversed(self._before[slot]):
             if event not in known:  # the same before whichever loop: none is being run yet
-                known[event] = self._assigned(event, LoopState(self.window))
-            if not isinstance(known[event], UnknownValue):
-                return [known[event]]
+                start = len(log)
+                value = self._assigned(event, LoopState(self.window))
+                known[event] = value, tuple(log[start:])
+            value, asked = known[event]
+            log.extend(asked)
+            if not isinstance(value, UnknownValue):
+                return [value]
         return []
 
-    def _sizes_in_sight(self) -> list[int]:
+    def _sizes_in_sight(self, trace: Trace) -> list[int]:
         """Return the numbers that tests ask for, and those that libraries were told."""
-        self.contexts.choose(self.trace.world, self.trace.root)
-        frames = self.trace.frames(*PLAYED)
+        self.contexts.choose(trace.world, trace.root)
+        frames = trace.frames(*PLAYED)
         asked = [self._modulus(frame) for frame in frames if frame.kind == "if"]
         entered = [
             each for frame in frames if frame.kind == "with" for each in entered_by(self.contexts, frame)

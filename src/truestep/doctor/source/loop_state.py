@@ -22,6 +22,7 @@ class LoopState:
     # the variables that got a value before the loop, and what tells it: most are never asked for
     given_before: set[str] = field(default_factory=set)
     before: Callable[[str], list[Any]] = lambda _: []
+    looked_up: set[str] = field(default_factory=set)  # all variables that anything asked for
     asked: set[str] = field(default_factory=set)  # which of these tests asked for
     was_asked: bool = False  # for any of these
 
@@ -33,6 +34,7 @@ class LoopState:
 
     def known(self, slot: str, node: ast.expr) -> list[Any]:
         """Return the value of a variable, or nothing where the loop does not decide it."""
+        self.looked_up.add(slot)
         if slot in self.given_before:
             self.given_before.discard(slot)
             self.counters.update((slot, value) for value in self.before(slot))
