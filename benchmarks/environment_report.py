@@ -17,7 +17,6 @@ from importlib.metadata import version
 COMMANDS = {
     "python -m torch.utils.collect_env": ["-W", "ignore", "-m", "torch.utils.collect_env"],
     "truestep env": ["-m", "truestep", "env"],
-    "truestep env --collect-env": ["-m", "truestep", "env", "--collect-env"],
     "truestep env --import": ["-m", "truestep", "env", "--import"],
     "python -c 'import torch'": ["-c", "import torch"],
 }

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from truestep.core.errors import MissingPackageError
+from truestep.machine.environment import torch_build
+
 
 def env(*arguments, **settings):
     settings = {"timeout": 60} | settings
@@ -74,9 +77,7 @@ def test_secrets_are_not_in_any_format():
 
 
 def test_the_other_format_is_torchs_word_for_word():
-    torch = pytest.importorskip("torch")
-    if not torch.__version__.startswith("2.13"):
-        pytest.skip("the labels are those of torch 2.13")
+    pytest.importorskip("torch")
     if shutil.which("lscpu") is None:
         pytest.skip("torch's tool needs lscpu")
     theirs = subprocess.run(
@@ -86,6 +87,19 @@ def test_the_other_format_is_torchs_word_for_word():
         check=True,
     ).stdout
     assert theirs == f"Collecting environment information...\n{env('--collect-env').stdout}"
+
+
+def test_the_other_format_where_torch_does_not_load_and_where_it_is_missing(tmp_path, monkeypatch):
+    (tmp_path / "torch/utils").mkdir(parents=True)
+    (tmp_path / "torch/__init__.py").write_text("raise ImportError('libcudart.so.13: cannot open')")
+    report = "try:\n    import torch\nexcept ImportError as error:\n    print(f'begins\\nPyTorch version: N/A, {error}')\n"
+    (tmp_path / "torch/utils/collect_env.py").write_text(report)
+    inherited = os.environ.get("PYTHONPATH", "")
+    result = env("--collect-env", env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{inherited}"})
+    assert (result.returncode, result.stdout) == (0, "PyTorch version: N/A, libcudart.so.13: cannot open\n")
+    monkeypatch.setattr(torch_build, "find_torch", lambda _: None)
+    with pytest.raises(MissingPackageError, match=r"truestep\[torch\]"):
+        torch_build.torchs_own_report()
 
 
 def test_two_formats_at_once_are_a_usage_error():

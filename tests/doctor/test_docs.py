@@ -22,12 +22,12 @@ def script():
 
 
 def test_every_check_is_in_the_table_and_has_its_page(script):
-    table = script.table()
+    table, pages = script.table(), script.pages()
     for each in checks().values():
         (row,) = (line for line in table.splitlines() if line.startswith(f"| [{each.code}]"))
         assert f"(checks/{each.code}.md) | {each.severities()[0]}" in row
         assert each.page().summary in row
-        page = script.pages()[script.PAGES / f"{each.code}.md"]
+        page = pages[script.PAGES / f"{each.code}.md"]
         assert f"({each.code})=\n# {each.code}: {each.name()}\n" in page
         for part in (each.page().why, each.page().fix, each.page().good):
             assert part in page

@@ -15,7 +15,7 @@ from truestep.engine import compiling
 
 # In a process of its own: torch's compiler keeps threads, environment variables and caches.
 PROGRAM = """
-import json, sys, warnings
+import functools, json, sys, warnings
 import torch
 import torch._dynamo
 from torch import nn
@@ -26,6 +26,7 @@ from truestep.core.errors import OptionError
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
+torch.compile = functools.partial(torch.compile, backend=sys.argv[1])
 
 def new(compile):
     torch.manual_seed(0)
@@ -71,12 +72,18 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.skipif(
+COMPILER = pytest.mark.skipif(
     not (shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")),
     reason="torch.compile needs a C++ compiler, and there is none",
 )
-def test_one_graph_for_all_sizes_the_eager_result_and_clear_refusals():
-    done = warm.run("-c", PROGRAM)
+
+
+# traced and differentiated alike; the C++ of torch's own backend takes half a minute to compile
+@pytest.mark.parametrize(
+    "backend", ["aot_eager", pytest.param("inductor", marks=[pytest.mark.slow, COMPILER])]
+)
+def test_one_graph_for_all_sizes_the_eager_result_and_clear_refusals(backend):
+    done = warm.run("-c", PROGRAM, backend)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     for ours, theirs in found["losses"]:

@@ -55,8 +55,7 @@ def plain(found):
 
 def one_by_one(path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(columns_module, "_alike", lambda text: None)
-        patch.setattr(columns_module, "_at_once", lambda lines: None)
+        patch.setattr(columns_module, "MOST_PATTERNS", 0)
         return plain(list(read_metric_columns(path)))
 
 
@@ -67,12 +66,6 @@ def test_both_ways_of_reading_agree(at_once, tmp_path, monkeypatch):
     found = list(read_metric_columns(tmp_path / "metrics.jsonl"))
     assert plain(found) == one_by_one(tmp_path / "metrics.jsonl", monkeypatch)
     assert list(plain(found)["values"]) == ["loss", "whole", "large", "accuracy"]
-
-
-def test_whole_lines_are_read_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(columns_module, "_one_by_one", None)
-    write(tmp_path / "metrics.jsonl", 60)
-    assert sum(len(each.steps) for each in read_metric_columns(tmp_path / "metrics.jsonl")) == 60
 
 
 @pytest.mark.parametrize("spoiled", SPOILED)
@@ -143,11 +136,18 @@ def test_whatever_the_lines_are_both_ways_agree(kinds, order):
         assert not found or plain(found) == one_by_one("it", patch)
 
 
-def test_lines_of_a_few_patterns_are_read_as_numbers(tmp_path, monkeypatch):
+def test_lines_of_a_few_patterns_are_read_as_numbers_and_the_others_one_by_one(tmp_path, monkeypatch):
     path = tmp_path / "metrics.jsonl"
     with MetricsFile(path) as file:
         for step in range(60):
             values = {"loss": 1 / (step + 1)} if step % 7 else {"accuracy": 0.5}
+            values = {0: {"loss": math.nan}, 20: {"größe": 1.0}}.get(step, values)
             file.append(step=step, epoch=step // 7, elapsed_seconds=step / 8, values=values)
-    monkeypatch.setattr(columns_module, "_at_once", None)
-    assert sum(len(each.steps) for each in read_metric_columns(path)) == 60
+    alone, decode = [], columns_module.decode_metrics_line
+    monkeypatch.setattr(
+        columns_module, "decode_metrics_line", lambda line: alone.append(line) or decode(line)
+    )
+    (found,) = read_metric_columns(path)
+    assert found.steps.tolist() == list(range(60))
+    assert list(found.values) == ["loss", "accuracy", "größe"]
+    assert [b"NaN" in line for line in alone] == [True, False]

@@ -229,6 +229,72 @@ def test_ranks_train_on_what_was_unfrozen_with_the_same_bits(tmp_path, strategy)
     assert go("run", 0) == whole
 
 
+def normed():
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.3))
+    return nn.Sequential(nn.Linear(4, 6), inner, nn.BatchNorm1d(6), nn.Linear(6, 3))
+
+
+def held(module):
+    ts.freeze(module, "1", statistics=True)
+
+
+def in_evaluation(module):
+    module[1].eval()
+
+
+def all_but_one_in_evaluation(module):
+    module.eval()[1][2].train()
+
+
+@pytest.mark.parametrize("switch", [held, in_evaluation, all_but_one_in_evaluation])
+@pytest.mark.parametrize("stop", [2, 4, 8])
+def test_modes_and_held_statistics_go_on_with_the_same_bits(tmp_path, capsys, switch, stop):
+    whole = train(tmp_path / "whole", normed(), unfreeze=switch).module.state_dict()
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", normed(), unfreeze=switch, stop=stop)
+    capsys.readouterr()
+    net = train(tmp_path / "run", normed(), unfreeze=switch)
+    assert "the rest is bit-identical" in capsys.readouterr().err
+    for name, value in net.module.state_dict().items():
+        assert torch.equal(value, whole[name]), name
+    assert [layer.training for layer in net.module.train().modules()] == [
+        layer.training for layer in switched(normed(), switch).train().modules()
+    ]
+
+
+def switched(module, switch):
+    switch(module)
+    return module
+
+
+def test_what_is_switched_behind_the_loop_is_not_of_the_loop(tmp_path, capsys):
+    def go(epochs):
+        with ts.Run(tmp_path, progress=False) as run:
+            net = run.learner(normed(), lambda p: torch.optim.SGD(p, lr=0.1), name="net")
+            data = run.data(POINTS, batch_size=4)
+            for _ in run.epochs(epochs):
+                trained_in = [layer.training for layer in net.module.modules()]
+                for batch in run.batches(data):
+                    net.update(lambda b: net(b).square().sum(1), batch)
+            net.eval()
+            ts.freeze(net, "0")
+            run.state["tested"] = epochs
+        return trained_in
+
+    assert all(go(1) + go(2) + go(3))
+    assert "bit-identical" in capsys.readouterr().err
+
+
+def test_modes_that_the_code_begins_with_are_used_and_named(tmp_path, capsys):
+    train(tmp_path, normed(), epochs=1)
+    module = normed()
+    module[1].eval()
+    net = train(tmp_path, module, epochs=2)
+    assert "net: in another mode than the module around it 1" in capsys.readouterr().err
+    assert [net.module[1].training, net.module[2].training] == [False, True]
+
+
 def test_other_frozen_parameters_in_the_code_are_used_and_named(tmp_path, capsys):
     train(tmp_path, first_frozen(), unfreeze=unfrozen_alone, epochs=2)
     module = network()

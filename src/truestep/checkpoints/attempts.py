@@ -43,7 +43,7 @@ def note_attempt(files: CheckpointFiles, directory: Path, checkpoint: str) -> in
     # Nobody else counts meanwhile: the caller holds the directory's lock.
     number = 1 + count_attempts(files, directory).get(checkpoint, 0)
     files.close(files.create(_mark(directory, checkpoint, number)))
-    if how := how_run_ended_at(files, directory, checkpoint):  # it is at work again
+    if how := ending_noted_at_checkpoint(files, directory, checkpoint):  # it is at work again
         files.remove(_mark(directory, checkpoint, how))
     sync_folder(files, directory)
     return number
@@ -62,7 +62,7 @@ def mark_end_at_checkpoint(files: CheckpointFiles, directory: Path, checkpoint: 
     sync_folder(files, directory)
 
 
-def how_run_ended_at(files: CheckpointFiles, directory: Path, checkpoint: str) -> str | None:
+def ending_noted_at_checkpoint(files: CheckpointFiles, directory: Path, checkpoint: str) -> str | None:
     """Return how a run ended at a checkpoint that was saved before for another reason; None where it did not."""
     return next(
         (how for name, how in _marks(files, directory) if name == checkpoint and how in ENDINGS), None

@@ -6,12 +6,13 @@ one after another, so that pieces can be hashed at the same time. Format 1 had t
 """
 
 import hashlib
-import os
 import sys
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
+
+from truestep.core.processors import usable_processors
 
 PIECE_BYTES = 8 << 20
 CACHED_BYTES = 1 << 20  # read and hashed in one go, so that they are still in the processor's cache
@@ -20,8 +21,7 @@ MOST_THREADS = 4  # one hashes 1.8 GB/s on an AMD EPYC, so that four keep up wit
 
 def _num_threads() -> int:
     """Return how many threads hash beside the one that reads or writes, which has a processor, too."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(0, min(MOST_THREADS, processors - 1))
+    return max(0, min(MOST_THREADS, usable_processors() - 1))
 
 
 class Checksum:

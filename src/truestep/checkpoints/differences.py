@@ -98,11 +98,10 @@ def compare_weight_names(expected: Mapping[str, Shape], found: Mapping[str, Shap
 def _through_wrappers(expected: list[str], found: list[str]) -> dict[str, str]:
     """Pair the names that are equal without wrappers, where that leaves no doubt."""
     bare: dict[str, list[str]] = {}
-    for name in found:
-        bare.setdefault(weight_name_unwrapped(name), []).append(name)
     wanted: dict[str, list[str]] = {}
-    for name in expected:
-        wanted.setdefault(weight_name_unwrapped(name), []).append(name)
+    for cores, names in ((bare, found), (wanted, expected)):
+        for name in names:
+            cores.setdefault(weight_name_unwrapped(name), []).append(name)
     return {
         names[0]: bare[core][0]
         for core, names in wanted.items()

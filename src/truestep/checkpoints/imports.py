@@ -1,25 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that other programs wrote: safetensors, and torch.save without running what is pickled in them."""
 
-import math
 import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
-from truestep.checkpoints.dtypes import CODES, DTYPES
-from truestep.checkpoints.files import CheckpointFiles, read_bytes, read_into
-from truestep.checkpoints.manifest import DamagedCheckpointError
-from truestep.checkpoints.memory import saved_bytes_of
-from truestep.checkpoints.safetensors_header import (
-    SafetensorsEntry,
-    parse_safetensors_header,
-    safetensors_header_length,
-)
-from truestep.checkpoints.verify import opened_file
 from truestep.core.errors import CheckpointError, did_you_mean_path
 
 # the names under which training scripts keep a module's state beside other things, the commonest first
@@ -41,36 +32,16 @@ def read_weights_file(path: Path) -> Any:
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist, so there is nothing to load.{did_you_mean_path(path)}")
     if path.suffix == SUFFIX:
-        return read_safetensors(path.resolve())  # a link of the user's own: caches of models are made of them
+        return _read_safetensors(path)
     return _read_torch_file(path)
 
 
-def read_safetensors(path: Path, files: CheckpointFiles | None = None) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file by name, copied out of it."""
-    files = files or CheckpointFiles()
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file by name, copied out of it: the library maps them, and the file may change."""
     try:
-        with opened_file(files, path) as (descriptor, size):
-            length = safetensors_header_length(read_bytes(files, descriptor, 8), size)
-            header = read_bytes(files, descriptor, length, 8)
-            entries = parse_safetensors_header(header, size - 8 - len(header))
-            tensors = {name: _tensor(name, entry) for name, entry in entries.items()}
-            for name, entry in entries.items():
-                memory = saved_bytes_of(tensors[name])
-                if read_into(files, descriptor, memory, 8 + length + entry.begin) < len(memory):
-                    raise ValueError("it ends too early")
-    except (ValueError, DamagedCheckpointError) as error:
+        return {name: tensor.clone() for name, tensor in safetensors.torch.load_file(path).items()}
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path} is no sound safetensors file: {error}.") from error
-    return tensors
-
-
-def _tensor(name: str, entry: SafetensorsEntry) -> Tensor:
-    if entry.code not in CODES:
-        known = ", ".join(sorted(CODES))
-        raise ValueError(f"the tensor {name!r} has the dtype {entry.code}; known are {known}")
-    dtype = CODES[entry.code]
-    if math.prod(entry.shape) * DTYPES[dtype].element_bytes != entry.end - entry.begin:
-        raise ValueError(f"the tensor {name!r} of shape {entry.shape} has {entry.end - entry.begin} bytes")
-    return torch.empty(entry.shape, dtype=getattr(torch, dtype))
 
 
 def _read_torch_file(path: Path) -> Any:

@@ -5,16 +5,13 @@ import os
 import socket
 import stat
 import sys
-import weakref
 from contextlib import suppress
 from pathlib import Path
 
 from truestep.checkpoints.files import CheckpointFiles, read_bytes, write_all
 from truestep.checkpoints.names import LOCK
 from truestep.core.errors import RunDirectoryError
-
-# Weak: a store that was dropped without `close` must free its lock (`__del__`), not live on in a list.
-_held: "weakref.WeakSet[RunLock]" = weakref.WeakSet()
+from truestep.core.forks import undo_in_children
 
 
 class RunLock:
@@ -32,8 +29,9 @@ class RunLock:
         self._process = os.getpid()
         self._descriptor: int | None = None
         self._take()
-        _released_in_children()
-        _held.add(self)
+        undo_in_children(
+            self, RunLock.release
+        )  # or data loading workers would hold it for a parent that was killed
 
     def _take(self) -> None:
         self._descriptor = self._files.open_lock(self._path)
@@ -99,20 +97,3 @@ class RunLock:
 
     def __del__(self) -> None:
         self.release()
-
-
-_hooked = False
-
-
-def _released_in_children() -> None:
-    """Make forked processes (data loading workers) close the lock, or it outlives a killed parent in them."""
-    global _hooked
-    if not _hooked:
-        # Once in a process: such a function can't be taken back.
-        os.register_at_fork(after_in_child=_release_all)
-        _hooked = True
-
-
-def _release_all() -> None:
-    for lock in list(_held):
-        lock.release()

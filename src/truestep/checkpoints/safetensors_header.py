@@ -52,34 +52,5 @@ def parse_json_header(text: bytes) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(text.decode())
         content.pop("__metadata__", None)
     except (AttributeError, TypeError, RecursionError) as error:
-        raise _no_header(error) from error
+        raise ValueError(f"its header is no safetensors header ({type(error).__name__}: {error})") from error
     return content
-
-
-def _no_header(error: Exception) -> ValueError:
-    return ValueError(f"its header is no safetensors header ({type(error).__name__}: {error})")
-
-
-def parse_safetensors_header(text: bytes, data_bytes: int) -> dict[str, SafetensorsEntry]:
-    """Read the JSON part; raises ValueError unless its tensors fill `data_bytes` without gap or overlap."""
-    try:
-        entries = {key: _entry(value) for key, value in parse_json_header(text).items()}
-    except (AttributeError, KeyError, TypeError) as error:
-        raise _no_header(error) from error
-    at = 0
-    for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
-        if entry.begin != at or entry.end < at:
-            raise ValueError(f"its header places a tensor at {entry.begin}, where {at} is expected")
-        at = entry.end
-    if at != data_bytes:
-        raise ValueError(f"its header places tensors in {at} bytes, the file has {data_bytes}")
-    return entries
-
-
-def _entry(value: dict[str, Any]) -> SafetensorsEntry:
-    begin, end = value["data_offsets"]
-    numbers = (begin, end, *value["shape"])
-    # `type` and not isinstance: JSON's true is an int to Python
-    if any(type(number) is not int or number < 0 for number in numbers) or type(value["dtype"]) is not str:
-        raise ValueError(f"its header has the entry {value!r}")
-    return SafetensorsEntry(value["dtype"], tuple(value["shape"]), begin, end)

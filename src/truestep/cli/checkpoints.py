@@ -22,6 +22,7 @@ from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED
 from truestep.cli.usage import EXAMPLE, NamedCommands
 from truestep.core.metric_names import MEASURED
+from truestep.core.results import plain_result
 
 app = typer.Typer(
     cls=NamedCommands,
@@ -199,18 +200,9 @@ def _chosen(run: Path, which: str | None) -> Checkpoint:
 def _entry(item: Checkpoint | PassedOver) -> dict[str, Any]:
     if isinstance(item, PassedOver):
         return {"name": item.name, "problem": item.reason}
-    summary = item.summary
-    return {
-        "name": item.name,
-        "step": summary.step,
-        "created": summary.created,
-        "reason": summary.reason,
-        "size_bytes": item.bytes,
-        "healthy": summary.healthy,
-        "complete": summary.complete,
-        "metrics": item.metrics,
-        "truestep": summary.truestep,
-    }
+    told = plain_result(item.summary) | {"size_bytes": item.bytes, "metrics": item.metrics}
+    del told["sequence"]
+    return {"name": item.name, **told}
 
 
 def _row(item: Checkpoint | PassedOver) -> list[str]:

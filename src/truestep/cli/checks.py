@@ -2,6 +2,7 @@
 """`truestep checks`: what the doctor knows, and the page of one check."""
 
 import textwrap
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
 
@@ -84,18 +85,13 @@ def _severity(check: type[Check]) -> Text:
 
 
 def _entry(check: type[Check]) -> dict[str, object]:
-    page = check.page()
     return {
         "code": check.code,
         "name": check.name(),
         "topic": topic_of(check),
         "severities": check.severities(),
         "how": _how(check),
-        "summary": page.summary,
-        "why": page.why,
-        "bad": page.bad,
-        "good": page.good,
-        "fix": page.fix,
+        **asdict(check.page()),
         "help": check_help(check.code),
     }
 

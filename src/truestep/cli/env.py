@@ -37,14 +37,14 @@ def env(
     """
     from truestep.cli.screen import show_result
     from truestep.machine.environment import environment
+    from truestep.machine.environment.torch_build import torchs_own_report
 
     if as_json and collect_env:
         raise OptionError("--json and --collect-env are two formats. Write one of them.")
-    report = environment(real_import=real_import)
     if collect_env:
-        from truestep.machine.environment.collect_env import collect_env_text
-
-        sys.stdout.write(collect_env_text(report.machine) + "\n")
-    else:
-        show_result(report, as_json=as_json)
+        done = torchs_own_report()
+        sys.stdout.write(done.stdout.partition("\n")[2])  # without the line that says that it begins
+        raise typer.Exit(done.returncode)
+    report = environment(real_import=real_import)
+    show_result(report, as_json=as_json)
     raise typer.Exit(EXIT_FAILED if report.failed else 0)

@@ -2,7 +2,6 @@
 """What other libraries call things: words for options, and names that people look for in this package."""
 
 import sys
-from collections.abc import Mapping
 
 # An option, and the words that other libraries have for it.
 _WORDS = {
@@ -85,9 +84,10 @@ _WORDS = {
 }
 
 
-def answers_by_word(answers: Mapping[str, str]) -> dict[str, str]:
-    """Return what to write for each word; a key of `answers` holds all words that have the same answer."""
-    return {word: answer for words, answer in answers.items() for word in words.split()}
+def advice_by_word(rows: str) -> dict[str, str]:
+    """Return what to write for each word: a row has words and an advice, and goes on where the next line is indented."""
+    found = (row.partition(": ") for row in rows.replace("\n    ", " ").strip().split("\n"))
+    return {word: advice for words, _, advice in found for word in words.split()}
 
 
 # Words that count batches for one update, where `micro_batch` counts examples.
@@ -133,38 +133,30 @@ FORMS = {
     ),
 }
 
-_LOOP = (
-    "The loop is yours: run = ts.Run(directory), net = run.learner(module, optimizer), and then for batch in run.batches(source): "
-    "net.update(loss, batch)"
-)
-_SAVING = "A run saves itself: ts.Run(directory, saving=ts.Saving(best='accuracy', keep_best=1))"
-_LOGGING = (
-    "Write run.log(accuracy=0.9); it also goes to ts.Run(directory, trackers=[ts.TensorBoardTracker()])"
-)
-
 # Names that people look for in this package, and what to write.
-NAMES = answers_by_word(
-    {
-        "Trainer Fabric Accelerator LightningModule TrainingArguments Engine fit train Model": _LOOP,
-        "EarlyStopping early_stopping": "Count in the loop and end the run: if waited == 3: run.finish(); "
-        "docs/howto/early-stopping.md shows it whole",
-        "ModelCheckpoint Checkpoint save save_checkpoint Saver": _SAVING,
-        "load load_checkpoint load_model resume load_from_checkpoint": "A run goes on by itself, ts.Run(directory) of the same "
-        "directory; for weights alone write ts.load_weights(module, path)",
-        "Callback callbacks": "The loop is plain python: what a callback would do stands in its body",
-        "DataLoader DataModule LightningDataModule Loader": "Write run.data(data_set, batch_size=64, shuffle=True)",
-        "GradScaler autocast amp mixed_precision": 'Write ts.Run(directory, precision="bf16-mixed")',
-        "seed set_seed manual_seed seed_all": "Write ts.Run(directory, seed=0), or ts.seed_everything(0)",
-        "log Logger WandbLogger TensorBoardLogger SummaryWriter CSVLogger": _LOGGING,
-        "LearningRateMonitor ProgressBar tqdm": "A run logs learning rates and shows its progress by itself",
-        "evaluate validate test predict no_grad": "net.evaluate(values, data) measures a learner, without gradients",
-        "clip_grad_norm clip_grad_norm_": "Write run.learner(..., clip=ts.ClipNorm(1.0)), or ts.clip_gradients",
-        "DistributedDataParallel DDP DataParallel FSDP init_process_group": "Nothing is wrapped: start the script with truestep "
-        "launch --processes 4 train.py, and choose by ts.Run(strategy=...)",
-        "learner data epochs batches steps finish track": "It is a run's: run = ts.Run(directory), run.{name}(...)",
-        "metrics": "Give net.evaluate what torchmetrics makes: net.evaluate(outputs, data, metric=torchmetrics.Accuracy(...))",
-    }
-)
+NAMES = advice_by_word("""
+Trainer Fabric Accelerator LightningModule TrainingArguments Engine fit train Model: The loop is yours: run = ts.Run(directory),
+    net = run.learner(module, optimizer), and then for batch in run.batches(source): net.update(loss, batch)
+EarlyStopping early_stopping: Count in the loop and end the run: if waited == 3: run.finish(); docs/howto/early-stopping.md
+    shows it whole
+ModelCheckpoint Checkpoint save save_checkpoint Saver: A run saves itself: ts.Run(directory, saving=ts.Saving(best='accuracy',
+    keep_best=1))
+load load_checkpoint load_model resume load_from_checkpoint: A run goes on by itself, ts.Run(directory) of the same directory;
+    for weights alone write ts.load_weights(module, path)
+Callback callbacks: The loop is plain python: what a callback would do stands in its body
+DataLoader DataModule LightningDataModule Loader: Write run.data(data_set, batch_size=64, shuffle=True)
+GradScaler autocast amp mixed_precision: Write ts.Run(directory, precision="bf16-mixed")
+seed set_seed manual_seed seed_all: Write ts.Run(directory, seed=0), or ts.seed_everything(0)
+log Logger WandbLogger TensorBoardLogger SummaryWriter CSVLogger: Write run.log(accuracy=0.9); it also goes to ts.Run(directory,
+    trackers=[ts.TensorBoardTracker()])
+LearningRateMonitor ProgressBar tqdm: A run logs learning rates and shows its progress by itself
+evaluate validate test predict no_grad: net.evaluate(values, data) measures a learner, without gradients
+clip_grad_norm clip_grad_norm_: Write run.learner(..., clip=ts.ClipNorm(1.0)), or ts.clip_gradients
+DistributedDataParallel DDP DataParallel FSDP init_process_group: Nothing is wrapped: start the script with truestep launch
+    --processes 4 train.py, and choose by ts.Run(strategy=...)
+learner data epochs batches steps finish track: It is a run's: run = ts.Run(directory), run.{name}(...)
+metrics: Give net.evaluate what torchmetrics makes: net.evaluate(outputs, data, metric=torchmetrics.Accuracy(...))
+""")
 _TORCH = ("torch", "torch.nn", "torch.nn.functional", "torch.optim", "torch.optim.lr_scheduler", "torch.utils.data")  # fmt: skip
 
 

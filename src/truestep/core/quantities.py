@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes and durations as people write them ("20GiB", "1h30m"), read and shown."""
+"""Bytes and durations as people write them: "20GiB", "1h30m"."""
 
 import math
 import re
@@ -36,26 +36,3 @@ def parse_seconds(duration: str | float) -> float:
             f"{duration!r} is no duration. Write seconds, or numbers with units: 90, 90s, 30m, 1h30m, 2d."
         )
     return sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts)
-
-
-def bytes_text(size: float | None) -> str:
-    """Return `size` with three significant digits or so: 512 B, 1.5 MiB, 140.4 GiB."""
-    if size is None:
-        return "-"
-    amount, unit = float(size), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(amount) < 1024 or unit == "TiB":
-            break
-        amount /= 1024
-    return f"{amount:.0f} {unit}" if unit == "B" or abs(amount) >= 999.5 else f"{amount:.1f} {unit}"
-
-
-def seconds_text(seconds: float) -> str:
-    """Return a duration in its two largest units: 45s, 3m 20s, 2h 5m, 4d 1h."""
-    rest = round(seconds)
-    days, rest = divmod(rest, 86400)
-    hours, rest = divmod(rest, 3600)
-    minutes, rest = divmod(rest, 60)
-    numbers = {"d": days, "h": hours, "m": minutes, "s": rest}
-    parts = [f"{number}{unit}" for unit, number in numbers.items() if number]
-    return " ".join(parts[:2]) or "0s"

@@ -34,12 +34,14 @@ def short_number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def byte_size(value: float) -> str:
-    """Return bytes in KiB, MiB or GiB."""
-    for unit, size in (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)):
-        if abs(value) >= size:
-            return f"{value / size:.3g} {unit}" if abs(value) < 1000 * size else f"{value / size:,.0f} {unit}"
-    return f"{value:.0f} B"
+def byte_size(value: float | None) -> str:
+    """Return bytes with their unit, as in 512 B, 1.5 MiB or 140.4 GiB, and a dash where nobody knows."""
+    if value is None:
+        return "-"
+    units = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+    unit, size = next((each for each in units if abs(value) >= each[1]), ("B", 1.0))
+    digits = 0 if size == 1 or abs(value) >= 999.5 * size else 1
+    return f"{value / size:,.{digits}f}".removesuffix(".0") + f" {unit}"
 
 
 def duration_text(seconds: float) -> str:

@@ -11,15 +11,13 @@ from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.core.held import HelpfulAttributes
-from truestep.core.other_words import answers_by_word
+from truestep.core.other_words import advice_by_word
 from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
 
-_ELSEWHERE = answers_by_word(
-    {
-        "update update_parameters step store restore copy_to apply_shadow module register": "a learner averages after each update, "
-        "run.learner(net, optimizer, ema=ts.EMA(0.999)), and with net.averaged(): has the average in the place of the weights"
-    }
-)
+_ELSEWHERE = advice_by_word("""
+update update_parameters step store restore copy_to apply_shadow module register: a learner averages after each update,
+    run.learner(net, optimizer, ema=ts.EMA(0.999)), and with net.averaged(): has the average in the place of the weights
+""")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -12,21 +12,15 @@ from truestep.core.errors import OptionError, did_you_mean
 from truestep.core.frames import warn_user
 from truestep.engine.elsewhere import LEARNER
 
+if TYPE_CHECKING:
+    from truestep.engine.learner import Learner
+
 _TYPES = {"half": torch.float16, "bfloat16": torch.bfloat16, "float": torch.float32, "double": torch.float64}
 _RETURN_THEMSELVES = ("train", "eval", "requires_grad_")
 _DEVICES = ("cuda", "cpu", "xpu")
 
 
-class ForwardingLearner(Protocol):
-    """What is looked at of a learner."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def module(self) -> nn.Module: ...  # noqa: D102
-
-
-def unknown_attribute(learner: ForwardingLearner, name: str) -> str:
+def unknown_attribute(learner: "Learner", name: str) -> str:
     """Return the message for an attribute that neither the learner nor its module has, with the nearest that one has."""
     module = learner.module
     message = f"Neither the learner {learner.name!r} nor its module ({type(module).__name__}) has the attribute {name!r}."
@@ -36,7 +30,7 @@ def unknown_attribute(learner: ForwardingLearner, name: str) -> str:
     return f"{message} {did_you_mean(name, names)}".rstrip()
 
 
-def forwarded_to_module(learner: ForwardingLearner, name: str) -> Any:
+def forwarded_to_module(learner: "Learner", name: str) -> Any:
     """Return an attribute of the learner's module; torch's own that would give it another device or type are looked after."""
     module = learner.module
     if (name == "to" or name in _TYPES or name in _DEVICES) and _is_of_torch(module, name):
@@ -48,9 +42,7 @@ def forwarded_to_module(learner: ForwardingLearner, name: str) -> Any:
     return getattr(module, name)
 
 
-def _itself(
-    learner: ForwardingLearner, method: Callable[..., Any], /, *arguments: Any, **keywords: Any
-) -> Any:
+def _itself(learner: "Learner", method: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
     """Return the learner where its module returns itself: `net = net.eval()` is still a learner."""
     result = method(*arguments, **keywords)
     return learner if result is learner.module else result
@@ -70,7 +62,7 @@ def _is_of_torch(module: nn.Module, name: str) -> bool:
     return getattr(type(module), name, None) is getattr(nn.Module, name)
 
 
-def _stay(learner: ForwardingLearner, name: str, /, *arguments: Any, **keywords: Any) -> ForwardingLearner:
+def _stay(learner: "Learner", name: str, /, *arguments: Any, **keywords: Any) -> "Learner":
     """Return the learner where it is what it would become; else raise an OptionError: its optimizer was made for what it is."""
     device: torch.device | None = torch.device(name) if name in _DEVICES else None
     dtype = _TYPES.get(name)
@@ -94,7 +86,7 @@ def _is_so(tensor: torch.Tensor, device: torch.device | None, dtype: torch.dtype
     return here and (dtype is None or not tensor.is_floating_point() or dtype == tensor.dtype)
 
 
-def set_on_module(learner: ForwardingLearner, name: str, value: Any) -> None:
+def set_on_module(learner: "Learner", name: str, value: Any) -> None:
     """Set an attribute of the learner's module; an AttributeError says so where it has none of this name."""
     if hasattr(type(learner), name):
         groups = f"for group in {learner.name}.optimizers[0].param_groups"
@@ -112,7 +104,7 @@ def set_on_module(learner: ForwardingLearner, name: str, value: Any) -> None:
     setattr(learner.module, name, value)
 
 
-def warn_of_hidden(learner: ForwardingLearner) -> None:
+def warn_of_hidden(learner: "Learner") -> None:
     """Warn of attributes of the module that the learner's own names hide: reading or setting them reaches the learner."""
     module = learner.module
     hidden = sorted(

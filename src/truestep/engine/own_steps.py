@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which steps of optimizers and schedules are the engine's own: whoever looks at steps can tell them from a user's."""
 
+from collections.abc import Callable
+from typing import Any
+
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import _global_optimizer_pre_hooks
@@ -10,22 +13,25 @@ UNDER_WAY: set[Optimizer | LRScheduler] = set()
 """What steps at this moment and is not to be looked at."""
 
 
-def step_optimizer(optimizer: Optimizer, closure: object = None) -> None:
-    """Make an optimizer's own step as the engine's."""
-    UNDER_WAY.add(optimizer)
+def make_own_step(
+    stepped: Optimizer | LRScheduler, step: Callable[..., Any], *given: Any, **named: Any
+) -> Any:
+    """Call what steps an optimizer or a schedule, as the engine's own step."""
+    UNDER_WAY.add(stepped)
     try:
-        optimizer.step() if closure is None else optimizer.step(closure)  # type: ignore[call-overload]
+        return step(*given, **named)
     finally:
-        UNDER_WAY.discard(optimizer)
+        UNDER_WAY.discard(stepped)
+
+
+def step_optimizer(optimizer: Optimizer, *closure: object) -> None:
+    """Make an optimizer's own step as the engine's."""
+    make_own_step(optimizer, optimizer.step, *closure)
 
 
 def step_schedule(schedule: LRScheduler, *metric: float) -> None:
     """Move a schedule on as the engine's."""
-    UNDER_WAY.add(schedule)
-    try:
-        schedule.step(*metric)  # type: ignore[arg-type]
-    finally:
-        UNDER_WAY.discard(schedule)
+    make_own_step(schedule, schedule.step, *metric)
 
 
 def look_at_steps(hook: object) -> None:

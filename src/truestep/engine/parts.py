@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.core.buffers import MovingBufferSnapshot, Place
-from truestep.engine.as_made import frozen_parameters
 from truestep.engine.averages import LearnerAverage
 from truestep.engine.compiling import LossCompiler
 from truestep.engine.counters import UpdateCounters
@@ -21,6 +20,7 @@ from truestep.engine.policy import GradientPolicy
 from truestep.engine.precision import Precision
 from truestep.engine.processes.compiles import tell_of_compiles
 from truestep.engine.schedules.stepping import LearnerSchedules
+from truestep.engine.switches import ModuleSwitches
 from truestep.engine.transient import TransientLearnerBuffers
 from truestep.engine.weights import LearnerWeights
 
@@ -61,7 +61,7 @@ class LearnerParts:
         self.name: str = self.options.name
         gathered = self.weights.parameters if self.weights.are_usual else ()
         self.steppers = [FusedOptimizerStep(optimizer, gathered) for optimizer in self.optimizers]
-        self.frozen_at_start = frozen_parameters(self)
+        self.switches = ModuleSwitches(self)
         self.given_options = given_optimizer_options(self.optimizers)
         self.needs_closure = optimizer_needs_closure(self.optimizers)
         self.compiler = LossCompiler() if self.options.compile else None

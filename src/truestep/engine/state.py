@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from truestep.core.errors import CheckpointError
-from truestep.engine.as_made import changed_code_settings, code_settings
+from truestep.engine.as_made import changed_layer_options
 from truestep.engine.counters import UpdateCounters
 from truestep.engine.divided_state import divided_learner_state
 from truestep.engine.optimizers import KERNEL_OPTIONS, optimizer_parameters
@@ -34,7 +34,7 @@ def learner_state(learner: LearnerParts) -> dict[str, Any]:
     receive_update_report(learner)
     # The report first: it may move a schedule and count an update.
     state: dict[str, Any] = {
-        "settings": learner_settings(learner) | code_settings(learner),
+        "settings": learner_settings(learner) | {"layers": learner.layers} | learner.switches.state(),
         "modules": dict(learner.module.state_dict()),
         "optimizers": [optimizer.state_dict() for optimizer in learner.optimizers],
         "schedules": _without_functions(learner.schedules.state_dict()),
@@ -179,7 +179,8 @@ def changed_learner_settings(learner: LearnerParts, state: dict[str, Any]) -> li
         if name in saved and name != "options" and now[name] != saved[name]
     ]
     found += learner.schedules.differences(state["schedules"])
-    return found + changed_code_settings(learner, saved)
+    found += changed_layer_options(saved["layers"], learner.layers) if "layers" in saved else []
+    return found + learner.switches.differences(saved)
 
 
 def _changed_options(

@@ -8,10 +8,11 @@ from dataclasses import replace
 from truestep.core.errors import TruestepError
 from truestep.explainer.catalogue import recognise_error
 from truestep.explainer.crash import Crash, CrashFrame, read_crash
-from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explainer import Explainer, Match
 from truestep.explainer.explanation import TITLE, Explanation
 from truestep.explainer.findings import finding_of
 from truestep.explainer.own_code import is_answered_by_message, own_code_fault
+from truestep.explainer.page import ErrorCase
 from truestep.explainer.values import is_tensor_at_crash
 
 _log = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ def explain_crash(crash: Crash) -> Explanation | None:
     )
 
 
-def _cause(error: Explainer, crash: Crash, match: Match) -> Cause | None:
+def _cause(error: Explainer, crash: Crash, match: Match) -> ErrorCase | None:
     try:
         return error.cause(crash, match)
     except Exception:  # noqa: BLE001 - the page alone is worth showing

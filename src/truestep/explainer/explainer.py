@@ -7,26 +7,18 @@ One file under `errors/<topic>/` holds one error. Its docstring is its page. Non
 import re
 from abc import ABC
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
 from truestep.doctor.page import check_name
 from truestep.explainer.crash import Crash
 from truestep.explainer.facts import CaseFacts
-from truestep.explainer.page import ErrorPage, parse_error_page
+from truestep.explainer.page import ErrorCase, ErrorPage, parse_error_page
 
 Match = re.Match[str]
 
 __all__ = ["Crash", "Explainer", "Match"]  # what an error's file is made of
-
-
-@dataclass(frozen=True)
-class Cause:
-    """The likeliest cause in one run."""
-
-    says: str
-    fix: str = ""  # where this run calls for another one than the page's
 
 
 class Explainer(ABC):
@@ -70,8 +62,8 @@ class Explainer(ABC):
                 return found
         return None
 
-    def cause(self, crash: Crash, match: Match) -> Cause | None:
-        """Return the likeliest cause in this run; None where nothing is known beyond the page.
+    def cause(self, crash: Crash, match: Match) -> ErrorCase | None:
+        """Return the likeliest cause in this run, its facts filled in; None where nothing is known beyond the page.
 
         It is the first of the page's cases that fits, whose facts are all known.
         """
@@ -84,7 +76,7 @@ class Explainer(ABC):
         for case in self.page().cases:
             with suppress(KeyError):
                 if case.is_in(told):
-                    return Cause(case.says.format_map(facts), case.fix.format_map(facts))
+                    return replace(case, says=case.says.format_map(facts), fix=case.fix.format_map(facts))
         return None
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:

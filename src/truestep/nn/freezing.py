@@ -159,6 +159,20 @@ def _asked_for(
     return asked, {name: layer for name, layer in layers.items() if name in touched}
 
 
+def held_statistics(module: nn.Module) -> list[str]:
+    """Return the paths of the layers whose running statistics `ts.freeze` has stopped."""
+    return [path for path, layer in module.named_modules() if _is_held(layer)]
+
+
+def hold_statistics(module: nn.Module, paths: set[str]) -> None:
+    """Stop the running statistics of these layers, and let all others follow the data."""
+    for path, layer in module.named_modules():
+        if path in paths:
+            _hold(layer)
+        else:
+            _release(layer)
+
+
 @dataclass
 class _InEvaluation:
     """Stand in for `layer.train` while the layer's statistics are frozen, and remember what was asked for."""

@@ -51,7 +51,7 @@ def layer_tensor_name(layer: str, tensor: str) -> str:
     return f"{layer}.{tensor}" if layer else tensor
 
 
-def check_is_module(model: object) -> None:
+def refuse_non_module(model: object) -> None:
     """Raise an OptionError unless `model` is a module; what changes a model's tensors takes no learner, which knows them."""
     if not isinstance(model, nn.Module):
         owns = isinstance(getattr(model, "module", None), nn.Module)

@@ -3,7 +3,7 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -81,13 +81,7 @@ class PackedRows:
 
     def to(self, device: Any) -> "PackedRows":
         """Return the same with its tensors on `device`."""
-        return PackedRows(
-            lengths=self.lengths,
-            row_length=self.row_length,
-            places=self.places,
-            sequence_ids=self.sequence_ids.to(device),
-            positions=self.positions.to(device),
-        )
+        return replace(self, sequence_ids=self.sequence_ids.to(device), positions=self.positions.to(device))
 
     def __repr__(self) -> str:
         return (

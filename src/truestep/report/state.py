@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
-from truestep.checkpoints.attempts import how_run_ended_at
+from truestep.checkpoints.attempts import ending_noted_at_checkpoint
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.holder import is_lock_held
@@ -85,7 +85,7 @@ def _ending(folder: Path, newest: Checkpoint | None, last_step: int) -> Reported
         return ReportedState("interrupted", f"{name} after step {newest.step:,}")
     # With metrics beyond the newest checkpoint it went on after that one, and nobody said why it stopped.
     if last_step <= newest.step:
-        kind = how_run_ended_at(CheckpointFiles(), folder, newest.name) or kind
+        kind = ending_noted_at_checkpoint(CheckpointFiles(), folder, newest.name) or kind
         if kind == "finished":
             return ReportedState("finished")
         if kind == "signal":

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run says when it starts: where it goes on, what it promises, what it keeps, and that nothing is left to do."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 
-from truestep.engine.choices import Choice
-from truestep.engine.context import LearnerContext
-from truestep.engine.parts import LearnerParts
 from truestep.run.cursor import RunCursor
 from truestep.run.fingerprint import resume_promise, run_fingerprint
+from truestep.run.state import RunState
 
 
 class RunBeginning(NamedTuple):
@@ -23,37 +21,20 @@ class RunBeginning(NamedTuple):
     tracked: dict[str, str]
 
 
-def said_at_run_start(
-    resumed: RunBeginning | None,
-    context: LearnerContext,
-    cursor: RunCursor,
-    edits: Sequence[str],
-    *,
-    holds_run: bool,
-    tracked: dict[str, str],
-) -> Iterator[str]:
+def said_at_run_start(run: RunState, resumed: RunBeginning | None, tracked: dict[str, str]) -> Iterator[str]:
     """Yield all that a run says when it starts; `tracked` is how large each thing is that checkpoints keep of the user's."""
-    yield from where_run_goes_on(resumed, context, cursor, edits, holds_run=holds_run)
-    yield from what_run_keeps(tracked)
-    yield from what_weakens_run(context.choices)
-    yield from what_loses_updates_in_run(context.learners)
-
-
-def where_run_goes_on(
-    resumed: RunBeginning | None,
-    context: LearnerContext,
-    cursor: RunCursor,
-    edits: Sequence[str],
-    *,
-    holds_run: bool,
-) -> Iterator[str]:
-    """Yield what is to be said once the run stands where it goes on; `edits` are the settings that were changed."""
+    choices = run.context.choices
     if resumed is not None:
-        now = run_fingerprint(context.device)
-        promised = resume_promise(resumed.environment, now, context.choices, [*edits, *resumed.changed])
-        yield f"going on from {resumed.checkpoint} ({where_run_stands(cursor)}); the rest is {promised}"
-    elif holds_run:
+        now = run_fingerprint(run.context.device)
+        promised = resume_promise(resumed.environment, now, choices, [*run.edits, *resumed.changed])
+        yield f"going on from {resumed.checkpoint} ({where_run_stands(run.cursor)}); the rest is {promised}"
+    elif run.holds_run:
         yield "this run was stopped before its first checkpoint; it starts at the beginning"
+    if tracked:
+        listed = ", ".join(f"{name} {size}" for name, size in tracked.items())
+        yield f"every checkpoint also keeps what run.track was given: {listed}"
+    yield from (f"{each.name}: {each.value}; {each.reason}" for each in choices if each.weakens)
+    yield from _what_loses_updates(run)
 
 
 def where_run_stands(cursor: RunCursor) -> str:
@@ -61,23 +42,9 @@ def where_run_stands(cursor: RunCursor) -> str:
     return f"step {cursor.step:,}, {cursor.epoch:,} epoch{'s' * (cursor.epoch != 1)} done"
 
 
-def what_run_keeps(tracked: dict[str, str]) -> Iterator[str]:
-    """Yield what every checkpoint keeps of the user's, each with its size."""
-    if tracked:
-        listed = ", ".join(f"{name} {size}" for name, size in tracked.items())
-        yield f"every checkpoint also keeps what run.track was given: {listed}"
-
-
-def what_weakens_run(choices: Sequence[Choice]) -> Iterator[str]:
-    """Yield the automatic choices that promise less than was asked for, each with its reason."""
-    for choice in choices:
-        if choice.weakens:
-            yield f"{choice.name}: {choice.value}; {choice.reason}"
-
-
-def what_loses_updates_in_run(learners: Mapping[str, LearnerParts]) -> Iterator[str]:
+def _what_loses_updates(run: RunState) -> Iterator[str]:
     """Yield which learners keep their weights in 16 bits alone: a mode whose name many give who mean the mixed one."""
-    for name, learner in learners.items():
+    for name, learner in run.context.learners.items():
         mode = learner.precision
         if mode.loses_small_updates:
             least = 100 * torch.finfo(mode.weights).eps / 2

@@ -5,7 +5,7 @@ Refused where that is certain, told once where it may be meant: before the first
 schedule that `run.track` keeps is the user's own.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,29 +15,22 @@ from torch.optim import Optimizer
 
 from truestep.core.call_site import user_call_site
 from truestep.core.errors import LossError, OptionError
-from truestep.engine.context import LearnerContext
+from truestep.core.forks import undo_in_children
 from truestep.engine.parts import LearnerParts
 from truestep.engine.side_effects import stepped_in_loss
 from truestep.run import beside_words as words
-from truestep.run import taps
+from truestep.run.calls_by_hand import ignore_calls_by_hand, listen_to_calls_by_hand
 from truestep.run.omissions import RunOmissions
-from truestep.run.owner import disarm_in_children
-from truestep.run.screen import RunScreen
+from truestep.run.state import RunState
 
 _LOOKED_AT = 16  # a backward of another model's, beside hundreds of weights, must stay as fast as it is
 
 
 class BesideUpdates:
-    """Follows torch's own calls while a run is open. `kept` are the objects that the run tracks."""
+    """Listens to torch's own calls while a run is open (`calls_by_hand.py`)."""
 
-    def __init__(
-        self,
-        context: LearnerContext,
-        kept: Callable[[], Collection[Any]],
-        omissions: RunOmissions,
-        screen: RunScreen,
-    ) -> None:
-        self._context, self._kept, self._omissions, self._screen = context, kept, omissions, screen
+    def __init__(self, run: RunState, omissions: RunOmissions) -> None:
+        self._run, self._context, self._screen, self._omissions = run, run.context, run.screen, omissions
         self._owners: dict[int, LearnerParts] = {}
         self._num_learners = 0
         self._of_optimizers: WeakKeyDictionary[Optimizer, LearnerParts] = WeakKeyDictionary()
@@ -47,16 +40,12 @@ class BesideUpdates:
 
     def begin(self) -> None:
         """Something is about to be trained."""
-        taps.follow(self)
-        disarm_in_children(self)
+        listen_to_calls_by_hand(self)
+        undo_in_children(self, BesideUpdates.end)  # what a child does to its copies is its own affair
 
     def end(self) -> None:
         """The run is over: what holds its weights is the user's."""
-        taps.unfollow(self)
-
-    def disarm(self) -> None:
-        """In a forked process: what it does to its copies is its own affair."""
-        self.end()
+        ignore_calls_by_hand(self)
 
     # ------------------------------------------------------------------ what torch is asked to do
 
@@ -69,7 +58,7 @@ class BesideUpdates:
         if any(optimizer is each for each in owner.optimizers):
             by_hand = self._is_by_hand(owner) or not owner.counters.attempts
             raise OptionError((words.OWN_STEP_BY_HAND if by_hand else words.OWN_STEP).format(name=owner.name))
-        if self._is_kept(optimizer) or not (owner.counters.attempts or self._omissions.is_in_body):
+        if self._is_kept(optimizer) or not (owner.counters.attempts or self._run.cursor.in_body):
             return
         self._omissions.is_stepped_by_hand = True
         kind = type(optimizer).__name__
@@ -166,11 +155,11 @@ class BesideUpdates:
             }
 
     def _is_kept(self, each: object) -> bool:
-        return any(each is kept for kept in self._kept())
+        return any(each is kept for kept in self._run.tracked.objects())
 
     def _is_kept_beside(self, learner: LearnerParts) -> bool:
         """Whether the run keeps an optimizer of the user's that holds its weights."""
-        optimizers = (each for each in self._kept() if isinstance(each, Optimizer))
+        optimizers = (each for each in self._run.tracked.objects() if isinstance(each, Optimizer))
         return any(self._owner_of(each) is learner for each in optimizers)
 
     def _is_by_hand(self, learner: LearnerParts) -> bool:

@@ -52,11 +52,9 @@ class StreamCursor:
     """How many batches the pass under way has at most, where the code says so."""
     is_left: bool = False
     """Whether the loop was left before its end, by `break`, `return` or an exception: what follows decides which pass is next."""
-    reader: object | None = None
-    """Stands for the loop that reads it now."""
+    reader: Iterator[Any] | None = None
+    """What the loop that reads it now is given; one that can look ahead where nobody knows the pass's length."""
     onward: OnwardLoopPasses = field(default_factory=OnwardLoopPasses)
-    reading: LoopReadAhead | None = None
-    """What reads a pass of unknown length."""
     _over: int = 0
     _resumed: bool = False
 
@@ -73,10 +71,7 @@ class StreamCursor:
         if self.limit is not None:
             return self.onward.batches(self, self.limit)
         batches = self.source.batches(self.number, self.batch)
-        if self.source.num_batches is not None:
-            return batches
-        self.reading = LoopReadAhead(batches)
-        return self.reading
+        return LoopReadAhead(batches) if self.source.num_batches is None else batches
 
     @property
     def is_at_last(self) -> bool:
@@ -88,11 +83,11 @@ class StreamCursor:
     @property
     def is_open_ended(self) -> bool:
         """Whether nobody knows which batch of the pass is its last."""
-        return self.reading is not None
+        return isinstance(self.reader, LoopReadAhead)
 
     def has_more(self) -> bool:
         """Whether the pass has another batch; where its length is not known that one is read now."""
-        return self.reading.has_more() if self.reading is not None else not self.is_at_last
+        return self.reader.has_more() if isinstance(self.reader, LoopReadAhead) else not self.is_at_last
 
     def may_be_over(self) -> bool:
         """Whether the pass is over, or was left where it may have no batch more."""
@@ -121,7 +116,7 @@ class StreamCursor:
 
     def stop_reading(self) -> None:
         """No loop reads it now, and none that was left is waited for."""
-        self.is_left, self.reader, self.reading, self.in_body = False, None, None, False
+        self.is_left, self.reader, self.in_body = False, None, False
 
     def begin(self, *, leads: bool, limit: int | None = None) -> bool:
         """Begin a pass, or go on with the one that was under way at a save; return False where it was over then.

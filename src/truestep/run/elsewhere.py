@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options and calls as other libraries have them, with what to write here."""
 
-from truestep.core.other_words import ACCUMULATE, ACCUMULATED
+from truestep.core.other_words import ACCUMULATE, ACCUMULATED, advice_by_word
 
-
-def _advice(rows: str) -> dict[str, str]:
-    """Return what to write by name: each row has names and an advice, and goes on where the next line is indented."""
-    found = (row.partition(": ") for row in rows.replace("\n    ", " ").strip().split("\n"))
-    return {name: advice for names, _, advice in found for name in names.split()}
-
-
-RUN = _advice("""
+RUN = advice_by_word("""
 callbacks callback plugins: it into the loop's body: the loop is plain python
 max_steps num_steps total_steps steps: the number in the loop: for step in run.steps(10_000)
 gradient_clip_val gradient_clip_algorithm max_grad_norm clip: it where the learner is made: run.learner(net, optimizer,
@@ -43,7 +36,7 @@ resume_from_checkpoint: resume="must"; the checkpoint is the newest sound one of
 verbose: progress=False for no bar
 batch_size: run.data(data_set, batch_size=...)
 """) | dict.fromkeys(ACCUMULATE, ACCUMULATED)
-LEARNER = _advice("""
+LEARNER = advice_by_word("""
 clip_norm max_norm max_grad_norm clip_grad_norm grad_clip gradient_clip_val: clip=ts.ClipNorm(1.0)
 clip_value: clip=ts.ClipValue(0.5)
 microbatch microbatch_size micro_batch_size: micro_batch=...
@@ -59,7 +52,7 @@ device: it for the whole run: ts.Run(directory, device="cuda")
 decomposable: it where the loss is given: net.update(loss, batch, decomposable=False)
 """) | dict.fromkeys(ACCUMULATE, ACCUMULATED)
 
-BATCHES = _advice("""
+BATCHES = advice_by_word("""
 epochs num_epochs: the loop around it: for epoch in run.epochs(20)
 batch_size shuffle num_workers drop_last collate: it where the source is made: run.data(data_set, batch_size=64, shuffle=True)
 desc total progress: nothing: the run shows a bar by itself
@@ -95,7 +88,7 @@ TRACK = (
     "run.track takes objects by name, under which a checkpoint keeps their states: run.track(target=network). What run.learner and "
     "run.data made is kept already."
 )
-ATTRIBUTES = _advice("""
+ATTRIBUTES = advice_by_word("""
 fit train training_step update train_step start: the loop is yours: net = run.learner(module, optimizer), and then for batch in
     run.batches(source): net.update(loss, batch)
 backward manual_backward optimizer_step zero_grad clip_gradients: net.update(loss, batch) does backward, clipping, step and
@@ -138,7 +131,7 @@ seed name: it is in what the run was made with; run.directory.name is what its f
 batch_size: a source has it: run.data(data_set, batch_size=64)
 lr learning_rate: a learner has it: net.learning_rate
 """)
-SET = _advice("""
+SET = advice_by_word("""
 should_stop stop finished stop_training: run.finish() ends the run, when this body is over
 step epoch: the run counts it; run.steps, run.epochs and run.batches move it
 callbacks logger: the loop is plain python: what a callback would do stands in its body
@@ -151,7 +144,7 @@ max_epochs max_steps: the loop says it: for epoch in run.epochs(20), for step in
 }  # fmt: skip
 
 # What `run.log` would write down as a value, and is an option of the loggers of other libraries.
-LOGGED = _advice("""
+LOGGED = advice_by_word("""
 on_step on_epoch reduce_fx: a value is written as it is, where it is logged; ts.weighted(values, accuracy=...) is averaged over
     the updates, and net.evaluate over data
 prog_bar: the bar shows what was logged last by itself

@@ -4,37 +4,24 @@
 import atexit
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from truestep.run.notebook import notebook_shell
-from truestep.run.owner import RunOwner
+
+if TYPE_CHECKING:
+    from truestep.run.session import RunSession
 
 _watching: "list[LoopEndings]" = []
 """Those of all runs that are at work, in the order in which their loops began; one hook tells them all."""
 
 
-class EndedByOthers(Protocol):
-    """What is told how a loop ended."""
-
-    owner: RunOwner
-
-    def crashed(self, error: BaseException) -> None:
-        """An exception that nobody caught ended it."""
-
-    def interrupted(self) -> None:
-        """Its cell was interrupted."""
-
-    def process_ends(self) -> None:
-        """The process ends."""
-
-
 class LoopEndings:
     """Hooks that are in place from a loop's start to its end, and gone before and after, and in every forked process."""
 
-    def __init__(self, session: EndedByOthers) -> None:
+    def __init__(self, session: "RunSession") -> None:
         self._session = session
         self.ended = False
 
@@ -98,8 +85,8 @@ class LoopEndings:
 class _Hook:
     """An excepthook of python's, replaced while any run is at work; what stood there is called afterwards."""
 
-    def __init__(self, module: Any) -> None:
-        self._module = module
+    def __init__(self, module: Any, tell: Callable[..., None]) -> None:
+        self._module, self._tell = module, tell
         self._ours: Any = None
         self._before: Any = None
 
@@ -123,25 +110,19 @@ class _Hook:
             self._module.excepthook = self._before
         self._ours = self._before = None
 
-    def _tell(self, *arguments: Any) -> None:
-        raise NotImplementedError
+
+def _tell_of_uncaught(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:
+    for each in reversed(_watching):
+        each.uncaught(error)
 
 
-class _Uncaught(_Hook):
-    def _tell(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        for each in reversed(_watching):
-            each.uncaught(error)
+def _tell_of_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
+    assert arguments.exc_value is not None
+    for each in reversed(_watching):
+        each.uncaught_in_thread(arguments.exc_value, arguments.thread)
 
 
-class _UncaughtInThread(_Hook):
-    def _tell(self, arguments: threading.ExceptHookArgs) -> None:
-        assert arguments.exc_value is not None
-        for each in reversed(_watching):
-            each.uncaught_in_thread(arguments.exc_value, arguments.thread)
-
-
-_hooks: list[_Hook] = [_Uncaught(sys), _UncaughtInThread(threading)]
-
+_hooks = [_Hook(sys, _tell_of_uncaught), _Hook(threading, _tell_of_uncaught_in_thread)]
 
 _MOVES = ("to", "cuda")  # methods of a tensor that move it
 

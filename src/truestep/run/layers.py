@@ -4,12 +4,10 @@
 import json
 import math
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from truestep.core.files import open_regular_file, replacing_file
-from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
 from truestep.model.layers.findings import LayerFinding, Look, plain_layer_look
 from truestep.model.layers.interval import SHARE, Every
@@ -17,8 +15,7 @@ from truestep.model.layers.look import is_compiled_layer
 from truestep.model.layers.measures import SPAN
 from truestep.model.layers.watch import ModelLooks
 from truestep.report.layers import LAYERS, read_reported_looks
-from truestep.run.cursor import RunCursor
-from truestep.run.trackers.hub import Trackers
+from truestep.run.state import RunState
 
 FULL = 256  # lines after which only every second look is written; again so many, every fourth
 SHOWN = 5  # layers that are named, of those that have one fault
@@ -27,35 +24,26 @@ SHOWN = 5  # layers that are named, of those that have one fault
 class RunLayers:
     """Begins and ends looks between updates; off them an update costs a comparison."""
 
-    def __init__(
-        self,
-        directory: Path,
-        context: LearnerContext,
-        cursor: RunCursor,
-        trackers: Trackers,
-        say: Callable[[str], None],
-    ) -> None:
-        self._path = directory / LAYERS
-        self._context = context
-        self._cursor = cursor
-        self._trackers = trackers
-        self._say = say
-        self.every: Every = 0
+    def __init__(self, run: RunState, every: Every) -> None:
+        self._run = run
+        self._path = run.directory / LAYERS
+        whole_here = run.is_main and not run.context.strategy.divides_weights  # else there is none to look at
+        self._every = every if whole_here else 0
         self._looks: dict[str, ModelLooks | None] = {}
         self._num_seen = 0
 
     def open(self) -> None:
         """The run begins, or goes on: what was written after its step goes."""
-        if not self.every or not self._path.exists():
+        if not self._every or not self._path.exists():
             return
-        kept = [line for line in read_reported_looks(self._path) if line["step"] <= self._cursor.done]
+        kept = [line for line in read_reported_looks(self._path) if line["step"] <= self._run.cursor.done]
         self._num_seen = len(kept)
         with replacing_file(self._path) as file:
             file.write(b"".join(_encoded(line) for line in kept))
 
     def updated(self, learner: LearnerParts) -> None:
         """An update is done: it may have been looked at, and the next one may be."""
-        if not self.every:
+        if not self._every:
             return
         if learner.name not in self._looks:
             self._looks[learner.name] = self._made(learner)
@@ -66,7 +54,7 @@ class RunLayers:
         if following % looks.interval.every and not looks.is_looking:
             return
         with looks.interval.clock:
-            looks.end(self._cursor.step)
+            looks.end(self._run.cursor.step)
             self._take(learner.name, looks)  # what is on its way from the device comes next time
             if looks.interval.allows(following, SHARE / len(self._looks)):
                 looks.begin(following)
@@ -75,11 +63,13 @@ class RunLayers:
         compiled = learner.options.compile or any(map(is_compiled_layer, learner.module.modules()))
         if compiled:
             reason = "hooks would have it compiled anew; compile=False watches its layers"
-            self._context.choose(f"layers of {learner.name}", "not watched", f"it is compiled, and {reason}")
+            self._run.context.choose(
+                f"layers of {learner.name}", "not watched", f"it is compiled, and {reason}"
+            )
             return None
         if learner.needs_closure:  # its forward runs many times an update
             return None
-        return ModelLooks(learner.module, self.every)
+        return ModelLooks(learner.module, self._every)
 
     def _take(self, name: str, looks: ModelLooks, *, wait: bool = False) -> None:
         known = len(looks.findings)
@@ -91,7 +81,7 @@ class RunLayers:
                 self._write(name, look, new)
             self._tell(name, look)
             for fault in dict.fromkeys(finding.fault for finding in new):
-                self._say(_sentence([finding for finding in new if finding.fault == fault]))
+                self._run.screen.say(_sentence([finding for finding in new if finding.fault == fault]))
 
     def _write(self, name: str, look: Look, findings: list[LayerFinding]) -> None:
         line: dict[str, Any] = {
@@ -103,24 +93,26 @@ class RunLayers:
         try:
             _append(self._path, _encoded(line))
         except OSError as error:  # a full disk: no reason to stop a training
-            self.every = 0
-            self._say(f"the layers are not watched any more: {LAYERS} can't be written ({error.strerror})")
+            self._every = 0
+            self._run.screen.say(
+                f"the layers are not watched any more: {LAYERS} can't be written ({error.strerror})"
+            )
 
     def _tell(self, name: str, look: Look) -> None:
-        if not len(self._trackers):
+        if not len(self._run.trackers):
             return
         for each in look.layers:
             width = 2 * SPAN * each.spread / max(1, len(each.counts))
             low = each.mean - SPAN * each.spread
             if math.isfinite(low) and width > 0:
                 edges = [low + width * number for number in range(len(each.counts) + 1)]
-                self._trackers.counted(f"{name}/{each.name}", list(each.counts), edges, look.step)
+                self._run.trackers.counted(f"{name}/{each.name}", list(each.counts), edges, look.step)
 
     def end(self) -> None:
         """The run ends: take what is still on its way."""
         for name, looks in self._looks.items():
             if looks is not None:
-                looks.end(self._cursor.step)
+                looks.end(self._run.cursor.step)
                 self._take(name, looks, wait=True)
 
 

@@ -25,7 +25,7 @@ from truestep.report.history import (
 from truestep.report.media import MediaLine
 from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.media.folder import remove_unlisted_media
-from truestep.run.readback import Line, ProgressReadback, Values
+from truestep.run.readback import ProgressReadback, Values
 from truestep.run.trackers.hub import Trackers
 from truestep.run.window import LogWindow, read_log_windows
 
@@ -72,7 +72,7 @@ class RunLogbook:
     @property
     def newest(self) -> dict[str, float]:
         """The values logged last, by name."""
-        self._take(self._readback.ready)
+        self._take()
         return self._newest
 
     @property
@@ -158,18 +158,18 @@ class RunLogbook:
         self._readback.push(where, values, at_hand=at_hand)
         if len(self._trackers) or now - self._read > READ_SECONDS or len(self._readback) >= READ_LINES:
             self._read = now
-            self._take(self._readback.ready)
+            self._take()
 
     def flush(self) -> None:
         """Wait for values that are still on their way from the device, and write them."""
-        self._take(self._readback.flush)
+        self._take(wait=True)
 
-    def _take(self, read: Callable[[], list[Line]]) -> None:
+    def _take(self, *, wait: bool = False) -> None:
         if self._unread:
             unread, self._unread = self._unread, []
             self._compute_norms()
             read_log_windows(unread)
-        for where, values in read():
+        for where, values in list(self._readback.lines(wait=wait)):
             where["elapsed_seconds"] = round(where["elapsed_seconds"], 3)
             if self._writes:
                 self._tell(where, values)  # before it is written: a tracker may yet read the file

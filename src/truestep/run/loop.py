@@ -72,9 +72,9 @@ class RunLoop:
             session.pass_skipped(stream)
             return
         session.pass_begun(stream, leads=leads)
-        reader = stream.reader = object()
+        reader = stream.reader = stream.read()
         try:
-            for batch in stream.read():
+            for batch in reader:
                 self._give_out(stream, batch, leads=leads)
                 yield batch
                 session.owner.check()
@@ -119,7 +119,7 @@ class RunLoop:
         if stream.beside and cursor.leader is None:
             stream.end()
         else:
-            stream.reader, stream.reading, stream.is_left, cursor.left = None, None, True, True
+            stream.reader, stream.is_left, cursor.left = None, True, True
 
     def _give_out(self, stream: StreamCursor, batch: Any, *, leads: bool) -> None:
         """Count a batch that is about to be given out; the leader's are the run's steps."""

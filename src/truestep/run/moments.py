@@ -2,29 +2,26 @@
 """At which moments a run may be saved and stopped, and what is said where a resumed body misses something."""
 
 import threading
-from collections.abc import Callable
 
 import torch
 
 from truestep.core.errors import DataError
 from truestep.engine.context import LearnerContext
-from truestep.run.cursor import RunCursor, StreamCursor
+from truestep.run.cursor import StreamCursor
 from truestep.run.onward import STEPS
-from truestep.run.screen import RunScreen
+from truestep.run.state import RunState
 from truestep.run.taken_ahead import LoopTakenAhead
 
 
 class SaveMoments:
-    """Watches passes and updates; each thing is said once. `trains` tells whether the leader's pass has made updates."""
+    """Watches passes and updates; each thing is said once."""
 
-    def __init__(
-        self, context: LearnerContext, cursor: RunCursor, *, trains: Callable[[], bool], screen: RunScreen
-    ) -> None:
-        self._context, self._cursor, self._trains, self._screen = context, cursor, trains, screen
+    def __init__(self, run: RunState) -> None:
+        self._run, self._cursor, self._screen = run, run.cursor, run.screen
         self._ahead = LoopTakenAhead()
-        self._empty: tuple[StreamCursor, int] | None = (
-            None  # a pass that gave nothing since the resume, and what it had given
-        )
+        self._attempts_at_pass: list[int] = []
+        # a pass that gave nothing since the resume, and what it had given
+        self._empty: tuple[StreamCursor, int] | None = None
 
     def pass_skipped(self, stream: StreamCursor) -> None:
         """A pass was over at the save already, and gives nothing."""
@@ -36,6 +33,7 @@ class SaveMoments:
         self._empty = (stream, stream.given) if goes_on else None  # there may be nothing left of it
         if leads:
             self._ahead.pass_begun()
+            self._attempts_at_pass = self._run.attempts
 
     def updated(self) -> None:
         """A learner was updated."""
@@ -56,12 +54,16 @@ class SaveMoments:
         what follows the pass has run.
         """
         cursor = self._cursor
-        if self._ahead.is_waiting and stream.name != STEPS and self._context.learners:
+        has_learners = bool(
+            self._run.context.learners
+        )  # without any, nobody can know whether the pass trains
+        if self._ahead.is_waiting and stream.name != STEPS and has_learners:
             return False
         first = cursor.is_in_first_pass
         if stream.is_at_last and (first or stream.given > 1):  # passes of one batch must be saved somewhere
             return stream.name == STEPS
-        return first or self._trains() or not cursor.in_epoch_body
+        trains = self._run.attempts != self._attempts_at_pass or not has_learners
+        return first or trains or not cursor.in_epoch_body
 
     @property
     def are_resumable(self) -> bool:

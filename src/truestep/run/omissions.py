@@ -1,27 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can't have been meant in a training: no update at all, updates in evaluation mode, a metric waited for in vain."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from truestep.core.errors import did_you_mean
-from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
-from truestep.run.cursor import RunCursor
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.notebook import is_interactive_session
-from truestep.run.screen import RunScreen
+from truestep.run.state import RunState
 
 _EPOCHS_WAITED = 2  # with something logged in each; an evaluation may come in every second one only
 
 
 class RunOmissions:
-    """Looks at the end of each epoch and of the run, and says each thing once. `best`: what `ts.Saving` waits for in vain."""
+    """Looks at the end of each epoch and of the run, and says each thing once."""
 
-    def __init__(
-        self, context: LearnerContext, cursor: RunCursor, best: Callable[[], str | None], screen: RunScreen
-    ) -> None:
-        self._context, self._cursor, self._best = context, cursor, best
-        self._once = screen.say_once
+    def __init__(self, run: RunState) -> None:
+        self._run, self._cursor, self._learners = run, run.cursor, run.context.learners
+        self._once = run.screen.say_once
         self._logged: set[str] = set()
         self._epochs_logged = 0
         self._is_logged = False  # something, in this epoch
@@ -31,8 +27,6 @@ class RunOmissions:
         """Whether a learner has been updated in this process."""
         self.is_stepped_by_hand = False
         """Whether an optimizer of the user's own has moved a learner's weights in a loop of the run."""
-        self.is_over = False
-        """Whether the run was closed, and no loop was begun since."""
 
     def loop_begins(self) -> None:
         """Note the step at which this process begins."""
@@ -74,7 +68,7 @@ class RunOmissions:
                 self._once(f"run.log({name}=...): {each.note}. {each.advice}", key=f"media {name}")
 
     def _look_for_own_names(self, names: Iterable[str]) -> None:
-        learners = self._context.learners
+        learners = self._learners
         own = ("loss", "gradient_norm", "learning_rate") if len(learners) == 1 and self.trains else ()
         for name in (each for each in names if each in own):
             self._once(
@@ -88,7 +82,7 @@ class RunOmissions:
         if not self.trains:
             self.trains = True
             self._look_at_order()
-        if self.is_over:
+        if self._run.is_closed:
             self._once(
                 "net.update was called behind run.close(): what it changes is in no checkpoint, no line and no report. Call "
                 "run.close() last, or leave it out: a run closes itself when its epochs, or the process, are over"
@@ -134,7 +128,7 @@ class RunOmissions:
         self._look_for_metrics("did not come before the training ended")
 
     def _look_for_updates(self) -> None:
-        learners, num_batches = self._context.learners, self._cursor.step
+        learners, num_batches = self._learners, self._cursor.step
         made = self.trains or self.is_stepped_by_hand
         made = made or any(each.counters.updates + each.counters.skipped for each in learners.values())
         if made or not num_batches or not any(each.started for each in learners.values()):
@@ -169,15 +163,10 @@ class RunOmissions:
 
     def _awaited(self) -> Iterator[tuple[str, str, str]]:
         """Yield each metric that is waited for and was never logged, with what waits, and what does not happen without it."""
-        best = self._best()
-        if best is not None and best not in self._logged:
+        best = self._run.saving.best
+        if best is not None and self._run.best is None and best not in self._logged:
             yield best, f"ts.Saving(best={best!r})", "no checkpoint is kept as the best"
-        for learner in self._context.learners.values():
+        for learner in self._learners.values():
             for name in learner.schedules.waits_for:
                 schedule = f"ts.plateau(o, metric={name!r}) of {learner.name!r}"
                 yield name, schedule, "the learning rate never changes"
-
-    @property
-    def is_in_body(self) -> bool:
-        """Whether the body of a loop over batches runs."""
-        return self._cursor.in_body

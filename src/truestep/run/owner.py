@@ -15,13 +15,6 @@ from typing import Protocol
 from truestep.core.errors import OptionError, RunDirectoryError
 
 
-class RunDisarmedInChildren(Protocol):
-    """Whatever must not act in a forked process."""
-
-    def disarm(self) -> None:
-        """Undo in this process, which is a new child, what was put in place in its parent."""
-
-
 class RunOwner:
     """The process and the thread that a run was made in."""
 
@@ -63,7 +56,7 @@ class DirectoryHolder(Protocol):
         """Let go of it; of several processes all at once, since where a run ends they meet."""
 
 
-# Weak, here and below: a run that somebody dropped must be free to go, and holds nothing any more.
+# Weak: a run that somebody dropped must be free to go, and holds nothing any more.
 HOLDERS: "weakref.WeakValueDictionary[str, DirectoryHolder]" = weakref.WeakValueDictionary()
 """By the directory's real path."""
 
@@ -76,7 +69,7 @@ def take_over_run(directory: Path) -> None:
         HOLDERS.pop(key, None)
 
 
-def refuse_other_group(world_size: int, strategy: str) -> None:
+def refuse_later_process_group(world_size: int, strategy: str) -> None:
     """Raise an OptionError where a process group has come up that the run does not know of, and is to be a part of."""
     import torch.distributed
 
@@ -90,23 +83,3 @@ def refuse_other_group(world_size: int, strategy: str) -> None:
                 "process. Call init_process_group before ts.Run, or leave it to the run: it makes the group under torchrun and the "
                 "like."
             )
-
-
-_armed: "weakref.WeakSet[RunDisarmedInChildren]" = weakref.WeakSet()
-_hooked = False
-
-
-def disarm_in_children(armed: RunDisarmedInChildren) -> None:
-    """Have `armed` disarmed in every process that is forked from this one."""
-    global _hooked
-    if not _hooked:
-        os.register_at_fork(after_in_child=_disarm_all)
-        _hooked = True
-    _armed.add(armed)
-
-
-def _disarm_all() -> None:
-    for armed in list(_armed):
-        armed.disarm()
-    # what the child makes of its own is armed for its own children
-    _armed.clear()

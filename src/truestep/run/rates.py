@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learning rates while a run trains: schedules that count epochs are stepped, and those that end too early are named."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from truestep.core.schedule_units import schedule_ends_after
 from truestep.core.wording import number_text
+from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
-
-if TYPE_CHECKING:
-    from truestep.engine.context import LearnerContext
-    from truestep.engine.parts import LearnerParts
-    from truestep.run.cursor import RunCursor, StreamCursor
-    from truestep.run.screen import RunScreen
+from truestep.run.cursor import RunCursor, StreamCursor
+from truestep.run.state import RunState
 
 NOTHING = 1e-6  # times what the rate was at first: nothing that is trained with it moves any more
 LAST_PART = 0.1  # of a run; a schedule may end this early
@@ -20,14 +17,11 @@ LAST_PART = 0.1  # of a run; a schedule may end this early
 class RunRates:
     """Looks at the schedules of all learners at each line of metrics; each is named once."""
 
-    def __init__(self, context: "LearnerContext", cursor: "RunCursor", screen: "RunScreen") -> None:
-        self._context = context
-        self._cursor = cursor
-        self._screen = screen
+    def __init__(self, run: RunState) -> None:
+        self._cursor, self._screen, self._learners = run.cursor, run.screen, run.context.learners
         self._total_epochs: int | None = None
-        self._stream: StreamCursor | None = (
-            None  # the first that leads; a pass over other data says nothing of an epoch's length
-        )
+        # the first that leads: a pass over other data says nothing of an epoch's length
+        self._stream: StreamCursor | None = None
 
     def begin(self, total_epochs: int) -> None:
         """The epochs begin: from now on it is known how long the run is."""
@@ -36,26 +30,26 @@ class RunRates:
     def epoch_ended(self) -> None:
         """Step the schedules that count epochs, of the learners that have been updated."""
         self._look_at_own_rates()
-        for learner in self._context.learners.values():
+        for learner in self._learners.values():
             if not learner.schedules.per_epoch:
                 continue
             receive_update_report(learner)
             if learner.counters.updates:
                 learner.schedules.epoch_ended()
 
-    def look(self, stream: "StreamCursor") -> None:
+    def look(self, stream: StreamCursor) -> None:
         """Name schedules that were over before the first epoch was, or have brought the rate to nothing."""
         self._look_at_own_rates()
         self._stream = self._stream or stream
         place = _place_in(self._cursor, stream, self._total_epochs)
         if stream is not self._stream or place is None or place.remaining < LAST_PART:
             return
-        for learner in self._context.learners.values():
+        for learner in self._learners.values():
             if learner.schedules.names and not self._screen.has_said(_key(learner)):
                 self._look_at(learner, place)
 
     def _look_at_own_rates(self) -> None:
-        for learner in self._context.learners.values():
+        for learner in self._learners.values():
             key = f"rate of {learner.name} by hand"
             if not self._screen.has_said(key) and (found := learner.schedules.set_by_hand()):
                 self._screen.say_once(
@@ -65,7 +59,7 @@ class RunRates:
                     key,
                 )
 
-    def _look_at(self, learner: "LearnerParts", place: "_Place") -> None:
+    def _look_at(self, learner: LearnerParts, place: "_Place") -> None:
         updates = _ended_after(learner) if place.epoch == 0 else None
         rate = f"{learner.learning_rate:.3g}"
         if updates is not None:
@@ -79,12 +73,12 @@ class RunRates:
         said = f"the schedule of {learner.name} {when}; {what}. {_advice(learner, place)}"
         self._screen.say_once(said, _key(learner))
 
-    def pass_done(self, stream: "StreamCursor") -> None:
+    def pass_done(self, stream: StreamCursor) -> None:
         """Look once more, and name schedules that wait for the end of an epoch in a loop that has none."""
         self.look(stream)
         if self._total_epochs is not None:
             return
-        for learner in self._context.learners.values():
+        for learner in self._learners.values():
             if learner.schedules.per_epoch:
                 self._screen.say_once(
                     f"the schedule of {learner.name} counts epochs, and no loop over run.epochs(...) is under way, so it never "
@@ -93,7 +87,7 @@ class RunRates:
                 )
 
 
-def _key(learner: "LearnerParts") -> str:
+def _key(learner: LearnerParts) -> str:
     return f"schedule of {learner.name}"
 
 
@@ -120,7 +114,7 @@ class _Place(NamedTuple):
         return 1 - self.batches / (self.total_epochs * self.batches_per_epoch)
 
 
-def _place_in(cursor: "RunCursor", stream: "StreamCursor", total_epochs: int | None) -> _Place | None:
+def _place_in(cursor: RunCursor, stream: StreamCursor, total_epochs: int | None) -> _Place | None:
     if not total_epochs:
         return None
     length = stream.source.num_batches
@@ -128,13 +122,13 @@ def _place_in(cursor: "RunCursor", stream: "StreamCursor", total_epochs: int | N
     return _Place(cursor.epoch, total_epochs, done, length or None)
 
 
-def _ended_after(learner: "LearnerParts") -> int | None:
+def _ended_after(learner: LearnerParts) -> int | None:
     """Return after how many updates a schedule of the learner was over, None while one goes on."""
     ends = [end for each in learner.schedules.per_update if (end := schedule_ends_after(each)) is not None]
     return max(ends) if ends and learner.counters.updates >= max(ends) else None
 
 
-def _is_nothing(learner: "LearnerParts") -> bool:
+def _is_nothing(learner: LearnerParts) -> bool:
     """Whether no group of the optimizers has a rate left; a warm-up may begin at nothing."""
     if all(each.last_epoch == 0 for each in (*learner.schedules.per_update, *learner.schedules.per_epoch)):
         return False
@@ -143,7 +137,7 @@ def _is_nothing(learner: "LearnerParts") -> bool:
     return first > 0 and all(abs(float(group["lr"])) <= NOTHING * first for group in groups)
 
 
-def _advice(learner: "LearnerParts", place: _Place) -> str:
+def _advice(learner: LearnerParts, place: _Place) -> str:
     if not learner.schedules.per_update:
         return "It counts epochs."
     whole = ""

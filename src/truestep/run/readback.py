@@ -2,7 +2,7 @@
 """Bringing values from the device without waiting for it."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -30,26 +30,16 @@ class ProgressReadback:
             values, event = _sent(values())
         self._waiting.append((where, values, event))
 
-    def ready(self) -> list[Line]:
-        """Return the lines whose values have arrived, in order."""
-        lines = []
-        while self._waiting and (self._waiting[0][2] is None or self._waiting[0][2].query()):  # type: ignore[no-untyped-call]
-            lines.append(self._line())
-        return lines
-
-    def flush(self) -> list[Line]:
-        """Wait for all that is on its way."""
-        lines = []
+    def lines(self, *, wait: bool) -> Iterator[Line]:
+        """Yield the lines whose values have arrived, in order; with `wait` all, as they come."""
         while self._waiting:
-            event = self._waiting[0][2]
-            if event is not None:
+            where, values, event = self._waiting[0]
+            if event is not None and wait:
                 event.synchronize()
-            lines.append(self._line())
-        return lines
-
-    def _line(self) -> Line:
-        where, values, _ = self._waiting.popleft()
-        return where, {name: float(value) for name, value in values().items()}
+            elif event is not None and not event.query():  # type: ignore[no-untyped-call]
+                return
+            self._waiting.popleft()
+            yield where, {name: float(value) for name, value in values().items()}
 
 
 def _sent(values: Values) -> tuple[Callable[[], Values], "torch.cuda.Event | None"]:

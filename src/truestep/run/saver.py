@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError, TruestepError
-from truestep.engine.as_made import frozen_parameters
 from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, MetricsMark
 from truestep.run import snapshot
@@ -24,9 +23,6 @@ from truestep.run.user_state import run_state_at_a_glance, run_state_digest
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore
-
-
-_num_attempts = operator.attrgetter("counters.attempts")
 
 
 class RunSaver:
@@ -45,14 +41,12 @@ class RunSaver:
         self._way_back: int | None = None  # the newest save from which a body finds every pass that it has
         self._best_found = False
         self._due: str | None = None  # why the run is to be saved as soon as it can be gone on from
-        self._updates_at_pass: list[int] = []
         self._metrics: dict[str, float] = {}  # logged for the weights as they are
         self._logged: set[str] = set()
         self._left_at: int | None = None
-        self._attempts: list[
-            int
-        ] = []  # of updates by each learner, up to the last moment between two batches
-        self._begun: list[int] = []  # and up to the begin of the body
+        # of updates by each learner, up to the last moment between two batches, and to the begin of the body
+        self._attempts: list[int] = []
+        self._begun: list[int] = []
         self._longest: list[int] = []  # the most of them in one body
 
     @property
@@ -98,7 +92,7 @@ class RunSaver:
     def resume(self) -> RunBeginning | None:
         """Bring the run to its newest checkpoint; return what it begins from, None where there is nothing."""
         for learner in self._run.context.learners.values():
-            learner.frozen_at_start = frozen_parameters(learner)  # more may be since the learner was made
+            learner.switches.begin()  # more may be frozen since the learner was made
         found = self._read("the checkpoint that it goes on from", self._to_go_on_from)
         self._mark_boundary()
         if found is None and self._run.resume_as == "must":
@@ -160,7 +154,7 @@ class RunSaver:
 
     def body_done(self) -> None:
         """The next batch is asked for: note how many updates this body made."""
-        updates = self._updates()
+        updates = self._run.attempts
         made = [*map(operator.sub, updates, self._begun)]
         if made != self._longest:
             self._longest = [*map(max, made, self._longest)] if self._longest else made
@@ -228,6 +222,8 @@ class RunSaver:
     def between_epochs(self, *, has_waited: bool) -> None:
         """Save at the end of an epoch, unless one was saved a moment ago."""
         self._mark_boundary()
+        for learner in self._run.context.learners.values():
+            learner.switches.note_epoch_end()
         if self._best_found:
             self._save("best")
         elif self._due:
@@ -238,12 +234,7 @@ class RunSaver:
     def pass_begun(self) -> None:
         """The weights are about to change: what was logged was true of them as they were."""
         self._metrics.clear()
-        self._begun = self._updates_at_pass = self._updates()
-
-    @property
-    def pass_trains(self) -> bool:
-        """Whether this pass has made updates, as far as can be known: without learners nobody can."""
-        return self._updates() != self._updates_at_pass or not self._run.context.learners
+        self._begun = self._run.attempts
 
     def logged(self, values: dict[str, float]) -> None:
         """See what was logged: a checkpoint knows the newest metrics, and the best is saved at the next moment."""
@@ -253,11 +244,6 @@ class RunSaver:
         if name is not None and name in values and self._options.is_better(values[name], self._run.best):
             self._run.best = values[name]
             self._best_found = True
-
-    @property
-    def waits_for(self) -> str | None:
-        """The metric that the best checkpoint is chosen by, while no value of it has come."""
-        return self._options.best if self._run.best is None else None
 
     def save_now(self, reason: str, *, only_if: Callable[[], bool] | None = None) -> str | None:
         """Save at once, wait until it is on disk, and return the checkpoints' path; None where `only_if` said no."""
@@ -277,7 +263,7 @@ class RunSaver:
         """
         # its handler raises it in whatever line is running, between two updates of one batch, say
         anywhere = isinstance(error, KeyboardInterrupt)
-        complete = resumable and not anywhere and self._updates() == self._attempts
+        complete = resumable and not anywhere and self._run.attempts == self._attempts
         self._save(f"exception {type(error).__name__}", complete=complete)
         if self._went_on_from and self._run.is_main and not isinstance(error, NonFiniteError):
             self.store.forget_attempt(self._went_on_from)  # older weights have the same bug before them
@@ -302,7 +288,7 @@ class RunSaver:
         """
         usual = self._longest or [int(learner.started) for learner in self._run.context.learners.values()]
         return not self._run.cursor.in_body or all(
-            map(operator.ge, map(operator.sub, self._updates(), self._begun), usual)
+            map(operator.ge, map(operator.sub, self._run.attempts, self._begun), usual)
         )
 
     def _newest(self) -> str:
@@ -383,15 +369,12 @@ class RunSaver:
             cursor.epoch,
             cursor.done,
             *(stream.passes for stream in cursor.streams.values()),
-            self._updates(),
+            self._run.attempts,
             run_state_at_a_glance(self._run.user),
         )
 
-    def _updates(self) -> list[int]:
-        return [*map(_num_attempts, self._run.context.learners.values())]
-
     def _mark_boundary(self) -> None:
-        self._attempts = self._begun = self._updates()
+        self._attempts = self._begun = self._run.attempts
 
     def close(self, *, alive: bool = True, ended: str | None = None) -> None:
         """Finish what is being written and let go of the directory.

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.core.files import remove_unfinished_files
+from truestep.core.forks import undo_in_children
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
 from truestep.model.layers.interval import Every
@@ -26,7 +27,7 @@ from truestep.run.media.kind import LoggedMedia
 from truestep.run.moments import SaveMoments, refuse_other_thread
 from truestep.run.notebook import end_process_or_cell, is_interactive_session
 from truestep.run.omissions import RunOmissions
-from truestep.run.owner import HOLDERS, disarm_in_children, refuse_other_group, take_over_run
+from truestep.run.owner import HOLDERS, refuse_later_process_group, take_over_run
 from truestep.run.rates import RunRates
 from truestep.run.readers import leave_run_report
 from truestep.run.saver import RunSaver
@@ -45,20 +46,13 @@ class RunSession:
         self.say = run.screen.say
         self._signals = StopSignals(statuses)
         self._endings = LoopEndings(self)
-        self._saver = saver = RunSaver(run)
-        self._moments = SaveMoments(
-            run.context, run.cursor, trains=lambda: saver.pass_trains, screen=run.screen
-        )
+        self._saver, self._moments = RunSaver(run), SaveMoments(run)
         self._first_steps = DoctorOfFirstSteps(run, wanted=doctor)
-        self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
-        whole_here = run.is_main and not run.context.strategy.divides_weights  # else there is none to look at
-        self._layers.every = watch_layers if whole_here else 0
-        self._rates = RunRates(run.context, run.cursor, run.screen)
-        self._omissions = RunOmissions(run.context, run.cursor, lambda: saver.waits_for, run.screen)
-        self._beside = BesideUpdates(run.context, run.tracked.objects, self._omissions, run.screen)
+        self._layers, self._rates = RunLayers(run, watch_layers), RunRates(run)
+        self._omissions = RunOmissions(run)
+        self._beside = BesideUpdates(run, self._omissions)
         self.started = self.save_requested = False
         self._handled: int | None = None  # the exception that was being handled when the loop began
-        self._closed = False  # what is tracked is the user's own again
         self._crashed = False  # an exception ended it: what is there now is no state to go on from
 
     # ------------------------------------------------------------------ whose it is
@@ -68,7 +62,7 @@ class RunSession:
         take_over_run(self._run.directory)
         HOLDERS[os.path.realpath(self._run.directory)] = self
         self._saver.open()
-        disarm_in_children(self)
+        undo_in_children(self, RunSession._disarm)
 
     @contextmanager
     def opening(self) -> Iterator[None]:
@@ -86,13 +80,13 @@ class RunSession:
                 f"{self._run.directory} is in use by the thread {self.owner.thread.name!r} of this process, which trains there. "
                 "End that loop first, or choose another directory."
             )
-        if not (self._closed or self._endings.ended or is_interactive_session()):
+        if not (self._run.is_closed or self._endings.ended or is_interactive_session()):
             self.say(run_taken_over(self._run.directory))
-        self._closed = True
+        self._run.is_closed = True
         self.close()
         self.owner.follower = self._run.directory
 
-    def disarm(self) -> None:
+    def _disarm(self) -> None:
         """In a forked process: undo what is in place, so that nothing there acts for the run."""
         self._endings.release()
         self._signals.release()
@@ -134,17 +128,16 @@ class RunSession:
         run.trackers.open()
         self._layers.open()
         tracked = resumed.tracked if resumed else tracked_sizes(run.tracked.state())
-        place = run.context, run.cursor
-        for text in said_at_run_start(resumed, *place, run.edits, holds_run=run.holds_run, tracked=tracked):
+        for text in said_at_run_start(run, resumed, tracked):
             self.say(text)
 
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
         self.owner.check()
-        refuse_other_group(self._run.world_size, self._run.strategy)
+        refuse_later_process_group(self._run.world_size, self._run.strategy)
         self.starting()
         self._omissions.loop_begins()
-        self._crashed = self._closed = self._omissions.is_over = False
+        self._crashed = self._run.is_closed = False
         self._handled = error_identity(sys.exception())
         self._beside.begin()
         self._first_steps.begin()
@@ -388,7 +381,7 @@ class RunSession:
         if (error := self._on_its_way()) is not None:
             self.crashed(error)
         elif self.owner.is_this_process:
-            if not (self.started or self._endings.ended or self._closed):
+            if not (self.started or self._endings.ended or self._run.is_closed):
                 self._begin_for_state()
             self._close(complete=not self._run.cursor.half_done)
 
@@ -413,11 +406,11 @@ class RunSession:
         looks = self.started and not self._crashed
         if looks:
             self._omissions.run_ended()
-        unsaved = looks and self._is_unsaved(looks_at_tracked=not self._closed)
+        unsaved = looks and self._is_unsaved(looks_at_tracked=not self._run.is_closed)
         if unsaved:
             self._saver.save_at_end("closed", complete=complete and not self.random.repeats)
-        self._finish(ended="closed" if looks and not unsaved and not self._closed else None)
-        self._closed = self._omissions.is_over = True
+        self._finish(ended="closed" if looks and not unsaved and not self._run.is_closed else None)
+        self._run.is_closed = True
 
     def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
         if (world := self._run.context.world) is not None and world.error is not None:

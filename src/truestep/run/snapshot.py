@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from truestep.checkpoints.boxes import PartOf
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest_names
-from truestep.engine.as_made import freeze_as_saved
 from truestep.engine.divided_state import learner_parts_here
 from truestep.engine.processes.shards import gather_over_ranks, pieces_on_this_rank
 from truestep.engine.state import (
@@ -142,7 +141,7 @@ def restore_run(run: RunState, state: dict[str, Any], marks: Sequence[MetricsMar
         learner = run.context.learners[name]
         differences += [f"{name}: {text}" for text in changed_learner_settings(learner, saved)]
         load_learner_state(learner, saved)
-        freeze_as_saved(learner, saved.get("settings", {}))
+        learner.switches.load(saved.get("settings", {}))
         if edited:
             use_given_optimizer_options(learner, saved)
     run.context.advance(run.cursor.step)

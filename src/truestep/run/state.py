@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the parts of a run share: what it was told, where it stands, what it keeps, and whose it is. None of them holds the run."""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from truestep.run.screen import RunScreen
 from truestep.run.trackers.hub import Trackers
 from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import TrackedObjects
+
+_attempts = operator.attrgetter("counters.attempts")
 
 
 @dataclass(eq=False)
@@ -42,6 +45,8 @@ class RunState:
     """Whether its directory held the run already."""
     edits: list[str] = field(default_factory=list)
     """What the code has changed since, with `resume="edited"`."""
+    is_closed: bool = False
+    """Whether it was closed, and no loop was begun since: what is tracked is the user's own again."""
     random: LoopRandom = field(init=False)
     screen: RunScreen = field(init=False)
     trackers: Trackers = field(init=False)
@@ -70,6 +75,11 @@ class RunState:
     def world_size(self) -> int:
         """How many processes the run has."""
         return 1 if self.context.world is None else self.context.world.size
+
+    @property
+    def attempts(self) -> list[int]:
+        """How many updates each learner has tried."""
+        return [*map(_attempts, self.context.learners.values())]
 
     @property
     def is_main(self) -> bool:

@@ -14,7 +14,6 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from truestep.core.errors import OptionError
 from truestep.engine.context import LearnerContext
-from truestep.engine.processes import gathering
 from truestep.engine.processes.world import RankInWorld, World, WorldLinks
 from truestep.engine.strategies import STRATEGIES
 from truestep.run.agreement import RunAgreement
@@ -25,7 +24,6 @@ LIMIT = timedelta(days=2)
 START_SECONDS = 600.0
 
 _stores: dict[tuple[str, int], Any] = {}
-_world: World | None = None
 
 
 def join_run_ranks(context: LearnerContext, *, strategy: str, timeout_seconds: float) -> RunAgreement:
@@ -33,7 +31,7 @@ def join_run_ranks(context: LearnerContext, *, strategy: str, timeout_seconds: f
     if strategy == "single":
         context.choose("strategy", "single", "as given: this process trains alone, whatever else was started")
         return RunAgreement(None)
-    world = run_world() or bring_run_ranks_together(context.device, timeout_seconds=timeout_seconds)
+    world = World.here = World.here or _world_of_launch(context.device, timeout_seconds)
     if world is None:
         context.choose("strategy", "single", "this process was started alone")
         return RunAgreement(None)
@@ -43,33 +41,12 @@ def join_run_ranks(context: LearnerContext, *, strategy: str, timeout_seconds: f
     return RunAgreement(world)
 
 
-def run_world() -> World | None:
-    """Return what connects this process with the others of its run; None where it trains alone."""
-    return _world
-
-
-def bring_run_ranks_together(device: torch.device, *, timeout_seconds: float) -> World | None:
+def _world_of_launch(device: torch.device, timeout_seconds: float) -> World | None:
     """Return the world of this process, made now; None where it was started alone."""
-    global _world
     if dist.is_available() and dist.is_initialized():
-        world = _within_group(timeout_seconds)
-    elif (found := launched_rank()) is not None:
-        world = _launched_world(found, device, timeout_seconds)
-    else:
-        return None
-    if world is not None:
-        inner = world.links.close
-
-        def close() -> None:
-            global _world
-            _world = None
-            gathering.leave_world()
-            inner()
-
-        gathering.enter_world(world)
-        world.links = world.links._replace(close=close)
-    _world = world
-    return world
+        return _within_group(timeout_seconds)
+    found = launched_rank()
+    return None if found is None else _launched_world(found, device, timeout_seconds)
 
 
 def _within_group(timeout_seconds: float) -> World | None:

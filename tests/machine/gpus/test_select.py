@@ -126,8 +126,7 @@ def test_the_nearest_miss_is_the_card_that_lacks_least():
     ]
     choice = choose_cards(card_candidates(cards), CardConditions(free_memory_bytes=20 * GIB), {})
     expected = (
-        "1 card(s) wanted, 0 of 3 meet the conditions. "
-        "Nearest miss: card 1 (A): 19.0 GiB free, 20.0 GiB wanted"
+        "1 card(s) wanted, 0 of 3 meet the conditions. Nearest miss: card 1 (A): 19 GiB free, 20 GiB wanted"
     )
     assert expected == choice.explain()
 

@@ -2,11 +2,13 @@
 """The drawings: nothing overlaps, every word is in its box, and the page works in a browser."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from html import unescape
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -14,11 +16,37 @@ from support.graphs import ARCHITECTURES, WORDS, Transformer, large
 from torch import nn
 
 import truestep as ts
-from truestep.model.graph import layout as layouts
+from truestep.model.graph import drawing
 from truestep.model.graph.page import MAX_DRAWN
 
 needs_graphviz = pytest.mark.skipif(find_spec("pygraphviz") is None, reason="pygraphviz is not installed")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+class Place(NamedTuple):
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+def numbers(points):
+    return [(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", points)]
+
+
+def laid_out(picture):
+    """Return where boxes and frames lie (of a box with two edges the inner one), and the tips of arrows by their ends."""
+    places, tips = {}, {}
+    for group in unescape(drawing.draw_shapes(picture)).split("<g ")[2:]:
+        name = re.search(r"<title>(?:cluster_)?(.*?)</title>", group)[1]
+        shapes = [numbers(points) for points in re.findall(r' (?:d|points)="([^"]*)"', group)]
+        if "->" not in name:
+            across, along = zip(*shapes[0], strict=True)
+            left, top = min(across), min(along)
+            places[name] = Place(left, top, max(across) - left, max(along) - top)
+        elif len(shapes) > 1:
+            tips[name] = shapes[1][1]
+    return places, tips
 
 
 def apart(first, second):
@@ -39,9 +67,8 @@ def inside(inner, outer):
     )
 
 
-def overlaps(picture, layout):
+def overlaps(picture, places):
     above = {each.id: each.frame for each in (*picture.boxes, *picture.frames)}
-    places = layout.boxes | layout.frames
 
     def holders(name):
         while (name := above[name]) is not None:
@@ -74,32 +101,32 @@ def test_nothing_overlaps_at_any_depth(name):
     for picture in (*found.modules, *found.autograd):
         if len(picture.boxes) > MAX_DRAWN:
             continue
-        layout = layouts.lay_out_picture(picture)
-        assert set(layout.boxes) == {box.id for box in picture.boxes}
-        assert set(layout.frames) == {frame.id for frame in picture.frames}
-        assert overlaps(picture, layout) == []
+        places, _ = laid_out(picture)
+        assert set(places) == {each.id for each in (*picture.boxes, *picture.frames)}
+        assert overlaps(picture, places) == []
         for box in picture.boxes:
-            wanted, place = layouts.box_size(box), layout.boxes[box.id]
+            wanted, place = drawing.box_size(box), places[box.id]
             assert (place.width, place.height) == pytest.approx(wanted, abs=1)
 
 
 @needs_graphviz
-def test_the_measure_finds_what_overlaps(monkeypatch):
+def test_the_measure_finds_what_overlaps():
     picture = large("U-Net").picture()
-    layout = layouts.lay_out_picture(picture)
-    first, second = list(layout.boxes)[:2]
-    layout.boxes[second] = layout.boxes[first]
-    assert overlaps(picture, layout) != []
+    places, _ = laid_out(picture)
+    first, second = (box.id for box in picture.boxes[:2])
+    assert overlaps(picture, places | {second: places[first]}) != []
 
 
 @needs_graphviz
 def test_an_arrow_ends_at_its_box():
     picture = large("U-Net").picture()
-    layout = layouts.lay_out_picture(picture)
-    for arrow, points in zip(picture.arrows, layout.arrows, strict=True):
-        place, (x, y) = layout.boxes[arrow.target], points[-1]
-        assert place.left - 2 <= x <= place.left + place.width + 2
-        assert place.top - 2 <= y <= place.top + place.height + 2
+    places, tips = laid_out(picture)
+    assert len(tips) == len([arrow for arrow in picture.arrows if not arrow.is_weight])
+    for name, (x, y) in tips.items():
+        place = places[name.rpartition(">")[2]]
+        # A box of several has a second edge around it.
+        assert place.left - 6 <= x <= place.left + place.width + 6
+        assert place.top - 6 <= y <= place.top + place.height + 6
 
 
 def test_without_graphviz_the_message_names_the_extra(monkeypatch, tmp_path):
@@ -124,14 +151,24 @@ def test_a_page_is_one_file_and_a_drawing_a_file_of_its_own(tmp_path):
     assert found._repr_html_().startswith("<img")
 
 
+@needs_graphviz
+def test_words_stay_words_in_a_drawing():
+    model = nn.Sequential()
+    model.add_module('a id="b" <!-- c -->', nn.Linear(2, 2))
+    svg = ts.graph(model, torch.zeros(1, 2)).svg()
+    assert 'a id="b" &lt;!-- c --&gt; Linear' in svg
+    assert "<title>box" not in svg
+    assert 'id="node' not in svg
+
+
 # Says what is wrong with the words of the drawing that is shown, and whether the buttons work; runs in the page.
 MEASURE = """<script>
 addEventListener("load", () => {
   const wrong = [];
   if (document.documentElement.scrollWidth > innerWidth) wrong.push("the page is too wide");
   for (const view of document.querySelectorAll(".view:not([hidden])"))
-    for (const group of view.querySelectorAll("g > g")) {
-      const rects = [...group.querySelectorAll("rect")].map((each) => each.getBoundingClientRect());
+    for (const group of view.querySelectorAll("g.node")) {
+      const rects = [...group.querySelectorAll("path")].map((each) => each.getBoundingClientRect());
       for (const text of group.querySelectorAll("text")) {
         const box = text.getBoundingClientRect();
         if (rects.length && !(box.right <= rects.at(-1).right && box.bottom <= rects.at(-1).bottom)) wrong.push(text.textContent);

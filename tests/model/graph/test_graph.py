@@ -45,11 +45,11 @@ def test_every_operation_is_in_what_is_rolled_up(name):
     """Each node counts as often as it and what it stands in are repeated or called."""
     each = ARCHITECTURES[name]
     model = each.make()
-    traced = trace_model(
+    modules, backward = trace_model(
         copy_model_with(model, meta_for_summary),
         map_forward_arguments(forward_arguments(model, each.batch()), meta_for_summary_but_lengths),
     )
-    for graph in (traced.modules, traced.autograd):
+    for graph in (modules, backward.graph):
         total = len(list(nodes_in(graph.root)))
         GraphRolling(graph).roll()
         shared = any(group.num_calls > 1 for group in _groups(graph.root))
@@ -128,8 +128,10 @@ def test_what_is_alike_is_rolled_up_and_nothing_else(model, rolled):
 def test_what_is_rolled_up_unrolls_to_the_model(letters):
     """The layers of a chain come back in their order, whichever repeat."""
     make = {"a": lambda: nn.Linear(4, 4), "b": nn.Tanh, "c": nn.Sigmoid}
-    traced = trace_model(nn.Sequential(*(make[letter]() for letter in letters)), ((torch.zeros(2, 4),), {}))
-    GraphRolling(traced.modules).roll()
+    modules, _ = trace_model(
+        nn.Sequential(*(make[letter]() for letter in letters)), ((torch.zeros(2, 4),), {})
+    )
+    GraphRolling(modules).roll()
 
     def unrolled(group):
         for child in group.children:
@@ -138,7 +140,7 @@ def test_what_is_rolled_up_unrolls_to_the_model(letters):
             inside = [child.type] if child.module is not None else list(unrolled(child))
             yield from inside * child.times
 
-    assert list(unrolled(traced.modules.root)) == [type(make[letter]()).__name__ for letter in letters]
+    assert list(unrolled(modules.root)) == [type(make[letter]()).__name__ for letter in letters]
 
 
 # ---------------------------------------------------------------------- what is shared

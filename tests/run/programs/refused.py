@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 import truestep as ts
+from truestep.engine.processes.world import World
 
 RANK = int(os.environ["RANK"])
 
@@ -153,6 +154,7 @@ def refused(case, folder):
     if world is not None and dist.is_initialized():
         atexit.unregister(world._leave)
         world.links.close()
+        World.here = None
     return said
 
 

@@ -11,10 +11,10 @@ Words = str | Callable[[Any], str] | None
 
 
 def _listed(values: Sequence[Any]) -> str:
-    return ", ".join(map(finding_number, values))
+    return ", ".join(map(evidence_value_text, values))
 
 
-def finding_number(value: object) -> str:
+def evidence_value_text(value: object) -> str:
     """Return a value as a sentence has it: four digits of a float, a list with commas."""
     if isinstance(value, list | tuple):
         return f"[{_listed(value)}]"
@@ -130,4 +130,4 @@ def _sentence(name: str, value: object) -> str:
     words = WORDS.get(name, f"{name.replace('_', ' ').capitalize()}: {{}}.")
     if words is None:
         return ""
-    return words(value) if callable(words) else words.format(finding_number(value))
+    return words(value) if callable(words) else words.format(evidence_value_text(value))

@@ -64,6 +64,11 @@ def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[TraceEvent]:
             yield forward
 
 
+def is_of_held_out(module: SourceModule, trace: Trace, forward: TraceEvent) -> bool:
+    """Tell an evaluation whose data are called so from what merely comes after training, as pictures to look at."""
+    return (_on_held_out(forward) and not _trains(module, trace, forward)) or _among_held_out(module, forward)
+
+
 def _nothing_backward(trace: Trace, forward: TraceEvent) -> bool:
     """Outside of any loop: nothing goes backward later; inside of one: nothing in it does."""
     path = forward.loop_path()

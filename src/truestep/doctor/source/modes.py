@@ -2,6 +2,7 @@
 """Which mode a model is in where it is applied: what eval() and train() before it say."""
 
 import ast
+import itertools
 
 from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.frames import TOP, LocatedExpression
@@ -19,7 +20,8 @@ def mode_before(module: SourceModule, trace: Trace, forward: TraceEvent) -> str 
         event
         for event in before
         if event.kind in ("eval", "train")
-        and (_same(module, event, forward) or _is_given_to(trace, event, forward))
+        and not _left_behind(event, forward)
+        and (_same(module, event, forward) or _is_given_to(module, trace, event, forward))
     ]
     while modes and _puts_back(module, modes[-1]):
         within = _call_path(modes.pop())
@@ -30,6 +32,28 @@ def mode_before(module: SourceModule, trace: Trace, forward: TraceEvent) -> str 
     if not modes:
         return None
     return modes[-1].kind if _given(modes[-1]) is None else "unknown"
+
+
+def another_set_before(trace: Trace, forward: TraceEvent) -> bool:
+    """Tell whether the function around the forward calls eval() of something that may hold the model, after the last step."""
+    before = trace.events[: trace.events.index(forward)]
+    since = [each for each in before if each.kind in ("eval", "train", "step")][-1:]
+    return any(
+        each.kind == "eval" and _call_path(each) and forward.inside(_call_path(each)) for each in since
+    )
+
+
+def _left_behind(mode: TraceEvent, forward: TraceEvent) -> bool:
+    """Tell a mode set in a branch that ends by `return` or `raise`: what comes behind it did not go there."""
+    around = [frame.node for frame in forward.path]
+    nodes = [*(frame.node for frame in mode.path), mode.node]
+    for branch, within in itertools.pairwise(nodes):
+        if isinstance(branch, ast.If) and branch not in around:
+            for block in (branch.body, branch.orelse):
+                leaves = bool(block) and isinstance(block[-1], ast.Return | ast.Raise)
+                if leaves and any(within in walk(each) for each in block):
+                    return True
+    return False
 
 
 def _given(mode: TraceEvent) -> ast.expr | None:
@@ -63,7 +87,7 @@ def _same(module: SourceModule, mode: TraceEvent, forward: TraceEvent) -> bool:
     )
 
 
-def _is_given_to(trace: Trace, mode: TraceEvent, forward: TraceEvent) -> bool:
+def _is_given_to(module: SourceModule, trace: Trace, mode: TraceEvent, forward: TraceEvent) -> bool:
     """Tell whether the model was handed to the constructor of what is set: it is a part of that now."""
     contexts = trace.contexts
     if contexts is None or mode.receiver is None or forward.receiver is None:
@@ -73,6 +97,10 @@ def _is_given_to(trace: Trace, mode: TraceEvent, forward: TraceEvent) -> bool:
     part = contexts.origin(LocatedExpression(forward.receiver, forward.context or TOP))
     if not isinstance(whole.node, ast.Call) or not isinstance(part.node, ast.Call):
         return False
+    maker = module.home(part.node).enclosing(part.node, ast.ClassDef)
+    known = maker is not None and module.class_of(mode.receiver) is not None
+    if known and maker is not None and _holds(module, mode.receiver, maker.name):
+        return True  # made by what is set, and handed on to what applies it
     given = [*whole.node.args, *(word.value for word in whole.node.keywords)]
     return any(contexts.origin(LocatedExpression(each, whole.context)).node is part.node for each in given)
 

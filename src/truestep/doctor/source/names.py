@@ -25,7 +25,7 @@ _PUBLIC = [
     (re.compile(r"^torch\.nn\.(DataParallel|DistributedDataParallel)$"), r"torch.nn.parallel.\1"),
     (re.compile(r"^torch\.optim\.(?!lr_scheduler|swa_utils)[a-z]\w*\.(?=[A-Z])"), "torch.optim."),
     (re.compile(r"^torch\.utils\.data\.(?:dataloader|dataset|sampler|distributed)\."), "torch.utils.data."),
-    (re.compile(r"^torch\.(?:amp|cuda\.amp)\.(?:autocast_mode|grad_scaler)\."), "torch.amp."),
+    (re.compile(r"^(torch\.amp|torch\.cuda\.amp)\.(?:autocast_mode|grad_scaler)\."), r"\1."),
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from truestep.core.errors import DataError
 from truestep.core.held import SealedAttributes
-from truestep.core.other_words import answers_by_word
+from truestep.core.other_words import advice_by_word
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataKeywords
 
@@ -15,13 +15,10 @@ _GIVEN = {
     name: f"it is said where the source is made, run.data(data, {name}=...)"
     for name in DataKeywords.__annotations__
 }
-_ELSEWHERE = answers_by_word(
-    {
-        **_GIVEN,
-        "dataset data": "what run.data was given is not handed out: keep a name of your own for it",
-        "set_epoch sampler generator set_seed": "the order is drawn from the run's seed and the epoch by itself",
-    }
-)
+_ELSEWHERE = _GIVEN | advice_by_word("""
+dataset data: what run.data was given is not handed out: keep a name of your own for it
+set_epoch sampler generator set_seed: the order is drawn from the run's seed and the epoch by itself
+""")
 
 
 class BatchSource(SealedAttributes, ABC):

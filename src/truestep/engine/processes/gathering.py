@@ -10,18 +10,6 @@ from torch import Tensor
 from truestep.core.errors import LossError
 from truestep.engine.processes.world import World
 
-_current: list[World] = []  # of the training that this process is in; it is asked for by no name
-
-
-def enter_world(world: World) -> None:
-    """Gather over these processes from now on."""
-    _current[:] = [world]
-
-
-def leave_world() -> None:
-    """Gather over nobody."""
-    _current.clear()
-
 
 @overload
 def gather(tensor: Tensor) -> Tensor: ...
@@ -46,9 +34,9 @@ def gather(tensor: Tensor, *, with_first: bool = False) -> Tensor | tuple[Tensor
     """
     if not isinstance(tensor, Tensor) or tensor.ndim == 0:
         raise LossError("ts.gather was given what has no rows; give a tensor of shape (batch, ...).")
-    if not _current:
+    world = World.here
+    if world is None:
         return (tensor, 0) if with_first else tensor
-    world = _current[0]
     counts = [int(count) for (count,) in world.meet("ts.gather", len(tensor))]
     world.num_gathered += 1
     rows: Tensor = _Exchange.apply(tensor, world, counts, True)  # type: ignore[no-untyped-call]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -55,6 +55,9 @@ class WorldLinks(NamedTuple):
 
 class World:
     """The processes of a run as one of them sees them; `timeout_seconds` is how long a rank may keep the others waiting."""
+
+    here: "ClassVar[World | None]" = None
+    """That of the training which this process is in: `ts.gather` asks for it by no name, and a second run finds it."""
 
     def __init__(self, place: RankInWorld, links: WorldLinks, *, timeout_seconds: float) -> None:
         self.rank, self.size, self.local_rank = place
@@ -263,6 +266,7 @@ class World:
         self._is_closed = True
         if self.error is None:
             atexit.unregister(self._leave)
+            World.here = None
             self.links.close()
 
     def _leave(self) -> None:

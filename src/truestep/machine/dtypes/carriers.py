@@ -9,26 +9,10 @@ from typing import Any
 import torch
 
 # The names in TensorProto.DataType of ONNX, as of onnx 1.23.2: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
-ONNX = {
-    **{
-        name: name.replace("_", "").upper()
-        for name in (
-            *(
-                "bool",
-                "float16",
-                "bfloat16",
-                "complex64",
-                "complex128",
-                "uint8",
-                "int8",
-                "uint16",
-                "int16",
-                "uint32",
-            ),
-            *("int32", "uint64", "int64", "uint2", "int2", "uint4", "int4"),
-            *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
-        )
-    },
+_SAME = """bool float16 bfloat16 complex64 complex128 uint8 int8 uint16 int16 uint32 int32 uint64 int64 uint2 int2 uint4 int4
+    float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz"""
+ONNX = {name: name.replace("_", "").upper() for name in _SAME.split()}
+ONNX |= {
     "float32": "FLOAT",
     "float64": "DOUBLE",
     "float8_e8m0fnu": "FLOAT8E8M0",

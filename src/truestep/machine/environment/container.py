@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from truestep.core.processors import usable_processors
 from truestep.core.visible_paths import is_visible_folder, is_visible_path
 
 # v1 writes "no limit" as the largest multiple of a page below 2^63
@@ -117,6 +118,6 @@ def _kind(root: Path, environment: Mapping[str, str]) -> str | None:
 
 def usable_cpus(container: Container) -> int:
     """Return how many CPUs this process can keep busy: its affinity, or the container's limit if less."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    affinity = usable_processors()
     limit = math.ceil(container.cpu_limit) if container.cpu_limit else affinity
     return max(1, min(affinity, limit))

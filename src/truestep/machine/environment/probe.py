@@ -42,10 +42,6 @@ def torch_build_facts(core: Any, *, ask_cuda: bool) -> dict[str, Any]:
         "nccl_version": _nccl(core),
         **{name.lower(): _is_on(switches.get(f"USE_{name}")) for name in ("GLOO", "MPI", "NCCL")},
         "num_threads": _called(core, "get_num_threads"),
-        "xnnpack": _called(core, "_is_xnnpack_enabled"),
-        "xpu": bool(_called(core, "_xpu_getDeviceCount") or 0),
-        "hip_runtime_version": _last_word(settings, "HIP Runtime"),
-        "miopen_version": _last_word(settings, "MIOpen"),
         **(_cuda(core) if ask_cuda else {}),
     }
 
@@ -60,10 +56,6 @@ def _called(owner: Any, name: str) -> Any:
 
 def _is_on(switch: str | None) -> bool | None:
     return switch.upper() in ("ON", "1", "TRUE") if switch is not None else None
-
-
-def _last_word(settings: str, line_with: str) -> str | None:
-    return next((line.split()[-1] for line in settings.splitlines() if line_with in line), None)
 
 
 def _dotted(numbers: Any) -> str | None:

@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from truestep.core.quantities import bytes_text
+from truestep.core.wording import byte_size
 from truestep.machine.environment.container import Container
 from truestep.machine.environment.cuda_toolkit import CudaHome
 from truestep.machine.environment.report import Environment, EnvironmentVerdict, Machine
@@ -119,7 +119,7 @@ def _gpus(machine: Machine) -> Rows:
         yield "driver", f"{gpus.driver_version}, supports CUDA up to {gpus.cuda_version or 'unknown'}"
     for card in gpus.gpus:
         facts = [card.name or "unknown", f"capability {card.compute_capability or 'unknown'}"]
-        yield f"card {card.index}", card.error or ", ".join([*facts, bytes_text(card.memory_total_bytes)])
+        yield f"card {card.index}", card.error or ", ".join([*facts, byte_size(card.memory_total_bytes)])
     if gpus.error:
         yield "NVIDIA", gpus.error
     for pci in machine.cards_on_bus:
@@ -170,11 +170,11 @@ def _machine(machine: Machine) -> Rows:
     named = f"{cpu.model or 'unknown'} ({cpu.architecture})"
     yield "processor", f"{named}, {cpu.cores or '?'} cores, {cpu.threads} threads"
     yield "usable CPUs", f"{cpu.usable}; {' '.join(cpu.instruction_sets)}"
-    yield "memory", f"{bytes_text(memory.total_bytes)}, {bytes_text(memory.available_bytes)} available"
-    free = bytes_text(memory.shared_free_bytes)
-    yield "/dev/shm", f"{bytes_text(memory.shared_total_bytes)}, {free} free"
+    yield "memory", f"{byte_size(memory.total_bytes)}, {byte_size(memory.available_bytes)} available"
+    free = byte_size(memory.shared_free_bytes)
+    yield "/dev/shm", f"{byte_size(memory.shared_total_bytes)}, {free} free"
     for disk in machine.disks:
-        free = f"{bytes_text(disk.free_bytes)} free of {bytes_text(disk.total_bytes)}"
+        free = f"{byte_size(disk.free_bytes)} free of {byte_size(disk.total_bytes)}"
         yield disk.purpose, f"{disk.path}: {free} ({disk.file_system or 'unknown'})"
     yield "container", _container(machine.container)
     open_files = machine.limits.open_files
@@ -183,5 +183,5 @@ def _machine(machine: Machine) -> Rows:
 
 def _container(found: Container) -> str:
     limits = [f"{found.cpu_limit:g} CPUs"] if found.cpu_limit else []
-    limits += [f"memory {bytes_text(found.memory_limit_bytes)}"] if found.memory_limit_bytes else []
+    limits += [f"memory {byte_size(found.memory_limit_bytes)}"] if found.memory_limit_bytes else []
     return f"{found.kind or 'none seen'}; limits: {', '.join(limits) or 'none'}"

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from truestep.core.visible_paths import is_visible_folder
@@ -24,16 +24,24 @@ _COMPILERS = {  # what stands before the version, in the first line
 }
 
 
+def _is_virtual() -> bool:
+    return sys.prefix != sys.base_prefix or is_visible_folder(Path(sys.prefix, "conda-meta"))
+
+
+def _active_environment() -> str | None:
+    return os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+
+
 @dataclass(frozen=True, kw_only=True)
 class PythonInstallation:
     """The interpreter that runs this, and the environment it belongs to."""
 
-    version: str
-    implementation: str
-    executable: str
-    prefix: str
-    virtual: bool
-    active_environment: str | None  # VIRTUAL_ENV or CONDA_PREFIX: what the shell believes
+    version: str = field(default_factory=platform.python_version)
+    implementation: str = field(default_factory=platform.python_implementation)
+    executable: str = field(default_factory=lambda: sys.executable)
+    prefix: str = field(default_factory=lambda: sys.prefix)
+    virtual: bool = field(default_factory=_is_virtual)
+    active_environment: str | None = field(default_factory=_active_environment)  # what the shell believes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,62 +87,39 @@ class ProcessLimits:
     locked_memory_bytes: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatingSystem:
-    """The operating system and its build tools."""
-
-    name: str
-    kernel: str
-    libc: str | None
-    compilers: Mapping[str, str]
-    host: str
-
-
-def read_python_installation() -> PythonInstallation:
-    """Return the interpreter's facts."""
-    return PythonInstallation(
-        version=platform.python_version(),
-        implementation=platform.python_implementation(),
-        executable=sys.executable,
-        prefix=sys.prefix,
-        virtual=sys.prefix != sys.base_prefix or is_visible_folder(Path(sys.prefix, "conda-meta")),
-        active_environment=os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX"),
-    )
-
-
-def read_operating_system() -> OperatingSystem:
-    """Return the operating system's facts; compilers are asked for their versions."""
-    return OperatingSystem(
-        name=_system_name(),
-        kernel=platform.release(),
-        libc="-".join(platform.libc_ver()) if platform.libc_ver()[0] else None,
-        compilers={
-            name: found
-            for name, pattern in _COMPILERS.items()
-            if (found := version_of_program(name, pattern))
-        },
-        host=platform.node(),
-    )
-
-
 def _system_name() -> str:
     with suppress(OSError, AttributeError):
         return platform.freedesktop_os_release()["PRETTY_NAME"]
     return f"{platform.system()} {platform.release()}"
 
 
-def output_of_program(*command: str | Path) -> str:
-    """Return what a program prints, nothing where it is not there, fails or hangs."""
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-        return done.stdout.strip() if done.returncode == 0 else ""
-    return ""
-
-
 def version_of_program(program: str | Path, pattern: str) -> str | None:
-    """Return what a pattern finds in what a program says of its version."""
-    match = re.search(pattern, output_of_program(program, "--version"))
-    return match[1] if match else None
+    """Return what a pattern finds in what a program says of its version; None where it is not there, fails or hangs."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False)
+        match = re.search(pattern, done.stdout.strip()) if done.returncode == 0 else None
+        return match[1] if match else None
+    return None
+
+
+def _libc() -> str | None:
+    return "-".join(platform.libc_ver()) if platform.libc_ver()[0] else None
+
+
+def _compilers() -> dict[str, str]:
+    found = ((name, version_of_program(name, pattern)) for name, pattern in _COMPILERS.items())
+    return {name: version for name, version in found if version}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatingSystem:
+    """The operating system and its build tools, which are asked for their versions."""
+
+    name: str = field(default_factory=_system_name)
+    kernel: str = field(default_factory=platform.release)
+    libc: str | None = field(default_factory=_libc)
+    compilers: Mapping[str, str] = field(default_factory=_compilers)
+    host: str = field(default_factory=platform.node)
 
 
 def read_processor(usable: int) -> Processor:

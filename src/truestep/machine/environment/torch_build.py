@@ -12,6 +12,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from truestep.core.errors import MissingPackageError
 from truestep.core.visible_paths import is_visible_folder
 from truestep.machine.environment import probe
 
@@ -26,7 +27,6 @@ class TorchBuild:
     folder: str
     cuda: str | None = None  # the CUDA it was built for
     hip: str | None = None  # the ROCm it was built for
-    debug: bool | None = None
     loads: bool | None = None
     error: str | None = None
     cuda_available: bool | None = None
@@ -38,10 +38,6 @@ class TorchBuild:
     gloo: bool | None = None
     mpi: bool | None = None
     num_threads: int | None = None
-    xnnpack: bool | None = None
-    xpu: bool | None = None
-    hip_runtime_version: str | None = None
-    miopen_version: str | None = None
 
 
 class TorchProbe:
@@ -104,6 +100,20 @@ def _of_this_process(torch: Any) -> dict[str, Any]:
     return {**told, "architectures": tuple(told["architectures"])}
 
 
+def torchs_own_report() -> subprocess.CompletedProcess[str]:
+    """Run torch's own report on this machine, `torch.utils.collect_env`, which also serves where torch does not load."""
+    folder = find_torch(sys.path)
+    if folder is None:
+        raise MissingPackageError(
+            "torch is not installed, and this report comes with it. `truestep env` needs none; or write: "
+            "pip install 'truestep[torch]'",
+            name="torch",
+        )
+    # as a file: as a module it would be found through the import that may fail
+    script = [sys.executable, "-P", "-W", "ignore", str(folder / "utils/collect_env.py")]
+    return subprocess.run(script, stdout=subprocess.PIPE, text=True, check=False)
+
+
 def find_torch(path: Sequence[str]) -> Path | None:
     """Return the folder of the torch that `import torch` would take."""
     spec = PathFinder.find_spec("torch", list(path))
@@ -119,7 +129,7 @@ def find_torch(path: Sequence[str]) -> Path | None:
 def _written_version(folder: Path) -> dict[str, Any]:
     """Return the constants of torch/version.py, which every build writes."""
     found: dict[str, Any] = {"version": None}
-    names = {"__version__": "version", "cuda": "cuda", "hip": "hip", "debug": "debug"}
+    names = {"__version__": "version", "cuda": "cuda", "hip": "hip"}
     with suppress(OSError, SyntaxError, ValueError):
         for node in ast.parse((folder / "version.py").read_text("utf-8")).body:
             if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant):

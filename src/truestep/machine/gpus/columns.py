@@ -7,7 +7,7 @@ The table and the legend are both made of this, so that neither can say what the
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from truestep.core.quantities import bytes_text
+from truestep.core.wording import byte_size
 from truestep.machine.gpus.records import Gpu
 
 UNKNOWN = "-"
@@ -51,12 +51,12 @@ def memory_percent(used: int | None, total: int | None) -> float | None:
 
 
 def card_memory_text(used: int | None, total: int | None) -> str:
-    """Return memory in use of all, with the unit once: "20.0 / 140.0 GiB"."""
+    """Return memory in use of all, with the unit once: "20 / 140 GiB"."""
     if used is None or total is None:
         return UNKNOWN
     # The unit once where both have the same; a nearly empty card's use is in MiB.
-    unit = bytes_text(total).rpartition(" ")[2]
-    return f"{bytes_text(used).removesuffix(f' {unit}')} / {bytes_text(total)}"
+    unit = byte_size(total).rpartition(" ")[2]
+    return f"{byte_size(used).removesuffix(f' {unit}')} / {byte_size(total)}"
 
 
 def _heat(card: Gpu) -> str:

@@ -6,9 +6,10 @@ machines "Not Supported" is the usual answer for half of the fields.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any
 
 NO_FUNCTION = "Function Not Found"  # the driver is older than the function
@@ -35,6 +36,16 @@ class NvmlAnswer:
 
     value: Any = None
     reason: str | None = None
+
+
+def nvml_field(*forms: tuple[Any, ...], convert: Callable[[Any], Any] = lambda value: value) -> Any:
+    """Return a field of a data class that NVML fills.
+
+    Args:
+        forms: functions with what they take after the handle; the first that answers counts, so the newest stands first.
+        convert: makes the field's value of the answer; None where the driver does not say.
+    """
+    return field(default=None, metadata={"forms": forms, "convert": convert})
 
 
 class Nvml:
@@ -67,6 +78,18 @@ class Nvml:
             if answers[-1].reason is None:
                 return answers[-1]
         return next((answer for answer in answers if answer.reason != NO_FUNCTION), answers[-1])
+
+    def read_fields(self, kind: type[Any], handle: Any) -> dict[str, NvmlAnswer]:
+        """Return what is told of each field that NVML fills, or why it is not; a question of several fields is asked once."""
+        ask = cache(lambda *forms: self.ask_first(*((form[0], handle, *form[1:]) for form in forms)))
+        found = {}
+        for each in fields(kind):
+            if forms := each.metadata.get("forms"):
+                answer = ask(*forms)
+                value = None if answer.reason else each.metadata["convert"](answer.value)
+                untold = answer.reason or ("the driver does not say" if value is None else None)
+                found[each.name] = NvmlAnswer(value, untold)
+        return found
 
     def driver_version(self) -> tuple[int, ...]:
         """Return the driver's version as numbers; empty when it can't be asked."""

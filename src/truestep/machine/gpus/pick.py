@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from truestep.core.quantities import seconds_text
 from truestep.machine.gpus.claims import CardClaims
 from truestep.machine.gpus.nvml import keep_nvml_started
 from truestep.machine.gpus.read import read_gpus
@@ -91,7 +90,7 @@ class CardPicker:
         for card in cards:
             so_far = now - self.steady_since.get(card.uuid, now)
             early = card.uuid in meets and so_far < steady_seconds
-            why = f"has met the conditions for {so_far:.1f} s, {seconds_text(steady_seconds)} wanted"
+            why = f"has met the conditions for {so_far:.1f} s of {steady_seconds:g} s"
             settled.append(replace(card, blocked=why) if early else card)
         return tuple(settled)
 

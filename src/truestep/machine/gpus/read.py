@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read every card of the machine through NVML."""
 
-import os
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,77 +9,7 @@ from truestep.machine.gpus.nvml import LOST, Nvml, NvmlAnswer, NvmlMissing, nvml
 from truestep.machine.gpus.processes import gpu_pids_are_own, read_processes
 from truestep.machine.gpus.records import Gpu, GpuReport, MigInstance
 
-_COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")  # by NVML's numbers
-_MEMORY_V2 = 0x02000028  # nvmlMemory_v2: its size and version, as NVML wants them in the structure
-_UNKNOWN_STATE = 32  # NVML_PSTATE_UNKNOWN
 _NOT_ASKED = NvmlAnswer(reason="not asked")
-
-
-@dataclass(frozen=True)
-class NvmlQuestion:
-    """A function of NVML that fills one field of a card."""
-
-    function: str
-    arguments: tuple[Any, ...] = ()
-    convert: Callable[[Any], Any] = lambda value: value
-
-
-QUESTIONS = {
-    "name": NvmlQuestion("nvmlDeviceGetName"),
-    "uuid": NvmlQuestion("nvmlDeviceGetUUID"),
-    "bus_id": NvmlQuestion("nvmlDeviceGetPciInfo", convert=lambda info: os.fsdecode(info.busId)),
-    "compute_capability": NvmlQuestion(
-        "nvmlDeviceGetCudaComputeCapability", convert=lambda pair: "{}.{}".format(*pair)
-    ),
-    "fan_percent": NvmlQuestion("nvmlDeviceGetFanSpeed"),
-    "temperature_slowdown_celsius": NvmlQuestion("nvmlDeviceGetTemperatureThreshold", (1,)),
-    "performance_state": NvmlQuestion(
-        "nvmlDeviceGetPerformanceState", convert=lambda state: None if state == _UNKNOWN_STATE else state
-    ),
-    "persistence": NvmlQuestion("nvmlDeviceGetPersistenceMode", convert=bool),
-    "power_watts": NvmlQuestion("nvmlDeviceGetPowerUsage", convert=lambda milliwatts: milliwatts / 1000),
-    "power_limit_watts": NvmlQuestion(
-        "nvmlDeviceGetEnforcedPowerLimit", convert=lambda milliwatts: milliwatts / 1000
-    ),
-    "display_active": NvmlQuestion("nvmlDeviceGetDisplayActive", convert=bool),
-    "utilization_percent": NvmlQuestion("nvmlDeviceGetUtilizationRates", convert=lambda rates: rates.gpu),
-    "memory_utilization_percent": NvmlQuestion(
-        "nvmlDeviceGetUtilizationRates", convert=lambda rates: rates.memory
-    ),
-    "ecc_enabled": NvmlQuestion("nvmlDeviceGetEccMode", convert=lambda modes: bool(modes[0])),
-    # uncorrected, since the last reset
-    "ecc_uncorrected_errors": NvmlQuestion("nvmlDeviceGetTotalEccErrors", (1, 0)),
-    "compute_mode": NvmlQuestion(
-        "nvmlDeviceGetComputeMode",
-        convert=lambda number: dict(enumerate(_COMPUTE_MODES)).get(number, f"unknown ({number})"),
-    ),
-    "mig_enabled": NvmlQuestion("nvmlDeviceGetMigMode", convert=lambda modes: bool(modes[0])),
-}
-
-
-def _answers(nvml: Nvml, handle: Any) -> dict[str, NvmlAnswer]:
-    """Return what a card tells of each field, or why it does not."""
-    found = {}
-    for field, question in QUESTIONS.items():
-        answer = nvml.ask(question.function, handle, *question.arguments)
-        found[field] = answer if answer.reason else NvmlAnswer(question.convert(answer.value))
-    # the newer call is the one that stays; older drivers know only the older
-    found["temperature_celsius"] = nvml.ask_first(
-        ("nvmlDeviceGetTemperatureV", handle, 0), ("nvmlDeviceGetTemperature", handle, 0)
-    )
-    return found | {f"memory_{part}_bytes": answer for part, answer in read_card_memory(nvml, handle).items()}
-
-
-def read_card_memory(nvml: Nvml, handle: Any) -> dict[str, NvmlAnswer]:
-    """Return total, reserved, used and free; drivers before 510 count the reserved part as used."""
-    answer = nvml.ask_first(
-        ("nvmlDeviceGetMemoryInfo", handle, _MEMORY_V2), ("nvmlDeviceGetMemoryInfo", handle)
-    )
-    if answer.reason is not None:
-        return dict.fromkeys(("total", "reserved", "used", "free"), answer)
-    found = {part: getattr(answer.value, part, None) for part in ("total", "reserved", "used", "free")}
-    untold = NvmlAnswer(reason="the driver does not say")
-    return {part: untold if value is None else NvmlAnswer(value) for part, value in found.items()}
 
 
 def _mig_instances(nvml: Nvml, handle: Any) -> tuple[MigInstance, ...]:
@@ -92,16 +19,8 @@ def _mig_instances(nvml: Nvml, handle: Any) -> tuple[MigInstance, ...]:
 
 
 def _mig_instance(nvml: Nvml, handle: Any) -> MigInstance:
-    memory = read_card_memory(nvml, handle)
-    return MigInstance(
-        uuid=nvml.ask("nvmlDeviceGetUUID", handle).value,
-        name=nvml.ask("nvmlDeviceGetName", handle).value,
-        gpu_instance_id=nvml.ask("nvmlDeviceGetGpuInstanceId", handle).value,
-        compute_instance_id=nvml.ask("nvmlDeviceGetComputeInstanceId", handle).value,
-        memory_total_bytes=memory["total"].value,
-        memory_used_bytes=memory["used"].value,
-        memory_free_bytes=memory["free"].value,
-    )
+    told = nvml.read_fields(MigInstance, handle)
+    return MigInstance(**{name: answer.value for name, answer in told.items()})
 
 
 def read_gpu(nvml: Nvml, index: int, *, own_namespace: bool, processes: bool) -> Gpu:
@@ -109,8 +28,7 @@ def read_gpu(nvml: Nvml, index: int, *, own_namespace: bool, processes: bool) ->
     handle = nvml.ask("nvmlDeviceGetHandleByIndex", index)
     if handle.reason is not None:
         return Gpu(index=index, error=handle.reason)
-    answers = _answers(nvml, handle.value)
-    answers["processes"] = _NOT_ASKED
+    answers = {**nvml.read_fields(Gpu, handle.value), "processes": _NOT_ASKED}
     if processes:
         answers["processes"] = read_processes(nvml, handle.value, own_namespace=own_namespace)
     fields = {field: answer.value for field, answer in answers.items() if answer.reason is None}

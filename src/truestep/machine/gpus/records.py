@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is known of a card, its processes and its MIG instances; every field but the index may be None."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from truestep.core.results import RenderableType, Result
+from truestep.machine.gpus.nvml import nvml_field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,17 +23,41 @@ class GpuProcess:
     gpu_instance_id: int | None = None
 
 
+_COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")  # by NVML's numbers
+_MEMORY_V2 = 0x02000028  # nvmlMemory_v2: its size and version, as NVML wants them in the structure
+_UNKNOWN_STATE = 32  # NVML_PSTATE_UNKNOWN
+
+
+def _memory_field(part: str) -> Any:
+    """Return a field of the memory's bytes; drivers before 510 count the reserved part as used."""
+    forms = ("nvmlDeviceGetMemoryInfo", _MEMORY_V2), ("nvmlDeviceGetMemoryInfo",)
+    return nvml_field(*forms, convert=lambda info: getattr(info, part, None))
+
+
+def _power_field(function: str) -> Any:
+    return nvml_field((function,), convert=lambda milliwatts: milliwatts / 1000)
+
+
+def _first_is_on(modes: Any) -> bool:
+    """Return the mode that is in force; the second one is that after the next start."""
+    return bool(modes[0])
+
+
+def _compute_mode(number: int) -> str:
+    return dict(enumerate(_COMPUTE_MODES)).get(number, f"unknown ({number})")
+
+
 @dataclass(frozen=True, kw_only=True)
 class MigInstance:
     """A slice of a card that CUDA sees as a device of its own."""
 
-    uuid: str | None = None
-    name: str | None = None
-    gpu_instance_id: int | None = None
-    compute_instance_id: int | None = None
-    memory_total_bytes: int | None = None
-    memory_used_bytes: int | None = None
-    memory_free_bytes: int | None = None
+    uuid: str | None = nvml_field(("nvmlDeviceGetUUID",))
+    name: str | None = nvml_field(("nvmlDeviceGetName",))
+    gpu_instance_id: int | None = nvml_field(("nvmlDeviceGetGpuInstanceId",))
+    compute_instance_id: int | None = nvml_field(("nvmlDeviceGetComputeInstanceId",))
+    memory_total_bytes: int | None = _memory_field("total")
+    memory_used_bytes: int | None = _memory_field("used")
+    memory_free_bytes: int | None = _memory_field("free")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,28 +65,40 @@ class Gpu:
     """One card as NVML describes it; `unavailable` says per field why it is None."""
 
     index: int  # NVML's, which is the bus order; CUDA's may differ
-    name: str | None = None
-    uuid: str | None = None
-    bus_id: str | None = None
-    compute_capability: str | None = None
-    fan_percent: int | None = None
-    temperature_celsius: int | None = None
-    temperature_slowdown_celsius: int | None = None
-    performance_state: int | None = None
-    persistence: bool | None = None
-    power_watts: float | None = None
-    power_limit_watts: float | None = None
-    display_active: bool | None = None
-    memory_total_bytes: int | None = None
-    memory_reserved_bytes: int | None = None
-    memory_used_bytes: int | None = None
-    memory_free_bytes: int | None = None
-    utilization_percent: int | None = None
-    memory_utilization_percent: int | None = None
-    ecc_enabled: bool | None = None
-    ecc_uncorrected_errors: int | None = None
-    compute_mode: str | None = None
-    mig_enabled: bool | None = None
+    name: str | None = nvml_field(("nvmlDeviceGetName",))
+    uuid: str | None = nvml_field(("nvmlDeviceGetUUID",))
+    bus_id: str | None = nvml_field(("nvmlDeviceGetPciInfo",), convert=lambda info: os.fsdecode(info.busId))
+    compute_capability: str | None = nvml_field(
+        ("nvmlDeviceGetCudaComputeCapability",), convert=lambda pair: "{}.{}".format(*pair)
+    )
+    fan_percent: int | None = nvml_field(("nvmlDeviceGetFanSpeed",))
+    # the newer call is the one that stays; older drivers know only the older
+    temperature_celsius: int | None = nvml_field(
+        ("nvmlDeviceGetTemperatureV", 0), ("nvmlDeviceGetTemperature", 0)
+    )
+    temperature_slowdown_celsius: int | None = nvml_field(("nvmlDeviceGetTemperatureThreshold", 1))
+    performance_state: int | None = nvml_field(
+        ("nvmlDeviceGetPerformanceState",), convert=lambda state: None if state == _UNKNOWN_STATE else state
+    )
+    persistence: bool | None = nvml_field(("nvmlDeviceGetPersistenceMode",), convert=bool)
+    power_watts: float | None = _power_field("nvmlDeviceGetPowerUsage")
+    power_limit_watts: float | None = _power_field("nvmlDeviceGetEnforcedPowerLimit")
+    display_active: bool | None = nvml_field(("nvmlDeviceGetDisplayActive",), convert=bool)
+    memory_total_bytes: int | None = _memory_field("total")
+    memory_reserved_bytes: int | None = _memory_field("reserved")
+    memory_used_bytes: int | None = _memory_field("used")
+    memory_free_bytes: int | None = _memory_field("free")
+    utilization_percent: int | None = nvml_field(
+        ("nvmlDeviceGetUtilizationRates",), convert=lambda rates: rates.gpu
+    )
+    memory_utilization_percent: int | None = nvml_field(
+        ("nvmlDeviceGetUtilizationRates",), convert=lambda rates: rates.memory
+    )
+    ecc_enabled: bool | None = nvml_field(("nvmlDeviceGetEccMode",), convert=_first_is_on)
+    # uncorrected, since the last reset
+    ecc_uncorrected_errors: int | None = nvml_field(("nvmlDeviceGetTotalEccErrors", 1, 0))
+    compute_mode: str | None = nvml_field(("nvmlDeviceGetComputeMode",), convert=_compute_mode)
+    mig_enabled: bool | None = nvml_field(("nvmlDeviceGetMigMode",), convert=_first_is_on)
     mig_instances: tuple[MigInstance, ...] = ()
     processes: tuple[GpuProcess, ...] | None = None
     error: str | None = None

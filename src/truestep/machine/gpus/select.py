@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.core.quantities import bytes_text
 from truestep.core.results import RenderableType, Result
+from truestep.core.wording import byte_size
 from truestep.machine.gpus.records import Gpu, GpuProcess, MigInstance
 
 FAR = 1000.0  # the distance of what no waiting brings nearer
@@ -193,7 +193,7 @@ def _misses(card: CardCandidate, wanted: CardConditions) -> Iterator[tuple[str, 
         yield card.blocked, FAR
     if card.mig and wanted.count > 1:
         yield "a MIG instance, of which CUDA gives a process only one", FAR
-    yield from _least("free", card.free_bytes, wanted.free_memory_bytes, bytes_text)
+    yield from _least("free", card.free_bytes, wanted.free_memory_bytes, byte_size)
     yield from _most("busy", card.utilization_percent, wanted.max_utilization_percent, "{:.0f} %".format)
     yield from _most("warm", card.temperature_celsius, wanted.max_temperature_celsius, "{:.0f} °C".format)
     if wanted.without_processes and card.num_processes != 0:

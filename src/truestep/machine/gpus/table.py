@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from truestep.core.quantities import bytes_text
+from truestep.core.wording import byte_size
 from truestep.machine.gpus.columns import IDENTITY, INDEX, LOAD, UNKNOWN, CardColumn, card_memory_text
 from truestep.machine.gpus.records import Gpu, GpuProcess, GpuReport
 
@@ -115,7 +115,7 @@ def _process(card: Gpu, process: GpuProcess) -> tuple[Cell, ...]:
         str(card.index),
         str(process.pid),
         Text(process.user or UNKNOWN),
-        bytes_text(process.memory_used_bytes),
+        byte_size(process.memory_used_bytes),
         (process.started_at or UNKNOWN)[:16].replace("T", " "),
         process_command_text(process.command),
     )

@@ -11,6 +11,7 @@ import time
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from traceback import walk_stack
 from typing import Any
 
@@ -74,18 +75,14 @@ class MemoryHolders:
 
     def _step(self, holder: Any, item: Any) -> tuple[str | None, str]:
         """Return a root's name, if the holder is one, and how the holder leads to the item."""
-        if isinstance(holder, types.FrameType):
-            return f"{_place(holder)} kept by a traceback", _local_name(holder, item)
+        frame, state = holder, "kept by a traceback"
         if type(holder) in _SUSPENDED:
-            frame = getattr(holder, f"{_SUSPENDED[type(holder)]}_frame")
-            return (f"{_place(frame)} suspended", _local_name(frame, item)) if frame else (None, "")
-        if isinstance(holder, dict):
-            return self.modules.get(id(holder)), _key(holder, item)
+            frame, state = getattr(holder, f"{_SUSPENDED[type(holder)]}_frame"), "suspended"
+        if isinstance(frame, types.FrameType):
+            return f"{_place(frame)} {state}", _way(frame, item)
         if isinstance(holder, type):
             return f"{holder.__module__}.{holder.__qualname__}", ""
-        if isinstance(holder, list | tuple | deque):
-            return None, next((f"[{place}]" for place, value in enumerate(holder) if value is item), "[?]")
-        return None, _attribute(holder, item)
+        return self.modules.get(id(holder)), _way(holder, item)
 
 
 def _referrers(item: Any, seen: set[int]) -> list[Any]:
@@ -128,32 +125,32 @@ def _place(frame: types.FrameType) -> str:
     return f"{code.co_qualname}() ({code.co_filename.rpartition('/')[2]}:{frame.f_lineno})"
 
 
-def _local_name(frame: types.FrameType, item: Any) -> str:
-    names = (name for name, value in _copied_locals(frame).items() if value is item)
-    return next((f" as {name}" for name in names), " on its stack")
-
-
-def _key(holder: dict[Any, Any], item: Any) -> str:
-    for key, value in list(holder.items()):
-        if value is item:
-            return f"[{key!r}]" if isinstance(key, str | int) else f"[a {type(key).__name__}]"
-    return "[as a key]"
-
-
-def _attribute(holder: Any, item: Any) -> str:
-    """Return the attribute of `holder` that is `item`; "" where it is the dict of its attributes."""
-    attributes = getattr(holder, "__dict__", None)
-    if attributes is item:
+def _way(holder: Any, item: Any) -> str:
+    """Return how a holder leads to an item; "" where this is the dict of its attributes."""
+    if getattr(holder, "__dict__", None) is item:
         return ""
-    if isinstance(attributes, dict):
-        for name, value in list(attributes.items()):
-            if value is item:
-                return f".{name}"
+    held, unknown = _held_by(holder)
+    return next((name for name, value in held if value is item), unknown)
+
+
+def _held_by(holder: Any) -> tuple[Iterable[tuple[str, Any]], str]:
+    """Return what a holder holds, by its name there, and what is said of something that has none."""
+    if isinstance(holder, types.FrameType):
+        return ((f" as {name}", value) for name, value in _copied_locals(holder).items()), " on its stack"
+    if isinstance(holder, dict):
+        return ((_key(key), value) for key, value in list(holder.items())), "[as a key]"
+    if isinstance(holder, list | tuple | deque):
+        return ((f"[{place}]", value) for place, value in enumerate(holder)), "[?]"
+    stored = getattr(holder, "__dict__", None)
+    attributes = list(stored.items()) if isinstance(stored, dict) else []
     slots = [name for kind in type(holder).__mro__ for name in getattr(kind, "__slots__", ())]
-    for name in (*slots, *_SPECIAL):
-        if _safe(holder, name) is item:
-            return f".{name}"
-    return f".<in {type(holder).__name__}>"
+    others = ((name, _safe(holder, name)) for name in (*slots, *_SPECIAL))
+    named = ((f".{name}", value) for name, value in chain(attributes, others))
+    return named, f".<in {type(holder).__name__}>"
+
+
+def _key(key: Any) -> str:
+    return f"[{key!r}]" if isinstance(key, str | int) else f"[a {type(key).__name__}]"
 
 
 def _safe(holder: Any, name: str) -> Any:

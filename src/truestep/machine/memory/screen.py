@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from truestep.core.quantities import bytes_text
+from truestep.core.wording import byte_size
 from truestep.machine.gpus.columns import UNKNOWN
 from truestep.machine.gpus.table import Cell, gpu_table, process_command_text
 from truestep.machine.memory.amounts import MemoryAmounts
@@ -22,7 +22,7 @@ def memory_report_table(report: MemoryReport) -> RenderableType:
     parts: list[RenderableType] = [_amounts(report.before, report.after)]
     parts += _tensors(report.tensors, report.num_storages, "live tensors")
     if report.unseen_bytes:
-        size = bytes_text(report.unseen_bytes)
+        size = byte_size(report.unseen_bytes)
         unseen = "on devices that Python does not see: kept by graphs of autograd, or in C++"
         parts.append(Text(f"{size} more {unseen}"))
     if report.last_error_kept:
@@ -50,7 +50,7 @@ def _amounts(before: MemoryAmounts, after: MemoryAmounts) -> Table:
     for name, old, new in _pairs(before, after):
         change = None if old is None or new is None else new - old
         sign = "+" if change and change > 0 else ""
-        rows.append((name, bytes_text(old), bytes_text(new), f"{sign}{bytes_text(change)}"))
+        rows.append((name, byte_size(old), byte_size(new), f"{sign}{byte_size(change)}"))
     headings = [("Memory", False), ("Before", True), ("After", True), ("Change", True)]
     return gpu_table(headings, rows, flexible=0)
 
@@ -78,7 +78,7 @@ def _tensor(tensor: LiveTensor) -> tuple[Cell, ...]:
     shape = "×".join(map(str, tensor.shape)) or "scalar"
     graph = "\nkeeps its graph" if tensor.keeps_graph else ""
     held = "\n".join(tensor.held_by) or "nothing in Python: a graph of autograd, or C++"
-    return bytes_text(tensor.storage_bytes), f"{shape} {tensor.dtype} {tensor.device}{graph}", Text(held)
+    return byte_size(tensor.storage_bytes), f"{shape} {tensor.dtype} {tensor.device}{graph}", Text(held)
 
 
 def holding_processes_table(processes: Iterable[HoldingProcess]) -> Table:
@@ -94,7 +94,7 @@ def _process(one: HoldingProcess) -> tuple[Cell, ...]:
     return (
         str(process.pid),
         Text(process.user or UNKNOWN),
-        bytes_text(process.memory_used_bytes),
+        byte_size(process.memory_used_bytes),
         ",".join(map(str, one.cards)) or "open",
         process_command_text(command),
     )

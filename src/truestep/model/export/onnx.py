@@ -147,8 +147,9 @@ def export_onnx(
 
 def _export(module: nn.Module, arguments: Arguments, path: Path, *, dynamic_batch: bool) -> None:
     args, kwargs = map_forward_arguments(arguments, _two_at_least) if dynamic_batch else arguments
-    shapes = pytree.tree_map(_first_axis, (args, kwargs)) if dynamic_batch else None
-    dynamic = None if shapes is None else ({**_by_name(module, shapes[0]), **shapes[1]})
+    # The exporter wants those of positional arguments by their names, too.
+    by_name = {**inspect.signature(module.forward).bind_partial(*args).arguments, **kwargs}
+    dynamic = pytree.tree_map(_first_axis, by_name) if dynamic_batch else None
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -165,17 +166,6 @@ def _export(module: nn.Module, arguments: Arguments, path: Path, *, dynamic_batc
         ) from error
     finally:
         logging.disable(level)
-
-
-def _by_name(module: nn.Module, shapes: Sequence[Any]) -> dict[str, Any]:
-    """Return the dynamic shapes of positional arguments by their names, as the exporter wants them beside keywords."""
-    named: dict[str, Any] = {}
-    for index, parameter in enumerate(inspect.signature(module.forward).parameters.values()):
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            return {**named, parameter.name: tuple(shapes[index:])}
-        if index < len(shapes):
-            named[parameter.name] = shapes[index]
-    return named
 
 
 def _first_axis(value: Any) -> Any:

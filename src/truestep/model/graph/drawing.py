@@ -1,25 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A picture as SVG, in the colours of charts, light and dark."""
+"""A picture as SVG, in the colours of charts, light and dark: shapes by Graphviz, which the extra `[graph]` brings, words by us.
 
-from dataclasses import replace
+Graphviz is given sizes and no words, so that it neither needs fonts nor speaks of them; the drawing knows its own letters.
+"""
+
+import re
 from importlib import resources
 
 from truestep.core.charts import chart_style
-from truestep.core.charts.markup import Html, html_tag
-from truestep.model.graph.layout import (
-    LINE,
-    PADDING_X,
-    PADDING_Y,
-    STACKED,
-    PictureLayout,
-    PictureRectangle,
-    lay_out_picture,
-    picture_text,
-)
+from truestep.core.charts.markup import Html, html_tag, join_html
+from truestep.core.extras import needs_extra
 from truestep.model.graph.picture import Border, Box, Picture
+from truestep.model.graph.text import dot_text
 
-MARGIN = 8.0
-HEAD, HALF_HEAD = 8.0, 3.5  # pixels of an arrow's head
+POINTS = 72.0  # Graphviz measures boxes in inches
+LETTER, BOLD, LINE = 7.3, 8.3, 17.0  # of 12 pixels, on the generous side: fonts differ
+PADDING_X, PADDING_Y = 11.0, 7.0
+TITLE_HEIGHT = 20.0
+MAX_LETTERS = 44
+SETTINGS = """
+  graph [nodesep=0.3 ranksep=0.35 margin=0 pad=0.11 bgcolor=transparent];
+  node [shape=box style=rounded fixedsize=true label=""];
+  edge [arrowsize=0.8];"""
+# what Graphviz writes for a box or a frame: its name, and the points of its shape (of a box that is drawn twice the inner one)
+_SHAPE = re.compile(
+    r'<title>(?:cluster_)?(?P<id>\w+)</title>\n(?P<shape><[^>]*(?:d|points)="(?P<points>[^"]*)".*?)</g>',
+    re.DOTALL,
+)
+_POINT = re.compile(r"(-?[\d.]+),(-?[\d.]+)")
+_SIZE = re.compile(r'viewBox="0\.00 0\.00 (?P<width>[\d.]+) (?P<height>[\d.]+)"')
+_LEFT_OUT = re.compile(r'<!--.*?-->\n| id="[^"]*"')  # ids would be there twice in a page of several drawings
+_TITLE = re.compile(r"<title>[^<]*</title>\n")
 
 
 def graph_asset(name: str) -> str:
@@ -29,25 +40,32 @@ def graph_asset(name: str) -> str:
 
 def svg_of(picture: Picture) -> Html:
     """Return an SVG element that a page with charts' and this file's style shows; needs the extra `[graph]`."""
-    return draw_picture(picture, lay_out_picture(picture))
-
-
-def draw_picture(picture: Picture, layout: PictureLayout) -> Html:
-    """Return the picture drawn where the layout says."""
-    width, height = round(layout.width + 2 * MARGIN), round(layout.height + 2 * MARGIN)
-    framed = [(frame, layout.frames[frame.id]) for frame in picture.frames if frame.id in layout.frames]
-    parts = [
-        _rectangle(place, radius=9, class_="frame many" if frame.times > 1 else "frame")
-        for frame, place in framed
-    ]
-    for arrow, points in zip(picture.arrows, layout.arrows, strict=True):
-        parts += _arrow(points, is_weight=arrow.is_weight)
-    parts += [_frame_title(frame, place) for frame, place in framed]  # above the arrows
-    parts += [_box(box, layout.boxes[box.id]) for box in picture.boxes]
-    moved = html_tag("g", *parts, transform=f"translate({MARGIN:g} {MARGIN:g})")
+    drawn = _LEFT_OUT.sub("", draw_shapes(picture))
+    size = _SIZE.search(drawn)
+    assert size is not None
+    boxes = {each.id: each for each in picture.boxes}
+    written = _SHAPE.sub(lambda shape: _with_words(shape, boxes.get(shape["id"])), drawn)
+    inner = Html(_TITLE.sub("", written[written.index("<g ") : written.rindex("</g>")]))
+    corners = {shape["id"]: _corner(shape) for shape in _SHAPE.finditer(drawn)}
+    titles = [_title(each, corners[each.id]) for each in picture.frames]
     title = html_tag("title", f"{len(picture.boxes)} boxes at depth {picture.depth}")
+    width, height = (round(float(size[name])) for name in ("width", "height"))
     sizes: dict[str, str | float] = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
-    return html_tag("svg", title, moved, class_="graph", role="img", **sizes)
+    # Titles above the arrows.
+    return html_tag("svg", title, inner, *titles, Html("</g>"), class_="graph", role="img", **sizes)
+
+
+def draw_shapes(picture: Picture) -> str:
+    """Return Graphviz's SVG of the boxes, frames and arrows; a MissingPackageError where pygraphviz is not installed."""
+    with needs_extra("graph", "pygraphviz"):
+        import pygraphviz
+
+    graph = pygraphviz.AGraph(string=dot_text(picture, _sizes, _room, 'class="weight"', SETTINGS))
+    try:
+        svg: bytes = graph.draw(format="svg", prog="dot")
+    finally:
+        graph.close()
+    return svg.decode()
 
 
 def picture_svg_document(picture: Picture) -> str:
@@ -61,57 +79,58 @@ def picture_svg_document(picture: Picture) -> str:
     return f"{head}{style}{svg[start:]}"
 
 
-def _frame_title(frame: Border, place: PictureRectangle) -> Html:
-    x, y = _round(place.left + 10), _round(place.top + 17)
-    return html_tag("text", picture_text(frame.title), x=x, y=y, class_="name title")
+def box_size(box: Box) -> tuple[float, float]:
+    """Return width and height that the words of a box take."""
+    name, *others = (len(_short(line)) for line in box.lines)
+    longest = max(BOLD * name, LETTER * max(others, default=0))
+    return longest + 2 * PADDING_X, LINE * len(box.lines) + 2 * PADDING_Y
 
 
-def _box(box: Box, place: PictureRectangle) -> Html:
-    parts = []
-    stacked = STACKED if box.times > 1 else 0.0
-    front = replace(
-        place, top=place.top + stacked, width=place.width - stacked, height=place.height - stacked
-    )
-    if stacked:
-        parts.append(_rectangle(replace(front, left=front.left + stacked, top=place.top), radius=6))
-    parts.append(_rectangle(front, radius=15 if box.kind in ("input", "output") else 6))
-    for number, line in enumerate(box.lines):
-        x, y = front.left + PADDING_X, front.top + PADDING_Y + LINE * number + 12.5
-        kind = None if number else "name"
-        parts.append(html_tag("text", picture_text(line), x=_round(x), y=_round(y), class_=kind))
-    is_cut = any(picture_text(line) != line for line in box.lines)
-    whole = html_tag("title", "\n".join(box.lines)) if is_cut else None
-    return html_tag("g", whole, *parts, class_=box.kind)
+def _sizes(box: Box) -> str:
+    width, height = box_size(box)
+    edges = 2 if box.times > 1 else 1
+    size = f"width={width / POINTS:.4f} height={height / POINTS:.4f}"
+    return f"class={box.kind} {size} peripheries={edges}"
 
 
-def _rectangle(place: PictureRectangle, *, radius: float, class_: str | None = None) -> Html:
-    return html_tag(
-        "rect",
-        x=_round(place.left),
-        y=_round(place.top),
-        width=_round(place.width),
-        height=_round(place.height),
-        rx=radius,
-        class_=class_,
-    )
+def _room(frame: Border) -> str:
+    """Return a frame's attributes, with an empty table of the size of its title."""
+    width = round(BOLD * len(_short(frame.title)))
+    cell = f'<TD FIXEDSIZE="TRUE" WIDTH="{width}" HEIGHT="{TITLE_HEIGHT:.0f}"></TD>'
+    table = f'<TABLE BORDER="0" CELLBORDER="0" CELLPADDING="0" CELLSPACING="0"><TR>{cell}</TR></TABLE>'
+    kind = "frame many" if frame.times > 1 else "frame"
+    return f'class="{kind}" style=rounded margin=10 labeljust=l label=<{table}>'
 
 
-def _arrow(points: tuple[tuple[float, float], ...], *, is_weight: bool) -> list[Html]:
-    start, *rest = points
-    *curve, tip = rest
-    x, y = start
-    bends = " ".join(f"{_round(x)},{_round(y)}" for x, y in curve)
-    path = html_tag("path", d=f"M{_round(x)},{_round(y)}C{bends}", class_="weight" if is_weight else None)
-    if is_weight:
-        return [path]
-    back = (curve[-1][0] - tip[0], curve[-1][1] - tip[1])
-    length = max((back[0] ** 2 + back[1] ** 2) ** 0.5, 1e-6)
-    across, along = HALF_HEAD / length, HEAD / length
-    left = (tip[0] + along * back[0] - across * back[1], tip[1] + along * back[1] + across * back[0])
-    right = (tip[0] + along * back[0] + across * back[1], tip[1] + along * back[1] - across * back[0])
-    corners = "L".join(f"{_round(x)},{_round(y)}" for x, y in (tip, left, right))
-    return [path, html_tag("path", d=f"M{corners}Z", class_="head")]
+def _short(text: str) -> str:
+    """Return a line as it fits into a box."""
+    return text if len(text) <= MAX_LETTERS else text[: MAX_LETTERS - 1] + "…"
 
 
-def _round(value: float) -> float:
-    return round(value, 1)
+def _corner(shape: re.Match[str]) -> tuple[float, float]:
+    """Return the upper left corner of a box or a frame."""
+    points = [(float(x), float(y)) for x, y in _POINT.findall(shape["points"])]
+    left, top = (min(along) for along in zip(*points, strict=True))
+    return left, top
+
+
+def _with_words(shape: re.Match[str], box: Box | None) -> str:
+    """Return what Graphviz wrote for a box with its words; what it wrote for a frame as it is."""
+    if box is None:
+        return shape[0]
+    left, top = _corner(shape)
+    words = [
+        _text(line, left + PADDING_X, top + PADDING_Y + 12.5 + LINE * number, None if number else "name")
+        for number, line in enumerate(box.lines)
+    ]
+    if any(_short(line) != line for line in box.lines):
+        words.append(html_tag("title", "\n".join(box.lines)))
+    return join_html(Html(shape["shape"]), *words, Html("</g>"))
+
+
+def _title(frame: Border, corner: tuple[float, float]) -> Html:
+    return _text(frame.title, corner[0] + 10, corner[1] + 17, "name title")
+
+
+def _text(line: str, x: float, y: float, kind: str | None) -> Html:
+    return html_tag("text", _short(line), x=round(x, 1), y=round(y, 1), class_=kind)

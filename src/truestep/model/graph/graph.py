@@ -16,9 +16,11 @@ from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
 from truestep.model.calling import Arguments, forward_arguments, undisturbed_model
 from truestep.model.graph import text
+from truestep.model.graph.backward import AutogradGraphCollector
 from truestep.model.graph.picture import Picture, pictures
 from truestep.model.graph.rolling import GraphRolling
-from truestep.model.graph.tracing import TracedModel, trace_model
+from truestep.model.graph.tracing import trace_model
+from truestep.model.graph.tree import TracedGraph
 from truestep.model.summaries.copies import (
     materialized_for_summary,
     run_without_values,
@@ -134,23 +136,25 @@ def graph(model: object, batch: Any, *, saved: bool = False, attributes: bool = 
         module = materialized_for_summary(module, arguments)
         notes.append("Lazy layers were sized by this batch in a copy.")
     with undisturbed_model(module):
-        traced, problem = _traced(module, arguments)
-    saved_bytes = traced.backward.describe(saved=saved, attributes=attributes)
-    GraphRolling(traced.modules).roll()
-    GraphRolling(traced.autograd).roll()
-    has_backward = bool(traced.autograd.edges)
+        (modules, backward), problem = _traced(module, arguments)
+    saved_bytes = backward.describe(saved=saved, attributes=attributes)
+    GraphRolling(modules).roll()
+    GraphRolling(backward.graph).roll()
+    has_backward = bool(backward.graph.edges)
     if not has_backward:
         notes.append("No output depends on a trainable parameter, so there is no autograd graph.")
     return ModelGraph(
         model=type(module).__name__,
-        modules=pictures(traced.modules),
-        autograd=pictures(traced.autograd) if has_backward else (),
+        modules=pictures(modules),
+        autograd=pictures(backward.graph) if has_backward else (),
         saved_bytes=saved_bytes,
         notes=(*notes, *problem),
     )
 
 
-def _traced(module: nn.Module, arguments: Arguments) -> tuple[TracedModel, list[str]]:
+def _traced(
+    module: nn.Module, arguments: Arguments
+) -> tuple[tuple[TracedGraph, AutogradGraphCollector], list[str]]:
     traced, reason = run_without_values(trace_model, module, arguments)
     if traced is not None:
         return traced, []

@@ -32,8 +32,8 @@ def graph_page(graph: "ModelGraph") -> str:
 
 
 HOW_TO_READ = (
-    "A solid frame or a stacked box stands for several that are alike. Dashed lines without a head join layers that hold the "
-    "same weight. Sizes are those of what a box gives."
+    "A solid frame or a box with a double edge stands for several that are alike. Dashed lines without a head join layers that "
+    "hold the same weight. Sizes are those of what a box gives."
 )
 
 

@@ -36,16 +36,29 @@ def mermaid(picture: Picture) -> str:
 def dot(picture: Picture) -> str:
     """Return the picture in Graphviz's language."""
 
-    def open_frame(frame: Border) -> str:
-        return f"subgraph cluster_{frame.id} {{ label={_quoted(frame.title)};"
-
     def box(each: Box) -> str:
-        shape = DOT_SHAPES.get(each.kind, "box")
-        return f"{each.id} [shape={shape} label={_quoted(chr(10).join(each.lines))}];"
+        return f"shape={DOT_SHAPES.get(each.kind, 'box')} label={_quoted(chr(10).join(each.lines))}"
 
-    lines = ["digraph {", *_nested(picture, None, box, open_frame, "}")]
+    weight = 'style=dashed label="same weight"'
+    return dot_text(picture, box, lambda frame: f"label={_quoted(frame.title)}", weight)
+
+
+def dot_text(
+    picture: Picture,
+    box: Callable[[Box], str],
+    frame: Callable[[Border], str],
+    weight: str,
+    settings: str = "",
+) -> str:
+    """Return the picture in Graphviz's language, with these attributes of a box, a frame, and the arrow of a shared weight."""
+
+    def opens(each: Border) -> str:
+        return f"subgraph cluster_{each.id} {{ {frame(each)};"
+
+    members = _nested(picture, None, lambda each: f"{each.id} [{box(each)}];", opens, "}")
+    lines = [f"digraph {{{settings}", *members]
     for arrow in picture.arrows:
-        look = ' [style=dashed dir=none label="same weight" constraint=false]' if arrow.is_weight else ""
+        look = f" [{weight} dir=none constraint=false]" if arrow.is_weight else ""
         lines.append(f"  {arrow.source} -> {arrow.target}{look};")
     return "\n".join([*lines, "}", ""])
 

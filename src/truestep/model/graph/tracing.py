@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One forward of a model, seen from torch's functions and the modules' hooks: what was called where, on whose results."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,22 +12,13 @@ from truestep.model.graph.backward import AutogradGraphCollector, autograd_stora
 from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
 
 
-@dataclass
-class TracedModel:
-    """What one forward did: its modules and operations, and the autograd graph that it left."""
-
-    modules: TracedGraph
-    autograd: TracedGraph
-    backward: AutogradGraphCollector
-
-
-def trace_model(model: nn.Module, arguments: Arguments) -> TracedModel:
-    """Run the model with gradients on; a failing forward is a ModelError."""
+def trace_model(model: nn.Module, arguments: Arguments) -> tuple[TracedGraph, AutogradGraphCollector]:
+    """Run the model with gradients on: its modules and operations, and what autograd holds; a failing forward is a ModelError."""
     tracer = _ForwardTracer(model, arguments)
     with torch.enable_grad(), tracer.path.followed(tracer.enter, tracer.leave), tracer:
         output = run_forward(model, arguments)
     tracer.finish(output)
-    return TracedModel(tracer.graph, tracer.backward.graph, tracer.backward)
+    return tracer.graph, tracer.backward
 
 
 class _ForwardTracer(TorchFunctionMode):

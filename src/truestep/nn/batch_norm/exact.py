@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from truestep.core.errors import OptionError, check_choice, check_flag
 from truestep.core.modules import restoring_module
 from truestep.core.results import RenderableType, Result, result_table
-from truestep.nn.layers import check_is_module, refuse_lazy_layers
+from truestep.nn.layers import refuse_lazy_layers, refuse_non_module
 from truestep.nn.moments import StreamMoments, measure_moments, merge_moments
 
 Forward = Callable[[Any], object]
@@ -97,7 +97,7 @@ def exact_batch_norm(
         OptionError: no batch norm with running statistics; no batches, or an iterator that is used up by one pass; a
             layer that is used several times in a forward ("layer_by_layer"); NaN or infinite statistics.
     """
-    check_is_module(model)
+    refuse_non_module(model)
     refuse_lazy_layers(model)
     check_choice("ts.nn.exact_batch_norm", "method", method, ("layer_by_layer", "one_pass"))
     check_flag("ts.nn.exact_batch_norm", "unbiased", unbiased)

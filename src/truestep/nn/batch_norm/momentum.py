@@ -9,7 +9,7 @@ from torch import nn
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.results import RenderableType, Result, result_table
-from truestep.nn.layers import check_is_module
+from truestep.nn.layers import refuse_non_module
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ def batch_norm_momentum(model: nn.Module, num_micro_batches: int) -> MomentumCha
     Raises:
         OptionError: no whole number of at least 1; no layer with running statistics; a momentum outside 0 to 1.
     """
-    check_is_module(model)
+    refuse_non_module(model)
     check_number("ts.nn.batch_norm_momentum", "num_micro_batches", num_micro_batches, example=4, least=1)
     layers = {
         name: module

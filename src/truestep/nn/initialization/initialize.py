@@ -17,10 +17,10 @@ from truestep.nn.initialization.preceding import UNKNOWN, ActivationBefore, prec
 from truestep.nn.initialization.rules import PRESETS, InitRule, Rule, Rules, check_init_rules, init_rule_for
 from truestep.nn.initialization.slots import InitSlot, init_slots
 from truestep.nn.layers import (
-    check_is_module,
     layer_selectors,
     layer_tensor_name,
     refuse_lazy_layers,
+    refuse_non_module,
     selector_matches,
 )
 
@@ -93,7 +93,7 @@ def initialize(
     Raises:
         OptionError: a rule or pattern that matches nothing; lazy layers; a gain that can't be known.
     """
-    check_is_module(model)
+    refuse_non_module(model)
     refuse_lazy_layers(model)
     _check_options(activation, scale, generator)
     found = list(init_slots(model))

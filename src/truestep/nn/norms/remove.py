@@ -10,7 +10,7 @@ from torch.nn.utils import remove_spectral_norm as remove_old_spectral
 from torch.nn.utils import remove_weight_norm as remove_old_weight
 
 from truestep.core.errors import OptionError
-from truestep.nn.layers import Layers, check_is_module, layer_selectors, selector_matches
+from truestep.nn.layers import Layers, layer_selectors, refuse_non_module, selector_matches
 from truestep.nn.norms.tensors import KINDS, OLD_HOOKS, NormChange, NormedTensor
 
 _REMOVE_OLD = {"weight norm": remove_old_weight, "spectral norm": remove_old_spectral}
@@ -41,7 +41,7 @@ def remove_spectral_norm(model: nn.Module, layers: Layers | None = None) -> Norm
 
 
 def _remove(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
-    check_is_module(model)
+    refuse_non_module(model)
     chosen = (nn.Module,) if layers is None else layer_selectors(layers, model)
     tensors = [
         normed

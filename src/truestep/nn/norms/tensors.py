@@ -15,9 +15,9 @@ from truestep.core.results import RenderableType, Result, result_table
 from truestep.nn.layers import (
     Layers,
     LayerTensor,
-    check_is_module,
     layer_selectors,
     refuse_lazy_layers,
+    refuse_non_module,
     selector_matches,
 )
 
@@ -82,7 +82,7 @@ class NormChange(Result):
 
 def find_normed_tensors(model: nn.Module, layers: Layers | None) -> list[NormedTensor]:
     """Return the weights of the chosen layers, in the model's order; raise an OptionError for a choice of nothing."""
-    check_is_module(model)
+    refuse_non_module(model)
     refuse_lazy_layers(model)
     chosen = DEFAULT_KINDS if layers is None else layer_selectors(layers, model)
     tensors = [

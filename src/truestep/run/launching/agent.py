@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import OptionError
+from truestep.core.processors import usable_processors
+from truestep.core.variables import set_variables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +104,7 @@ def _start_method(program: Callable[..., Any] | str) -> str:
 @contextmanager
 def _environment(launch: LaunchOptions) -> Iterator[None]:
     """Set what the processes inherit."""
-    threads = max(1, len(os.sched_getaffinity(0)) // launch.processes)
+    threads = max(1, usable_processors() // launch.processes)
     wanted = {
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
         # or workers that are started again read addresses of those that are gone (half of the restarts with gloo fail)
@@ -113,16 +115,11 @@ def _environment(launch: LaunchOptions) -> Iterator[None]:
     }
     if launch.rendezvous is not None and (interface := _interface_of(launch_address(launch.rendezvous))):
         wanted["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", interface)
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+    before = set_variables(wanted)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        set_variables(before)
 
 
 def launch_address(rendezvous: str) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
-from truestep.doctor.source.counters import is_made_anew, loops_that_train
+from truestep.doctor.source.counters import counted_loops, is_made_anew, loops_that_train
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 
 
@@ -54,9 +54,9 @@ class BestWeightsShared(SourceCheck):
             loops = [each for each in module.ancestors(call) if each in training]
             if target is None or not loops or is_made_anew(module, loops[-1], call.func.value):
                 continue
-            kind = module.kind(call.func.value)
+            kind = module.kind(call.func.value)  # a schedule's and a scaler's are numbers
             if kind not in ("scheduler", "scaler") and _is_read_after(module, loops[-1], call, target):
-                known = kind in ("module", "ddp")  # a schedule's and a scaler's are numbers
+                known = kind in ("module", "ddp") and not _is_by_count(module, call)
                 held = "the optimizer's averages" if kind == "optimizer" else "the parameters"
                 text = f"{target!r} holds {held} themselves: each later step changes it."
                 yield At(call, text, BUG if known else RISK)
@@ -66,6 +66,27 @@ class BestWeightsShared(SourceCheck):
         if "copy" not in module.imported_names:
             raise SourceRewriteError
         return [replaced(module, node, f"copy.deepcopy({text_of(module, node)})")]
+
+
+def _is_by_count(module: SourceModule, call: ast.Call) -> bool:
+    """Tell `if epoch % 5 == 0:`: a state of now and then is kept, perhaps the last, and no best one."""
+    block = module.parents[module.statement(call)]
+    tests = (
+        [part for part in walk(block.test) if isinstance(part, ast.Compare)]
+        if isinstance(block, ast.If)
+        else []
+    )
+    return bool(tests) and all(any(counted_loops(module, each) for each in _sides(test)) for test in tests)
+
+
+def _sides(test: ast.Compare) -> list[ast.expr]:
+    """Return what is compared, and what a remainder is of."""
+    left = (
+        test.left.left
+        if isinstance(test.left, ast.BinOp) and isinstance(test.left.op, ast.Mod)
+        else test.left
+    )
+    return [left, *test.comparators]
 
 
 def _kept_under(module: SourceModule, call: ast.Call) -> str | None:

@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.counters import counted_loops, is_made_anew, is_named_as_counter, loops_that_train
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
@@ -45,11 +45,33 @@ class OptimizerNotSaved(SourceCheck):
         for call in module.calls("torch.save"):
             given = call.args[0] if call.args else None
             values = (module.definitions(given) if given is not None else []) or [given]
-            if any(isinstance(each, ast.Dict) and _to_resume(module, each) for each in values):
-                yield At(call, "A step or epoch to resume from is saved, but no optimizer state.", RISK)
+            keys = [key for each in values if isinstance(each, ast.Dict) for key in _counters(module, each)]
+            if keys:
+                best = _is_chosen(module, call) and not any(_is_read_back(module, each) for each in keys)
+                text = "A step or epoch to resume from is saved, but no optimizer state."
+                yield At(call, text, ADVICE if best else RISK)
 
 
-def _to_resume(module: SourceModule, saved: ast.Dict) -> bool:
+def _is_chosen(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a save in a branch of a loop that no counter's remainder opens: of the best weights, as a rule."""
+    tests = [each.test for each in module.ancestors(call) if isinstance(each, ast.If)]
+    remainders = [part for test in tests for part in walk(test) if isinstance(part, ast.Mod)]
+    return bool(tests) and not remainders and module.loop(call) is not None
+
+
+def _is_read_back(module: SourceModule, key: ast.expr | None) -> bool:
+    """Tell whether some part of the program reads the key: then it goes on from there; else it may only be told."""
+    name = constant(key)
+    for other in module.linked:
+        read = [each.slice for each in other.all(ast.Subscript) if isinstance(each.ctx, ast.Load)]
+        read += [each.args[0] for each in other.method_calls("get", "pop") if each.args]
+        if name is not None and any(constant(each) == name for each in read):
+            return True
+    return False
+
+
+def _counters(module: SourceModule, saved: ast.Dict) -> list[ast.expr | None]:
+    """Return the keys of counters of a training's loop in a dict of weights."""
     models = [
         each.func.value
         for value in saved.values
@@ -59,7 +81,7 @@ def _to_resume(module: SourceModule, saved: ast.Dict) -> bool:
         and each.func.attr == "state_dict"
     ]
     pairs = zip(saved.keys, saved.values, strict=True)
-    return bool(models) and any(_is_counter(module, key, value, models[0]) for key, value in pairs)
+    return [key for key, value in pairs if models and _is_counter(module, key, value, models[0])]
 
 
 def _is_counter(module: SourceModule, key: ast.expr | None, value: ast.expr, model: ast.expr) -> bool:

@@ -5,7 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.signatures import own_name
+
+_NAMES = operations()
 
 
 class BatchesStacked(SourceCheck):
@@ -43,8 +47,14 @@ class BatchesStacked(SourceCheck):
                     and isinstance(source.target, ast.Name)
                     and isinstance(source.iter, ast.Name)
                     and not self._members(module, element)
+                    and not self._is_tensor(module, source.iter)
                 ):
                     yield At(call, "stack gives (batches, batch, ...): cat gives one batch.", RISK)
+
+    def _is_tensor(self, module: SourceModule, iterated: ast.Name) -> bool:
+        """Tell a tensor that is taken apart: stack puts its first axis back."""
+        made = [each.value.func for each in module.bindings(iterated) if isinstance(each.value, ast.Call)]
+        return any((own_name(each) or "") in _NAMES for each in made)
 
     def _members(self, module: SourceModule, element: ast.expr) -> bool:
         """`[layer(x) for ...]` over members of an ensemble is a stack that is meant."""

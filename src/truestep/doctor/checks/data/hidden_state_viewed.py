@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.recurrent import recurrent_of
 from truestep.doctor.source.signatures import own_name
-from truestep.doctor.source.values import argument, constant, literal, seen_through
+from truestep.doctor.source.values import argument, constant, literal
 
 _TURNS = operations(shape="turned")
 
@@ -59,10 +60,12 @@ class HiddenStateViewed(SourceCheck):
         return not same and "layer" not in layers and "direction" not in layers
 
 
-def _is_turned(module: SourceModule, node: ast.expr) -> bool:
-    """Tell `h.transpose(0, 1)` under a name of its own: the examples come first then."""
-    made = seen_through(module, node)
-    return isinstance(made, ast.Call) and own_name(made.func) in _TURNS
+def _is_turned(module: SourceModule, node: ast.Name) -> bool:
+    """Tell `h.transpose(0, 1)` under a name, of its own or the old one: the examples come first then."""
+    given = [each.value for each in module.bindings(node) if isinstance(each.value, ast.Call)]
+    return any(
+        own_name(each.func) in _TURNS for value in given for each in walk(value) if isinstance(each, ast.Call)
+    )
 
 
 def _several(module: SourceModule, made: ast.Call) -> bool:

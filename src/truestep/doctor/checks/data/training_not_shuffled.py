@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.batches import LOADER, RUN, num_batches, source_of, tensors_of
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression
@@ -49,7 +49,12 @@ class TrainingNotShuffled(SourceCheck):
             node = _ordered_by(module, each)
             if node is not None and node not in told:
                 told.add(node)
-                yield At(node, "The training loader yields the data in its own order.", RISK)
+                is_given = isinstance(node, ast.Call) and argument(node, 2, "shuffle") is not None
+                chosen = each not in trained and is_given
+                severity = (
+                    QUESTION if chosen else RISK
+                )  # an order that is asked for may be for features or pictures
+                yield At(node, "The training loader yields the data in its own order.", severity)
         for call in dict.fromkeys(_learned_from(module)):
             yield At(call, "The training batches come in the data's own order.", RISK)
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """stft without return_complex."""
 
+import ast
 from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, with_keyword
-from truestep.doctor.source.values import argument, forwards_all
+from truestep.doctor.source.values import argument, forwards_all, literal
 
 
 class StftWithoutComplex(SourceCheck):
@@ -29,11 +30,25 @@ class StftWithoutComplex(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the call without it."""
-        for call in [*module.calls("torch.stft"), *module.method_calls("stft")]:
-            named = (module.qualify(call.func) or "torch.stft") == "torch.stft"
-            if named and argument(call, None, "return_complex") is None and not forwards_all(call):
+        methods = [each for each in module.method_calls("stft") if _is_of_tensor(module, each)]
+        for call in [*module.calls("torch.stft"), *methods]:
+            if argument(call, None, "return_complex") is None and not forwards_all(call):
                 yield At(call, "return_complex is missing: this raises RuntimeError.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask for complex numbers."""
         return [with_keyword(module, node, "return_complex", "True")]
+
+
+def _is_of_tensor(module: SourceModule, call: ast.Call) -> bool:
+    """Tell `wave.stft(512)`: what is given is the size of a window, and no layer or object of that name takes the wave."""
+    assert isinstance(call.func, ast.Attribute)
+    size = literal(module, argument(call, 0, "n_fft"))
+    owner = call.func.value
+    own = isinstance(owner, ast.Name) and owner.id in ("self", "cls")
+    return (
+        isinstance(size, int)
+        and not own
+        and module.qualify(call.func) is None
+        and module.class_of(owner) is None
+    )

@@ -11,6 +11,7 @@ from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.shapes import COLUMN, ROW, row_or_column
+from truestep.doctor.source.values import value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class ComparisonBroadcast(SourceCheck, Watcher):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report `a == b` and `a.eq(b)` where one was reduced along axis 1 and the other made a column."""
         for node, left, right in _comparisons(module):
+            if _is_counted(module, left) or _is_counted(module, right):
+                continue  # `labels[:, None] == torch.arange(10)`: one column for each class
             if {row_or_column(module, left), row_or_column(module, right)} == {ROW, COLUMN}:
                 yield At(node, "(batch,) is compared with (batch, 1): each prediction with every label.")
 
@@ -63,6 +66,13 @@ class ComparisonBroadcast(SourceCheck, Watcher):
         if any(each.operation in DECIDES for made in origin.before for each in made.ancestors()):
             text = f"{row} is compared with {column}: each prediction with every label."
             yield Observation(origin.place, text, BUG, {"compared": [row, column]})
+
+
+def _is_counted(module: SourceModule, node: ast.expr) -> bool:
+    """Tell `torch.arange(n)`: it has a number for each class, not for each example."""
+    made = [each for each in value_origins(module, node) if isinstance(each, ast.Call)]
+    counted = operations(shape="counted")
+    return any((module.qualify(each.func) or "").removeprefix("torch.") in counted for each in made)
 
 
 def _comparisons(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:

@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
@@ -110,6 +110,9 @@ def _makes_noise(module: SourceModule, call: ast.Call) -> bool:
 def _severity(module: SourceModule, call: ast.Call) -> Severity:
     """Outside of a module nothing says that the function is evaluated, and whoever gives the rate may give 0."""
     owner = module.enclosing(call, ast.ClassDef)
+    rate = argument(call, 1, "p")
+    if owner is None and rate is not None and constant(rate) is None:
+        return QUESTION  # of a script's own inputs, as noise to learn from, at a rate of its options
     is_layer = owner in module.classes_of_kind("module")
     return BUG if is_layer and not _is_given(module, argument(call, 1, "p")) else RISK
 

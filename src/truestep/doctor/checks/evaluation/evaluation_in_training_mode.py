@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck, Unsure
-from truestep.doctor.source.evaluations import evaluations_of, sensitive_layers
+from truestep.doctor.source.evaluations import evaluations_of, is_of_held_out, sensitive_layers
 from truestep.doctor.source.measurements import measurements_of
-from truestep.doctor.source.modes import mode_before
+from truestep.doctor.source.modes import another_set_before, mode_before
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -65,7 +65,8 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                     )
                 elif layers:
                     names = ", ".join(sorted(layers))
-                    severity = BUG if forward in known else RISK
+                    certain = forward in known and is_of_held_out(module, trace, forward)
+                    severity = BUG if certain and not another_set_before(trace, forward) else RISK
                     yield At(
                         forward.node, f"The model is evaluated in training mode; it has {names}.", severity
                     )

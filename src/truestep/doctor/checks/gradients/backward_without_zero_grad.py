@@ -90,6 +90,11 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
             return
         if _made_inside(module, loop):
             return
+        if _is_unbound(module, step) and any(_is_unbound(module, each) for each in loop.of("zero_grad")):
+            yield Unsure(
+                step.node, "what is stepped and what is cleared are made nowhere in sight: they may be one"
+            )
+            return
         what = "this optimizer's gradients" if loop.of("zero_grad") else "the gradients"
         yield At(step.node, f"The loop calls backward() and step() but never clears {what}.")
 
@@ -124,6 +129,11 @@ def _arm_without(module: SourceModule, loop: TrainingLoop) -> ast.stmt | None:
         made = [part for part in other if isinstance(part, ast.Assign) and loss.id in names_stored(part)]
         return made[0] if made and module.scope(choice) is module.scope(loss) else None
     return None
+
+
+def _is_unbound(module: SourceModule, event: TraceEvent) -> bool:
+    """Tell a name that nothing in sight makes, as in notes of which a part is kept."""
+    return isinstance(event.receiver, ast.Name) and not module.bindings(event.receiver)
 
 
 def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:

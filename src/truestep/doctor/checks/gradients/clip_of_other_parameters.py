@@ -64,7 +64,10 @@ class ClipOfOtherParameters(SourceCheck, Watcher):
     def _may_be_part(self, module: SourceModule, name: str, held: set[str | None]) -> bool:
         """A part of a model that is held, another name for it, or one that can't be followed."""
         nodes = [node for node in module.reads(name) if isinstance(node, ast.Name)]
-        made = [seen_through(module, each) for each in module.definitions(nodes[0])] if nodes else [None]
+        definitions = module.definitions(nodes[0]) if nodes else [None]
+        if any(each is not None and dotted(each) in held for each in definitions):
+            return True  # a function that is called for several models clips the one that it is given
+        made = [seen_through(module, each) for each in definitions]
         followed = bool(made) and all(
             isinstance(each, ast.Call) and not (set(names_in(each)) & held) for each in made
         )

@@ -50,11 +50,12 @@ class LeafLostByMove(SourceCheck):
             asks = made in MAKERS and constant(asked) is True
             if _changes_nothing(module, call, inner) or moved_already(call, inner):
                 continue
+            if asks and _is_only_handed_on(module, call):
+                continue
             if asks or (made == "nn.Parameter" and (asked is None or constant(asked) is True)):
                 method = ast.unparse(call.func).rsplit(".", 1)[-1]
                 text = f".{method}() after requires_grad=True: the result is no leaf, its .grad stays None."
-                certain = _is_on_host(module, call, inner) and not _is_input_only(module, call)
-                yield At(call, text, BUG if certain else RISK)
+                yield At(call, text, BUG if _is_on_host(module, call, inner) else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask for gradients after the move."""
@@ -93,12 +94,18 @@ def _is_on_host(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
     return (name or "").removeprefix("torch.") in MAKERS
 
 
-def _is_input_only(module: SourceModule, call: ast.Call) -> bool:
-    """Tell whether the result only goes into calls of modules: nobody asks for its gradient here."""
+def _is_only_handed_on(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether the result only goes into calls, no optimizer's: nobody asks for its gradient in sight."""
     made = module.parents[call]
     name = dotted(made.targets[0]) if isinstance(made, ast.Assign) else None
     uses = module.reads(name) if name is not None else []
-    outer = [module.parents[use] for use in uses]
-    return bool(uses) and all(
-        isinstance(each, ast.Call) and module.kind(each.func) in ("module", "ddp") for each in outer
-    )
+    return bool(uses) and all(_is_handed_on(module, use) for use in uses)
+
+
+def _is_handed_on(module: SourceModule, use: ast.expr) -> bool:
+    outer = module.parents[use]
+    call = module.parents[outer] if isinstance(outer, ast.keyword) else outer
+    if not isinstance(call, ast.Call) or call.func is use:
+        return False
+    name = module.qualify(call.func) or ""
+    return not name.startswith(("torch.", "builtins.")) and module.kind(call) != "optimizer"

@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.axes import num_axes
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
@@ -56,7 +56,9 @@ class PenaltyMixedByFixedRank(SourceCheck):
                 for node in walk(call.args[0])
             )
             if differentiates and sized and not _is_mixed_with_images(module, call, function):
-                yield At(call, "The weights have four axes; data of two would be mixed pair by pair.", RISK)
+                known = _is_mixed_with_rows(module, call, function)
+                text = "The weights have four axes; data of two would be mixed pair by pair."
+                yield At(call, text, RISK if known else QUESTION)
 
     def _is_parameter(self, function: ast.FunctionDef, name: str) -> bool:
         return any(each.arg == name for each in function.args.args)
@@ -64,18 +66,28 @@ class PenaltyMixedByFixedRank(SourceCheck):
 
 def _is_mixed_with_images(module: SourceModule, mix: ast.Call, function: ast.FunctionDef) -> bool:
     """Tell whether something that is mixed has four axes, or a net of two-dimensional layers is applied."""
-    made = module.statement(mix)
-    own = names_stored(made)
+    if any(_is_image(module, each, function) for each in _mixed(module, mix, function)):
+        return True
+    owners = [module.class_of(call.func) for call in module.inside(function, ast.Call)]
+    return any(owner is not None and _has_convolutions(module, owner) for owner in owners)
+
+
+def _is_mixed_with_rows(module: SourceModule, mix: ast.Call, function: ast.FunctionDef) -> bool:
+    """Tell whether something that is mixed is known to have another number of axes."""
+    return any(num_axes(module, each) not in (None, _AXES) for each in _mixed(module, mix, function))
+
+
+def _mixed(module: SourceModule, mix: ast.Call, function: ast.FunctionDef) -> Iterator[ast.expr]:
+    """Yield what the weights are multiplied with."""
+    own = names_stored(module.statement(mix))
     for product in module.inside(function, ast.BinOp):
         if isinstance(product.op, ast.Mult):
             sides = [product.left, product.right]
             mixed = [
                 each for each in sides if not (own & names_read(each)) and not isinstance(each, ast.Constant)
             ]
-            if len(mixed) == 1 and _is_image(module, mixed[0], function):
-                return True
-    owners = [module.class_of(call.func) for call in module.inside(function, ast.Call)]
-    return any(owner is not None and _has_convolutions(module, owner) for owner in owners)
+            if len(mixed) == 1:
+                yield mixed[0]
 
 
 def _is_image(module: SourceModule, value: ast.expr, function: ast.FunctionDef) -> bool:

@@ -65,12 +65,22 @@ def _is_own(node: ast.AST) -> bool:
     return called is None or (isinstance(called, ast.Attribute) and called.attr.endswith("backward"))
 
 
+def _is_other_case(node: ast.stmt, last: ast.If) -> bool:
+    """Tell `if optimizer_idx == 0: ... return` above `if optimizer_idx == 1:`: one of them is taken."""
+    tests = [each.test for each in (node, last) if isinstance(each, ast.If)]
+    sides = [ast.unparse(each.left) for each in tests if isinstance(each, ast.Compare)]
+    equal = all(isinstance(each, ast.Compare) and isinstance(each.ops[0], ast.Eq) for each in tests)
+    return isinstance(node, ast.If) and equal and len(set(sides)) == 1 and not _falls_off(node.body)
+
+
 def _falls_off(body: list[ast.stmt]) -> bool:
     """Tell whether the end of a block can be reached."""
     match body[-1]:
         case ast.Return() | ast.Raise():
             return False
-        case ast.If(body=first, orelse=second):
+        case ast.If(body=first, orelse=second) as last:
+            if not second and any(_is_other_case(each, last) for each in body[:-1]):
+                return _falls_off(first)
             return not second or _falls_off(first) or _falls_off(second)
         case ast.With(body=inner) | ast.AsyncWith(body=inner):
             return _falls_off(inner)

@@ -5,7 +5,10 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.operations import operations
+from truestep.doctor.source.counters import counted_loops
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import constant
 
 
 class LossUnbound(SourceCheck):
@@ -55,6 +58,7 @@ class LossUnbound(SourceCheck):
     def _reads(self, module: SourceModule, test: ast.If, target: ast.Name) -> Iterator[At]:
         if isinstance(test.test, ast.Constant):  # `if True:` is no condition
             return
+        first = _holds_at_first(module, test)
         bindings = module.bindings(target)
         if any(test not in module.ancestors(each.node) for each in bindings):
             return
@@ -70,5 +74,30 @@ class LossUnbound(SourceCheck):
                 and module.parents[module.statement(node)] is block
                 and module.scope(node) is module.scope(target)
             ):
-                yield At(node, f"{target.id!r} has a value only where line {test.lineno} was true.")
+                if not (first and _is_told(module, node)):
+                    yield At(node, f"{target.id!r} has a value only where line {test.lineno} was true.")
                 return
+
+
+def _holds_at_first(module: SourceModule, test: ast.If) -> bool:
+    """Tell `if i % k == 0:` in a loop that counts from 0: the name has a value from the first iteration on."""
+    match test.test:
+        case ast.Compare(
+            left=ast.BinOp(left=ast.Name() as counter, op=ast.Mod()), ops=[ast.Eq()], comparators=[side]
+        ):
+            loop = module.loop(test)
+            begun = isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and _is_from_zero(loop.iter)
+            return constant(side) == 0 and begun and loop in (counted_loops(module, counter) or ())
+    return False
+
+
+def _is_from_zero(iterated: ast.Call) -> bool:
+    """Tell `enumerate(loader)` and `range(n)`."""
+    name = iterated.func.id if isinstance(iterated.func, ast.Name) else ""
+    return not iterated.keywords and len(iterated.args) == 1 and name in ("enumerate", "range")
+
+
+def _is_told(module: SourceModule, node: ast.Name) -> bool:
+    """Tell `loss.item()`: an earlier value is shown, and nothing is computed with it."""
+    outer = module.parents[node]
+    return isinstance(outer, ast.Attribute) and outer.attr in operations(graph="left")

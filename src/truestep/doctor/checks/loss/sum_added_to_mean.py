@@ -45,9 +45,32 @@ class SumAddedToMean(SourceCheck):
             reached = reached.difference(*(flows_to(module, each) for each in _divided(module, reached)))
             for node in sums:
                 here = module.scope(node) is module.scope(call) and isinstance(node.op, ast.Add)
+                here = here and not _is_behind_return(module, node)
                 if here and _has_mean(module, node, reached):
                     yield At(call, "Summed over the batch, and added to a mean over it.", RISK)
                     break
+
+
+def _is_behind_return(module: SourceModule, node: ast.AST) -> bool:
+    """Tell what can't be reached: a statement of the same block, or of one around it, returned before."""
+    for each in [module.statement(node), *module.ancestors(module.statement(node))]:
+        block = next((block for block in _blocks(module.parents.get(each)) if each in block), [])
+        if any(
+            isinstance(before, ast.Return | ast.Raise)
+            for before in block[: block.index(each) if block else 0]
+        ):
+            return True
+        if isinstance(each, ast.FunctionDef):
+            return False
+    return False
+
+
+def _blocks(node: ast.AST | None) -> list[list[Any]]:
+    return [
+        part
+        for name in ("body", "orelse", "finalbody")
+        if isinstance(part := getattr(node, name, None), list)
+    ]
 
 
 def _divided(module: SourceModule, reached: set[Any]) -> list[ast.BinOp]:

@@ -5,7 +5,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, walk
 from truestep.doctor.source.values import argument, literal
@@ -14,6 +14,8 @@ _LEARN = re.compile(
     r"^torch\.nn\.(Linear|Bilinear|(Lazy)?Conv(Transpose)?\dd|BatchNorm\dd|LayerNorm|GroupNorm|RMSNorm|"
     r"Embedding|EmbeddingBag|RNN|LSTM|GRU|RNNCell|LSTMCell|GRUCell|PReLU|MultiheadAttention|Transformer\w*)$"
 )
+
+_NORM = re.compile(r"Norm(\dd)?$")
 
 
 class LayerMadeInForward(SourceCheck):
@@ -46,7 +48,10 @@ class LayerMadeInForward(SourceCheck):
         for owner in module.classes_of_kind("module", "ddp"):
             for call in self._made(module, self._called(module, owner)):
                 name = (module.qualify(call.func) or "").rsplit(".", 1)[-1]
-                yield At(call, f"This {name} is made at every forward: its weights are random each time.")
+                text = f"This {name} is made at every forward: its weights are random each time."
+                if _NORM.search(name):  # they start at 1 and 0, so it normalises all the same
+                    text = f"This {name} is made at every forward: its weights are never trained."
+                yield At(call, text, RISK if _NORM.search(name) else BUG)
 
     def _called(self, module: SourceModule, owner: Class) -> list[Function]:
         """Return forward, and the methods that it calls."""
@@ -74,7 +79,12 @@ class LayerMadeInForward(SourceCheck):
                     yield call
 
     def _without_weights(self, module: SourceModule, call: ast.Call) -> bool:
-        plain = (literal(module, argument(call, None, name)) for name in ("elementwise_affine", "affine"))
+        options = (
+            "elementwise_affine",
+            "affine",
+            "track_running_stats",
+        )  # the last: a mere function is meant
+        plain = (literal(module, argument(call, None, name)) for name in options)
         return any(value is False for value in plain)
 
     def _kept(self, module: SourceModule, call: ast.Call, function: Function) -> bool:

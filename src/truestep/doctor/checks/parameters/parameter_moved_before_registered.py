@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.tensors import moved_already
@@ -58,4 +58,17 @@ class ParameterMovedBeforeRegistered(SourceCheck):
                 frozen = literal(module, argument(call, 1, "requires_grad")) is False
                 owner = module.enclosing(node, ast.ClassDef)
                 if frozen and owner is not None and module.class_kind(owner) == "module":
-                    yield At(node, "The moved tensor is no Parameter: the module does not register it.", RISK)
+                    text = "The moved tensor is no Parameter: the module does not register it."
+                    yield At(node, text, RISK if _is_changed(module, owner, node.targets[0]) else ADVICE)
+
+
+def _is_changed(module: SourceModule, owner: ast.ClassDef, target: ast.Attribute) -> bool:
+    """Tell a value that moves, and so belongs into a checkpoint; a constant is made again with the model."""
+    written: list[ast.expr] = [each.target for each in module.inside(owner, ast.AugAssign)]
+    written += [
+        each for node in module.inside(owner, ast.Assign) for each in node.targets if each is not target
+    ]
+    methods = [each.func for each in module.inside(owner, ast.Call) if isinstance(each.func, ast.Attribute)]
+    written += [each.value for each in methods if each.attr.endswith("_")]
+    place = ast.unparse(target)
+    return any(ast.unparse(each).removesuffix(".data") == place for each in written)

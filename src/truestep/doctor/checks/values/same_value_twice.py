@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.losses import losses
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
@@ -52,7 +52,8 @@ class SameValueTwice(SourceCheck):
                 yield At(call, f"Both values are {ast.unparse(given[0])}.")
         for choice in module.all(ast.IfExp):
             if ast.dump(choice.body) == ast.dump(choice.orelse):
-                yield At(choice, f"Either way it is {ast.unparse(choice.body)}.")
+                # what was meant is out of sight: often nothing but this value is left of two
+                yield At(choice, f"Either way it is {ast.unparse(choice.body)}.", RISK)
 
 
 def _is_read_only(node: ast.expr) -> bool:

@@ -66,24 +66,27 @@ class OutOfGpuMemory(Explainer):
         return {"amounts": " ".join(filter(None, told))} if any(told) else {}
 
 
+# how messages of several versions of torch name an amount
+_NAMED = {
+    "asked": r"[Tt]ried to allocate {}",
+    "total": r"total capacity of {}|{} total capacity",
+    "free": r"of which {} is free|{} free",
+    "allocated": r"{} is allocated by PyTorch|{} already allocated",
+    "process": r"this process has {} memory in use",
+    "spare": r"{} is reserved by PyTorch but unallocated",
+    "reserved": r"{} reserved in total",
+}
+_UNITS = {"B": 1, "bytes": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
 class _Amounts:
     """The bytes that a message names; 0 where it does not."""
 
     def __init__(self, message: str) -> None:
-        self.asked = _bytes(message, r"[Tt]ried to allocate ([\d.]+) (\w+)")
-        self.total = _bytes(message, r"total capacity of ([\d.]+) (\w+)") or _bytes(
-            message, r"([\d.]+) (\w+) total capacity"
-        )
-        self.free = _bytes(message, r"of which ([\d.]+) (\w+) is free") or _bytes(
-            message, r"([\d.]+) (\w+) free"
-        )
-        self.allocated = _bytes(message, r"([\d.]+) (\w+) is allocated by PyTorch") or _bytes(
-            message, r"([\d.]+) (\w+) already allocated"
-        )
-        self.process = _bytes(message, r"this process has ([\d.]+) (\w+) memory in use")
-        spare = _bytes(message, r"([\d.]+) (\w+) is reserved by PyTorch but unallocated")
-        reserved = _bytes(message, r"([\d.]+) (\w+) reserved in total")
-        self.spare = spare or max(0.0, reserved - self.allocated)
+        found = {name: _bytes(message, pattern) for name, pattern in _NAMED.items()}
+        self.asked, self.total, self.free = found["asked"], found["total"], found["free"]
+        self.allocated, self.process = found["allocated"], found["process"]
+        self.spare = found["spare"] or max(0.0, found["reserved"] - self.allocated)
 
     @property
     def others(self) -> float:
@@ -100,19 +103,11 @@ class _Amounts:
 
 
 def _bytes(message: str, pattern: str) -> float:
-    units = {
-        "B": 1,
-        "bytes": 1,
-        "KiB": 2**10,
-        "MiB": 2**20,
-        "GiB": 2**30,
-        "TiB": 2**40,
-        "KB": 2**10,
-        "MB": 2**20,
-        "GB": 2**30,
-    }
-    found = re.search(pattern, message)
-    return float(found[1].rstrip(".")) * units.get(found[2], 0) if found else 0.0
+    """Return the first of several forms that a message has."""
+    for form in pattern.split("|"):
+        if found := re.search(form.replace("{}", r"([\d.]+) (B|bytes|[KMGT]i?B)\b"), message):
+            return float(found[1].rstrip(".")) * _UNITS[found[2].rstrip("iB") or "B"]
+    return 0.0
 
 
 def _others(amounts: _Amounts, crash: Crash) -> dict[str, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of torch's by which people train by hand: while a run is open, whoever follows them is told before each is made.
+"""Calls of torch's by which people train by hand: while a run is open, whoever listens is told before each is made.
 
 They are methods of torch's classes, replaced by ones that tell and go on, and put back when no run is open. An update of the
 engine makes none of these calls, so it costs nothing.
@@ -7,7 +7,7 @@ engine makes none of these calls, so it costs nothing.
 
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,62 +16,39 @@ from torch.nn.utils import clip_grad
 from torch.optim import Optimizer, lr_scheduler
 
 from truestep.doctor.runtime.wrapping import WatchWrappers
-from truestep.engine.own_steps import UNDER_WAY, look_at_steps
+from truestep.engine.own_steps import UNDER_WAY, look_at_steps, make_own_step
+
+if TYPE_CHECKING:
+    from truestep.run.beside import BesideUpdates
 
 Call = Callable[..., Any]
 
 
-class TapFollower(Protocol):
-    """Who is told; each may raise an error in the place of the call."""
-
-    def steps(self, optimizer: Optimizer) -> None:
-        """An optimizer is about to step, and the engine did not ask for it."""
-
-    def moves(self, schedule: Any) -> None:
-        """A schedule is about to step, and the engine did not ask for it."""
-
-    def clears(self, holder: Optimizer | nn.Module) -> None:
-        """`zero_grad` of an optimizer or module is about to be called."""
-
-    def clips(self, parameters: list[Tensor], by: str) -> None:
-        """Gradients are about to be clipped."""
-
-    def scales(self, scaler: GradScaler) -> None:
-        """A loss is about to be multiplied by a scaler's factor."""
-
-    def cannot_go_back(self, error: RuntimeError) -> None:
-        """A backward began at what has no gradient."""
-
-    def goes_back(self) -> Callable[[], None]:
-        """A backward that is not the engine's begins; what is returned is called after it."""
-
-
-_followers: "dict[int, weakref.ref[TapFollower]]" = {}
+_listeners: "dict[int, weakref.ref[BesideUpdates]]" = {}
 _wrappers = WatchWrappers()
 
 
-def follow(follower: TapFollower) -> None:
-    """Tell `follower` from now on."""
-    if not _followers:
+def listen_to_calls_by_hand(listener: "BesideUpdates") -> None:
+    """Tell `listener` of each call from now on, before it is made; it may raise an error in the place of the call."""
+    if not _listeners:
         _install()
-    number = id(follower)
-    _followers[number] = weakref.ref(
-        follower, lambda _: _leave(number)
-    )  # a run that was dropped is told no more
+    number = id(listener)
+    # a run that was dropped is told no more
+    _listeners[number] = weakref.ref(listener, lambda _: _leave(number))
 
 
-def unfollow(follower: TapFollower) -> None:
+def ignore_calls_by_hand(listener: "BesideUpdates") -> None:
     """Tell it no more."""
-    _leave(id(follower))
+    _leave(id(listener))
 
 
 def _leave(number: int) -> None:
-    if _followers.pop(number, None) is not None and not _followers:
+    if _listeners.pop(number, None) is not None and not _listeners:
         _wrappers.undo()
 
 
-def _told() -> list[TapFollower]:
-    return [each for reference in tuple(_followers.values()) if (each := reference()) is not None]
+def _told() -> "list[BesideUpdates]":
+    return [each for reference in tuple(_listeners.values()) if (each := reference()) is not None]
 
 
 def _install() -> None:
@@ -81,16 +58,16 @@ def _install() -> None:
         if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler):
             _wrappers.method(kind, "step", _schedule)
     for owner in (Optimizer, nn.Module):
-        _wrappers.method(owner, "zero_grad", _tap(lambda each, holder, *_, **__: each.clears(holder)))
-    _wrappers.method(GradScaler, "scale", _tap(lambda each, scaler, *_, **__: each.scales(scaler)))
+        _wrappers.method(owner, "zero_grad", _telling(lambda each, holder, *_, **__: each.clears(holder)))
+    _wrappers.method(GradScaler, "scale", _telling(lambda each, scaler, *_, **__: each.scales(scaler)))
     # what clip_grad_norm_ calls, under whatever name a script has imported that
-    _wrappers.function(clip_grad, "_clip_grads_with_norm_", _tap(_clips_norm))
+    _wrappers.function(clip_grad, "_clip_grads_with_norm_", _telling(_clips_norm))
     for home in (nn.utils, clip_grad):
-        _wrappers.function(home, "clip_grad_value_", _tap(_clips_value))
+        _wrappers.function(home, "clip_grad_value_", _telling(_clips_value))
     _wrappers.function(torch.autograd, "backward", _backward)
 
 
-def _tap(tell: Callable[..., None]) -> Callable[[Call], Call]:
+def _telling(tell: Callable[..., None]) -> Callable[[Call], Call]:
     def make(original: Call) -> Call:
         def called(*arguments: Any, **keywords: Any) -> Any:
             if not torch.compiler.is_compiling():
@@ -103,12 +80,12 @@ def _tap(tell: Callable[..., None]) -> Callable[[Call], Call]:
     return make
 
 
-def _clips_norm(each: TapFollower, parameters: Any, max_norm: float, *_: Any, **__: Any) -> None:
+def _clips_norm(each: "BesideUpdates", parameters: Any, max_norm: float, *_: Any, **__: Any) -> None:
     if max_norm < float("inf"):  # else it measures
         each.clips([parameters] if isinstance(parameters, Tensor) else parameters, "norm")
 
 
-def _clips_value(each: TapFollower, parameters: Any, *_: Any, **__: Any) -> None:
+def _clips_value(each: "BesideUpdates", parameters: Any, *_: Any, **__: Any) -> None:
     if isinstance(parameters, Tensor | list | tuple):  # a generator could be gone through once only
         each.clips([parameters] if isinstance(parameters, Tensor) else list(parameters), "value")
 
@@ -126,11 +103,7 @@ def _schedule(original: Call) -> Call:
             return original(self, *arguments, **keywords)
         for each in _told():
             each.moves(self)
-        UNDER_WAY.add(self)
-        try:
-            return original(self, *arguments, **keywords)
-        finally:
-            UNDER_WAY.discard(self)
+        return make_own_step(self, original, self, *arguments, **keywords)
 
     return step
 

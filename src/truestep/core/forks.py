@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a forked process undoes of what its parent had in place: it holds copies of all of it, and nothing there may act."""
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+Owner = TypeVar("Owner")
+
+# Weak: what somebody dropped must be free to go.
+_undoing: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()
+_hooked = False
+
+
+def undo_in_children(owner: Owner, undo: Callable[[Owner], object]) -> None:
+    """Call `undo(owner)` in every process that is forked from this one, as long as somebody holds the owner."""
+    global _hooked
+    if not _hooked:
+        # Once in a process: such a function can't be taken back.
+        os.register_at_fork(after_in_child=_undo_all)
+        _hooked = True
+    _undoing[owner] = undo
+
+
+def _undo_all() -> None:
+    for owner, undo in list(_undoing.items()):
+        undo(owner)
+    # what the child makes of its own is undone in its own children
+    _undoing.clear()

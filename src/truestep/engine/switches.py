@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a loop may switch on its way, and is in no tensor: which parameters train, the modes of layers, statistics that stand."""
+
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from truestep.nn.freezing import held_statistics, hold_statistics
+
+if TYPE_CHECKING:
+    from truestep.engine.parts import LearnerParts
+
+# What each is, in a checkpoint and to a reader: where the code begins with more of them than before, and with fewer.
+_SAID = {
+    "frozen": ("frozen", "no longer frozen"),
+    "modes": (
+        "in another mode than the module around it",
+        "no longer in another mode than the module around it",
+    ),
+    "held": ("statistics held", "statistics no longer held"),
+}
+_NAMED = 4
+
+
+class ModuleSwitches:
+    """The switches of a learner: as its code began, as they are, and as they were when the last epoch had ended."""
+
+    def __init__(self, learner: "LearnerParts") -> None:
+        self._learner = learner
+        self._between: tuple[int, dict[str, list[str]]] | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Take them as what the code begins with."""
+        self._at_start = self._now()
+
+    def note_epoch_end(self) -> None:
+        """Keep them: what code behind the loop switches before the run is saved, for a last evaluation, is not of the loop."""
+        self._between = self._learner.counters.attempts, self._now()
+
+    def state(self) -> dict[str, list[str]]:
+        """Return what a checkpoint keeps: as the code began, and as they are."""
+        noted_at, noted = self._between or (None, {})
+        now = noted if noted_at == self._learner.counters.attempts else self._now()
+        return now | {_at_start(name): names for name, names in self._at_start.items()}
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Return with what the code begins otherwise than when `saved` was taken; nothing of what an older one lacks."""
+        found = []
+        for name, words in _SAID.items():
+            if name in saved and not self._begins_as(saved, name):
+                before, now = set(saved[_at_start(name)]), set(self._at_start[name])
+                listed = zip(words, (sorted(now - before), sorted(before - now)), strict=True)
+                found += [f"{word} {_first(names)}" for word, names in listed if names]
+        return found
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Switch all as it was at the save, but for what the code begins with otherwise: that is an edit, and used."""
+        for name, switch in (("frozen", self._freeze), ("modes", self._set_modes), ("held", self._hold)):
+            if name in saved and self._begins_as(saved, name):
+                self._at_start[name] = saved[_at_start(name)]
+                switch(set(saved[name]))
+        self._between = None
+
+    def _begins_as(self, saved: dict[str, Any], name: str) -> bool:
+        """Whether the code begins as it did; a notebook's cell that is run again begins with a module as the loop has left it."""
+        return self._at_start[name] in (saved[_at_start(name)], saved[name])
+
+    def _now(self) -> dict[str, list[str]]:
+        weights, module = self._learner.weights, self._learner.module
+        return {
+            "frozen": [name for name, parameter in weights.named if not parameter.requires_grad],
+            "modes": _layers_in_other_mode(module),
+            "held": held_statistics(module),
+        }
+
+    def _freeze(self, names: set[str]) -> None:
+        for name, parameter in self._learner.weights.named:
+            if parameter.requires_grad == (name in names):
+                parameter.requires_grad_(name not in names)
+
+    def _set_modes(self, others: set[str]) -> None:
+        modes: dict[str, bool] = {}
+        for path, layer in self._learner.module.named_modules():
+            layer.training = modes[path] = _around(path, modes) != (path in others)
+
+    def _hold(self, names: set[str]) -> None:
+        hold_statistics(self._learner.module, names)
+
+
+def _at_start(name: str) -> str:
+    return f"{name}_at_start"
+
+
+def _layers_in_other_mode(module: nn.Module) -> list[str]:
+    """Return the paths of the layers that are not in the mode of the module around them; nothing is around but training."""
+    modes = {path: layer.training for path, layer in module.named_modules()}
+    return [path for path, mode in modes.items() if mode != _around(path, modes)]
+
+
+def _around(path: str, modes: dict[str, bool]) -> bool:
+    """Return the mode of the module around a layer; of one that is known by another path, the nearest further out."""
+    while path:
+        path = path.rpartition(".")[0]
+        if path in modes:
+            return modes[path]
+    return True
+
+
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(name or "the module" for name in names[:_NAMED]) + more
