@@ -110,6 +110,39 @@ def test_the_way_in_which_files_are_named_is_kept_apart(project):
         assert paths == {str(path / "first.py"), str(path / "alone.py")}
 
 
+EDITS = st.sampled_from(("append", "constant", "rename", "add", "remove"))
+
+
+def edit(folder, kind, number):
+    """Change one file of a package as somebody who works on it would."""
+    files = sorted(folder.glob("*.py"))
+    path = files[number % len(files)]
+    text = path.read_text()
+    if kind == "append":
+        path.write_text(text + "opt.zero_grad()\n")
+    elif kind == "constant":
+        path.write_text(text.replace("0.1", "0.2").replace("3", "5"))
+    elif kind == "rename":  # the others still import it by its old name
+        path.write_text(text.replace("def make", f"def make{number}"))
+    elif kind == "add":
+        (folder / f"added{number}.py").write_text(LOOP.format(module=path.stem))
+    elif len(files) > 1:
+        path.unlink()
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.lists(st.tuples(EDITS, st.integers(0, 5)), min_size=1, max_size=4))
+def test_after_any_edits_what_is_kept_gives_what_a_new_reading_gives(tmp_path_factory, edits):
+    folder = tmp_path_factory.mktemp("edited") / "code"
+    folder.mkdir()
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    both(folder)
+    for kind, number in edits:
+        edit(folder, kind, number)
+        both(folder)
+
+
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans()), max_size=8))
 def test_a_unit_holds_all_that_its_files_reach(tmp_path_factory, edges):

@@ -5,8 +5,9 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.library.loops import ACCUMULATORS, TAKES_BACKWARD, LibraryAccumulator
-from truestep.doctor.source.contexts import TOP, CallFrame, CallFrames, LocatedExpression, UnknownValue
+from truestep.doctor.source.contexts import CallFrames
 from truestep.doctor.source.events import TraceEvent, TraceFrame
+from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.values import argument, forwards_all

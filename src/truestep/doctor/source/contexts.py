@@ -6,85 +6,39 @@ its identity under another name, in another function and in another file.
 """
 
 import ast
-import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from truestep.doctor.source.arguments import arguments_of
-from truestep.doctor.source.loop_state import LoopState
+from truestep.doctor.source.deciding import ExpressionValues
+from truestep.doctor.source.frames import (
+    TOP,
+    CallFrame,
+    LocatedExpression,
+    UnknownValue,
+    World,
+)
 from truestep.doctor.source.names import Binding, Class, Function, dotted, is_none
 from truestep.doctor.source.resolving import Resolver
 
 MAX_STEPS = 12  # from a name back to where its value was made
 MAX_DEPTH = 12  # of questions within questions
-MAX_PARTS = 64  # of what one value is computed from
-_GREATEST = 2**63  # larger ones are no counts, and squares of squares take for ever
+
+_Place = tuple[ast.expr, CallFrame]
 
 
-class UnknownValue:
-    """A value that can't be seen; it is equal to nothing."""
-
-    def __bool__(self) -> bool:
-        raise AssertionError("an unknown value is neither true nor false")
-
-
-class OtherValue:
-    """A value that a world gives to a variable that is none of those it is compared with."""
-
-
-UNKNOWN, OTHER = UnknownValue(), OtherValue()
-World = Mapping[str, Any]  # the value of each variable that was chosen
-
-
-@dataclass(eq=False, slots=True)  # not frozen: that takes three times as long
-class CallFrame:
-    """One call of a function: what its parameters stand for; without a function, the top of a file."""
-
-    function: Function | None = None
-    arguments: "Mapping[str, LocatedExpression]" = field(default_factory=dict)
-    caller: "CallFrame | None" = None
-    number: int = 0  # tells calls of one function apart
-
-    def of(self, function: Function | None) -> "CallFrame | None":
-        """Return the innermost call around in which a function's names live."""
-        current: CallFrame | None = self
-        while current is not None and current.function is not function:
-            current = current.caller
-        return current
-
-
-@dataclass(eq=False, slots=True)
-class LocatedExpression:
-    """An expression and the call in which it is evaluated."""
-
-    node: ast.expr
-    context: CallFrame
-
-
-TOP = CallFrame()  # the body of a file
-
-_COMPARE = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
-}  # fmt: skip
-_ARITHMETIC = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod,
-    ast.FloorDiv: operator.floordiv,
-}  # fmt: skip
-
-
-class CallFrames:
+class CallFrames(ExpressionValues):
     """Follows expressions back through calls, and evaluates tests as far as a world decides them."""
 
     def __init__(self, resolver: Resolver) -> None:
+        super().__init__()
         self.resolver = resolver
         self.index = resolver.index
-        self.world: World = {}
-        self.running: LoopState | None = None  # the loop that is being run
-        self._looked_at = 0  # parts of the value that is asked for
-        self._keys: dict[tuple[ast.expr, CallFrame], str] = {}
-        self._origins: dict[tuple[ast.expr, CallFrame], LocatedExpression] = {}
+        self._entry: ast.AST | None = None
+        self._keys: dict[_Place, tuple[str, tuple[str, ...]]] = {}
+        self._origins: dict[_Place, tuple[LocatedExpression, tuple[str, ...]]] = {}
+        self._of_world: list[_Place] = []  # whose answers may be other ones in another world
+        self._frames: dict[tuple[object, ...], CallFrame] = {}
         self._given: dict[tuple[Function, ast.Call], list[tuple[str, ast.expr, bool]]] = {}
         self._depth = 0
 
@@ -93,25 +47,42 @@ class CallFrames:
     def origin(self, value: LocatedExpression) -> LocatedExpression:
         """Return the expression that made a value, in its call; the value itself where that can't be seen."""
         place = (value.node, value.context)
-        if place not in self._origins:
-            self._origins[place] = value  # a cycle ends here
-            made = value
-            for _ in range(MAX_STEPS if self._depth < MAX_DEPTH else 0):
-                self._depth += 1
-                found = self._one_step(made)
-                self._depth -= 1
-                if found is None:
-                    break
-                made = found
-            self._origins[place] = made
-        return self._origins[place]
+        if (known := self._origins.get(place)) is not None:
+            if known[1]:
+                self.asked += known[1]
+            return known[0]
+        self._origins[place] = value, ()  # a cycle ends here
+        made, before = value, len(self.asked)
+        for _ in range(MAX_STEPS if self._depth < MAX_DEPTH else 0):
+            self._depth += 1
+            found = self._one_step(made)
+            self._depth -= 1
+            if found is None:
+                break
+            made = found
+        self._origins[place] = made, self._asked_since(before, place)
+        return made
 
-    def choose(self, world: World) -> None:
-        """Give the variables of a world their values."""
+    def _asked_since(self, before: int, place: _Place) -> tuple[str, ...]:
+        """Return what was asked of the world for the answer about a place."""
+        if len(self.asked) == before:
+            return ()
+        self._of_world.append(place)
+        return tuple(dict.fromkeys(self.asked[before:]))
+
+    def choose(self, world: World, entry: ast.AST) -> None:
+        """Give the variables of a world their values; what was found in another world of this entry stays, if it asked of none."""
         self.world = world
-        self._keys.clear()
-        self._origins.clear()
+        self.asked.clear()
         self._depth = 0
+        tables: list[dict[Any, Any]] = [self._keys, self._origins, self._frames]
+        for table in tables:
+            if entry is not self._entry:
+                table.clear()
+            for place in self._of_world:
+                table.pop(place, None)
+        self._entry = entry
+        self._of_world.clear()
 
     def _one_step(self, value: LocatedExpression) -> LocatedExpression | None:
         match value.node:
@@ -224,7 +195,8 @@ class CallFrames:
             made = self.entered(base.node, base.context)
             if made is not None and made.function is function:
                 return made
-        return CallFrame(function, {"self": base}, None, base.context.number)
+        frame = CallFrame(function, {"self": base}, None, base.context.number)
+        return self._frames.setdefault((function, base.node, base.context, "made"), frame)
 
     def _of_call(self, call: ast.Call, context: CallFrame) -> LocatedExpression | None:
         inner = self.resolver.unwrapped(call)
@@ -259,7 +231,23 @@ class CallFrames:
         return None
 
     def enter(self, function: Function, call: ast.Call, context: CallFrame) -> CallFrame:
-        """Return the context in which a function runs when it is called so."""
+        """Return the context in which a function runs when it is called so: the same one in every world."""
+        key = (function, call, context)
+        if key not in self._frames:
+            arguments = self._arguments(function, call, context)
+            self._frames[key] = CallFrame(function, arguments, context, hash((id(call), context.number)))
+        return self._frames[key]
+
+    def enter_for(
+        self, function: Function, who: ast.AST, context: CallFrame, known: Mapping[str, LocatedExpression]
+    ) -> CallFrame:
+        """Return the context in which a function runs that no call in sight runs: a library does, or a with block."""
+        frame = CallFrame(function, known, context, context.number)
+        return self._frames.setdefault((function, who, context), frame)
+
+    def _arguments(
+        self, function: Function, call: ast.Call, context: CallFrame
+    ) -> dict[str, LocatedExpression]:
         if (function, call) not in self._given:
             self._given[function, call] = arguments_of(function, call)
         given = self._given[function, call]
@@ -271,8 +259,7 @@ class CallFrames:
             if not made and isinstance(call.func, ast.Attribute) and self._is_method_call(call, function):
                 receiver = call.func.value
             arguments["self"] = self._receiver(receiver, context)
-        number = hash((id(call), context.number))
-        return CallFrame(function, arguments, context, number)
+        return arguments
 
     def _is_method_call(self, call: ast.Call, function: Function) -> bool:
         return isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
@@ -290,10 +277,15 @@ class CallFrames:
     def key(self, value: LocatedExpression) -> str:
         """Return a text that is the same wherever the same object is meant; a name for it stands before the @."""
         place = (value.node, value.context)
-        if place not in self._keys:
-            self._keys[place] = "?"  # a cycle ends here
-            self._keys[place] = self._key(value)
-        return self._keys[place]
+        if (known := self._keys.get(place)) is not None:
+            if known[1]:
+                self.asked += known[1]
+            return known[0]
+        self._keys[place] = "?", ()  # a cycle ends here
+        before = len(self.asked)
+        found = self._key(value)
+        self._keys[place] = found, self._asked_since(before, place)
+        return found
 
     def _key(self, value: LocatedExpression) -> str:
         node, context = value.node, value.context
@@ -340,58 +332,6 @@ class CallFrames:
         targets = parent.targets if isinstance(parent, ast.Assign) else []
         return next((name.rsplit(".", 1)[-1] for each in targets if (name := dotted(each))), "")
 
-    # ── tests ─────────────────────────────────────────────────────────────────────────────────
-
-    def test(self, value: LocatedExpression) -> Any:
-        """Return whether a test holds: True, False, or UNKNOWN."""
-        found = self.value(value)
-        return found if isinstance(found, UnknownValue) else isinstance(found, OtherValue) or bool(found)
-
-    def value(self, value: LocatedExpression) -> Any:
-        """Return the constant that an expression gives, in this call and this world; of a very long one, UNKNOWN."""
-        is_outermost = self._looked_at == 0
-        self._looked_at += 1
-        try:
-            return self._value(value) if self._looked_at <= MAX_PARTS else UNKNOWN
-        finally:
-            if is_outermost:
-                self._looked_at = 0
-
-    def _value(self, value: LocatedExpression) -> Any:
-        node, context = value.node, value.context
-        match node:
-            case ast.Constant():
-                return node.value
-            case ast.UnaryOp(op=ast.Not()):
-                inner = self.test(LocatedExpression(node.operand, context))
-                return inner if isinstance(inner, UnknownValue) else not inner
-            case ast.UnaryOp(op=ast.USub()):
-                inner = self.value(LocatedExpression(node.operand, context))
-                return -inner if isinstance(inner, int | float) else UNKNOWN
-            case ast.BoolOp():
-                return self._combined(node, context)
-            case ast.Compare() if len(node.ops) == 1:
-                return self._compared(node, context)
-            case ast.BinOp():
-                return self._computed(node, context)
-            case ast.Call(func=ast.Name(id="bool" | "int"), args=[given]):
-                return self.value(LocatedExpression(given, context))
-            case ast.Call(func=ast.Name(id="len")) if self.running is not None:
-                return self.running.num_batches
-        return self._of_variable(value)
-
-    def _of_variable(self, value: LocatedExpression) -> Any:
-        if self.running is not None and (known := self.running.known(self.slot(value), value.node)):
-            return known[0]
-        name = self.variable(value)
-        if name in self.world:
-            return self.world[name]
-        if isinstance(value.node, ast.Name | ast.Attribute | ast.Subscript | ast.IfExp):
-            made = self.origin(value)
-            if made.node is not value.node:
-                return self.value(made)
-        return UNKNOWN
-
     def slot(self, value: LocatedExpression) -> str:
         """Return the name of the variable itself, whatever it holds."""
         if isinstance(value.node, ast.Name):
@@ -406,43 +346,3 @@ class CallFrames:
             return self.key(value)
         # an expression begins where its first part does: the kind tells them apart
         return f"({type(value.node).__name__}:{self._place(value.node)}:{value.context.number})"
-
-    def _combined(self, node: ast.BoolOp, context: CallFrame) -> Any:
-        values = [self.test(LocatedExpression(each, context)) for each in node.values]
-        deciding = isinstance(node.op, ast.Or)
-        if any(not isinstance(each, UnknownValue) and each is deciding for each in values):
-            return deciding
-        return UNKNOWN if any(isinstance(each, UnknownValue) for each in values) else not deciding
-
-    def _compared(self, node: ast.Compare, context: CallFrame) -> Any:
-        sides = LocatedExpression(node.left, context), LocatedExpression(node.comparators[0], context)
-        whole = self.world.get(self.variable(LocatedExpression(node, context)), UNKNOWN)
-        if isinstance(node.ops[0], ast.In | ast.NotIn):
-            found = self._among(sides[0], node.comparators[0])
-            return found if isinstance(found, UnknownValue) else found is isinstance(node.ops[0], ast.In)
-        left, right = (self.value(each) for each in sides)
-        if isinstance(left, UnknownValue) or isinstance(right, UnknownValue):
-            return whole
-        try:
-            return _COMPARE[type(node.ops[0])](left, right)
-        except (KeyError, TypeError):
-            return whole
-
-    def _among(self, value: LocatedExpression, options: ast.expr) -> Any:
-        left = self.value(value)
-        known = isinstance(options, ast.Tuple | ast.List | ast.Set)
-        if isinstance(left, UnknownValue) or not known:
-            return UNKNOWN
-        values = [self.value(LocatedExpression(each, value.context)) for each in options.elts]  # type: ignore[attr-defined]
-        return UNKNOWN if any(isinstance(each, UnknownValue) for each in values) else left in values
-
-    def _computed(self, node: ast.BinOp, context: CallFrame) -> Any:
-        left, right = (self.value(LocatedExpression(each, context)) for each in (node.left, node.right))
-        if isinstance(node.op, ast.Mod) and self.running is not None and isinstance(right, UnknownValue):
-            right = self.running.window
-        if not all(isinstance(each, int | float) and abs(each) <= _GREATEST for each in (left, right)):
-            return UNKNOWN
-        try:
-            return _ARITHMETIC[type(node.op)](left, right)
-        except (KeyError, ZeroDivisionError):
-            return UNKNOWN

@@ -6,14 +6,15 @@ one entry know one another, so that "never" can mean: in no world.
 """
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from truestep.doctor.source.batch_loops import LibraryRun
-    from truestep.doctor.source.contexts import CallFrame, CallFrames
+    from truestep.doctor.source.contexts import CallFrames
+    from truestep.doctor.source.frames import CallFrame
 
 
 @dataclass(eq=False, slots=True)
@@ -78,9 +79,9 @@ class Trace:
     contexts: "CallFrames | None" = None
     _within: dict[tuple[Path, tuple[str, ...]], list[TraceEvent]] = field(default_factory=dict)
     _frames: dict[tuple[str, ...], list[TraceFrame]] = field(default_factory=dict)
-    counted: dict[TraceEvent, Any] = field(
-        default_factory=dict
-    )  # what gives a counter its value before a loop
+    _ways: dict[tuple[str, ...], list[tuple[TraceEvent, list[ast.AST]]]] = field(default_factory=dict)
+    # the value that a counter is given before a loop, and what was asked of the world for it
+    counted: dict[TraceEvent, tuple[Any, tuple[str, ...]]] = field(default_factory=dict)
     remembered: dict[Path, Any] = field(default_factory=dict)  # what running its loops gave
     worlds: "list[Trace]" = field(default_factory=list)  # all traces of the entry, this among them
 
@@ -108,7 +109,7 @@ class Trace:
         """Return the events of these kinds below a path."""
         key = (path, kinds)
         if key not in self._within:
-            self._within[key] = [event for event in self.of(*kinds) if event.inside(path)]
+            self._within[key] = list(events_inside(self.of(*kinds), path))
         return self._within[key]
 
     def ever(self, path: Path, *kinds: str) -> list[TraceEvent]:
@@ -117,9 +118,15 @@ class Trace:
         return [
             event
             for trace in self.worlds or [self]
-            for event in trace.of(*kinds)
-            if _nodes(event.path)[: len(nodes)] == nodes
+            for event, around in trace._around(*kinds)
+            if around[: len(nodes)] == nodes
         ]
+
+    def _around(self, *kinds: str) -> list[tuple[TraceEvent, list[ast.AST]]]:
+        """Return the events of these kinds, each with the loops and calls around it."""
+        if kinds not in self._ways:
+            self._ways[kinds] = [(event, _nodes(event.path)) for event in self.of(*kinds)]
+        return self._ways[kinds]
 
     @cached_property
     def order(self) -> dict[TraceEvent, int]:
@@ -128,6 +135,10 @@ class Trace:
 
     def training_loops(self) -> "list[TrainingLoop]":
         """Return each innermost loop that holds both a backward and the step of an optimizer after it."""
+        return self._training_loops
+
+    @cached_property
+    def _training_loops(self) -> "list[TrainingLoop]":
         found: dict[tuple[Path, str], TrainingLoop] = {}
         for step in self.of("step"):
             for length in range(len(step.path), 0, -1):
@@ -162,10 +173,13 @@ class TrainingLoop:
     path: Path
     optimizer: str
     steps: list[TraceEvent] = field(default_factory=list)
+    _inside: dict[tuple[str, ...], list[TraceEvent]] = field(default_factory=dict)
 
     def of(self, *kinds: str) -> list[TraceEvent]:
         """Return the events of these kinds in the loop."""
-        return self.trace.within(self.path, *kinds)
+        if kinds not in self._inside:
+            self._inside[kinds] = self.trace.within(self.path, *kinds)
+        return self._inside[kinds]
 
     @property
     def node(self) -> ast.AST:
@@ -181,13 +195,25 @@ class TrainingLoop:
         """Tell whether a clear is of another optimizer: one that is stepped, or one made elsewhere in sight."""
         if clear.subject == self.optimizer or not clear.subject:
             return False
-        others = {event.subject for event in self.trace.events if event.kind in ("step", "scaler_step")}
+        others = {event.subject for event in self.trace.of("step", "scaler_step")}
         return clear.subject in others or (clear.of_optimizer and clear.made and self.steps[0].made)
 
     def outer_loops(self) -> list[Path]:
         """Return the paths of the loops around this one, innermost first."""
         lengths = [index + 1 for index, frame in enumerate(self.path[:-1]) if frame.kind == "loop"]
         return [self.path[:length] for length in reversed(lengths)]
+
+
+def events_inside(events: Iterable[TraceEvent], path: Path) -> Iterator[TraceEvent]:
+    """Yield those of some events that happen within what a path leads to."""
+    if not path:
+        yield from events
+        return
+    last, length = path[-1].node, len(path)
+    for event in events:
+        # most paths are told apart by one frame
+        if len(event.path) >= length and event.path[length - 1].node is last and event.path[:length] == path:
+            yield event
 
 
 def _nodes(path: Path) -> list[ast.AST]:

@@ -7,11 +7,11 @@ are run with its own numbers; what it holds back until the last batch of a windo
 """
 
 import ast
-from collections.abc import Iterator
 
 from truestep.doctor.source.accumulators import Accumulating, entered_by, num_batches
-from truestep.doctor.source.contexts import TOP, CallFrames, LocatedExpression, UnknownValue
-from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
+from truestep.doctor.source.contexts import CallFrames
+from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame, events_inside
+from truestep.doctor.source.frames import TOP, LocatedExpression, UnknownValue
 from truestep.doctor.source.loop_state import LoopState
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.windows import AccumulationWindow, asks_for_update, is_negated, windows_of
@@ -26,7 +26,9 @@ PLAYED = ("backward", "zero_grad", "step", "schedule", "count", "clip", "unscale
 def execution_of(trace: Trace, path: Path) -> "Execution":
     """Return the run of a loop, made once for all who ask."""
     if path not in trace.remembered:
-        trace.remembered[path] = Execution(trace, path)
+        known: list[Execution] = [each.remembered[path] for each in trace.worlds if path in each.remembered]
+        same = next((run for run in known if run.holds_in(trace)), None)
+        trace.remembered[path] = same or Execution(trace, path)
     found: Execution = trace.remembered[path]
     return found
 
@@ -43,7 +45,7 @@ class Execution:
         self.has_window = False  # some test asks for a remainder or a counter
         self._num_counted = 0  # the tests around that a counter decides
         self.happened: list[TraceEvent] = []
-        self.sizes = self._sizes_in_sight()
+        self.sizes = self._sizes_in_sight(trace)
         self.window = max((each for each in self.sizes if 1 < each <= MAX_WINDOW), default=ASSUMED_WINDOW)
         self.num_iterations = 2 * self.window + 1
         self.state = LoopState(self.window, self.num_iterations)
@@ -53,19 +55,34 @@ class Execution:
         self._place = 0, 1  # which iteration of how many
         self._num_entered = 0  # batches that a library counted
         self._closes = True  # it says that this one closes a window
+        self.inside = trace.within(path, *PLAYED)
+        self._before = self._counted_before(trace)
+        self.asked: frozenset[str] = frozenset()  # what decided on it, of all that a world chooses
         self._run()
+        self._before = {slot: self._before.get(slot, []) for slot in self.state.looked_up}
+
+    def holds_in(self, trace: Trace) -> bool:
+        """Tell whether the loop runs the same in another world: nothing that was looked at differs."""
+        mine, other = self.trace.world, trace.world
+        if any(mine.get(name, self) is not other.get(name, self) for name in {*mine, *other} & self.asked):
+            return False
+        if trace.within(self.path, *PLAYED) != self.inside or self._sizes_in_sight(trace) != self.sizes:
+            return False
+        before = self._counted_before(trace)
+        return all(before.get(slot, []) == events for slot, events in self._before.items())
 
     def _run(self) -> None:
-        self.contexts.choose(self.trace.world)
+        self.contexts.choose(self.trace.world, self.trace.root)
         self.contexts.running = self.state
         self.added_to = self._counted_inside()
-        self.state.counters = {**self.added_to, **dict(self._before())}
-        inside = self.trace.within(self.path, *PLAYED)
+        self.state.counters = dict(self.added_to)
+        self.state.before, self.state.given_before = self._value_before, set(self._before)
         self._say_updates()
         try:
-            self._loop(self.path[-1], inside, len(self.path), self.num_iterations)
+            self._loop(self.path[-1], self.inside, len(self.path), self.num_iterations)
         finally:
             self.contexts.running = None
+        self.asked = frozenset(self.contexts.asked)
 
     def _counted_inside(self) -> dict[str, object]:
         """Return the counters that the loop adds a number to: where one begins changes no window but the first."""
@@ -75,22 +92,35 @@ class Execution:
             if isinstance(self.contexts.index.parents[event.node], ast.AugAssign)
         }
 
-    def _before(self) -> Iterator[tuple[str, object]]:
-        """Yield the counters with the values that they have when the loop begins."""
-        order, known = self.trace.order, self.trace.counted
-        first = next((order[event] for event in self.trace.events if event.inside(self.path)), 0)
-        for event in self.trace.of("count"):
+    def _counted_before(self, trace: Trace) -> dict[str, list[TraceEvent]]:
+        """Return what gives counters their values before the loop, by their names."""
+        order = trace.order
+        first = next((order[event] for event in events_inside(trace.events, self.path)), 0)
+        found: dict[str, list[TraceEvent]] = {}
+        for event in trace.of("count"):
             if order[event] >= first:
-                return
-            if event not in known:  # the same before whichever loop: none is being run yet
-                known[event] = self._assigned(event)
-            if not isinstance(known[event], UnknownValue):
-                yield event.subject, known[event]
+                break
+            found.setdefault(event.subject, []).append(event)
+        return found
 
-    def _sizes_in_sight(self) -> list[int]:
+    def _value_before(self, slot: str) -> list[object]:
+        """Return the last value that is known of a counter when the loop begins."""
+        known, log = self.trace.counted, self.contexts.asked
+        for event in reversed(self._before[slot]):
+            if event not in known:  # the same before whichever loop: none is being run yet
+                start = len(log)
+                value = self._assigned(event, LoopState(self.window))
+                known[event] = value, tuple(log[start:])
+            value, asked = known[event]
+            log.extend(asked)
+            if not isinstance(value, UnknownValue):
+                return [value]
+        return []
+
+    def _sizes_in_sight(self, trace: Trace) -> list[int]:
         """Return the numbers that tests ask for, and those that libraries were told."""
-        self.contexts.choose(self.trace.world)
-        frames = self.trace.frames(*PLAYED)
+        self.contexts.choose(trace.world, trace.root)
+        frames = trace.frames(*PLAYED)
         asked = [self._modulus(frame) for frame in frames if frame.kind == "if"]
         entered = [
             each for frame in frames if frame.kind == "with" for each in entered_by(self.contexts, frame)
@@ -153,7 +183,7 @@ class Execution:
 
     def _drive(self, slot: str, number: int) -> None:
         self.driven.add(slot)
-        self.state.counters[slot] = number
+        self.state.count(slot, [number])
 
     def _block(self, events: list[TraceEvent], depth: int) -> None:
         decided: dict[ast.AST, tuple[bool, bool]] = {}  # what a test gave, and whether it asked a counter
@@ -234,11 +264,8 @@ class Execution:
 
     def _happen(self, event: TraceEvent) -> None:
         if event.kind == "count":
-            value = self._assigned(event)
-            if isinstance(value, UnknownValue):
-                self.state.counters.pop(event.subject, None)
-            else:
-                self.state.counters[event.subject] = value
+            value = self._assigned(event, self.state)
+            self.state.count(event.subject, [] if isinstance(value, UnknownValue) else [value])
         elif self._closes or not event.waits:
             self.happened.append(event)
             if event.kind == "step":
@@ -251,14 +278,14 @@ class Execution:
         told = run.progress.items() if run is not None else ()
         self.state.progress |= {name: num_steps for name, what in told if what == "updates"}
 
-    def _assigned(self, event: TraceEvent) -> object:
+    def _assigned(self, event: TraceEvent, state: LoopState) -> object:
         node, context = event.node, event.context or TOP
         statement = self.contexts.index.parents[node]
         if isinstance(statement, ast.AugAssign):
             whole = ast.BinOp(statement.target, statement.op, statement.value)
-            return self.contexts.value(LocatedExpression(whole, context))
+            return self.contexts.value_apart(LocatedExpression(whole, context), state)
         assert isinstance(statement, ast.Assign)
-        return self.contexts.value(LocatedExpression(statement.value, context))
+        return self.contexts.value_apart(LocatedExpression(statement.value, context), state)
 
 
 def _counted(loop: ast.For) -> tuple[ast.Name, ast.expr | None] | None:

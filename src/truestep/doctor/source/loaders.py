@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.source.batches import LOADER
-from truestep.doctor.source.contexts import TOP, CallFrame, CallFrames, LocatedExpression, UnknownValue
+from truestep.doctor.source.contexts import CallFrames
 from truestep.doctor.source.evaluations import evaluations_of
 from truestep.doctor.source.events import Trace, TraceFrame
+from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.libraries import LOADERS_ASKED, LOADERS_GIVEN
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
@@ -44,7 +45,7 @@ def trained_on(module: SourceModule) -> Iterator[LocatedExpression]:
         contexts = trace.contexts
         for loop in trace.training_loops():
             if contexts is not None:
-                contexts.choose(trace.world)
+                contexts.choose(trace.world, trace.root)
             frames = [frame for frame in loop.path if frame.kind == "loop"]
             found = _through(module, trace, frames[-1])
             if found is not None:
@@ -58,7 +59,7 @@ def evaluated_on(module: SourceModule) -> Iterator[LocatedExpression]:
         for forward in evaluations_of(module, trace):
             loops = [frame for frame in forward.path if frame.kind == "loop"]
             if trace.contexts is not None:
-                trace.contexts.choose(trace.world)
+                trace.contexts.choose(trace.world, trace.root)
             found = _through(module, trace, loops[-1]) if loops else None
             if found is not None and not trace.within(forward.loop_path(), "backward", "step"):
                 yield found

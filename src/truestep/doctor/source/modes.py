@@ -4,8 +4,8 @@
 import ast
 import itertools
 
-from truestep.doctor.source.contexts import TOP, LocatedExpression
 from truestep.doctor.source.events import Path, Trace, TraceEvent
+from truestep.doctor.source.frames import TOP, LocatedExpression
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 
@@ -92,7 +92,7 @@ def _is_given_to(module: SourceModule, trace: Trace, mode: TraceEvent, forward: 
     contexts = trace.contexts
     if contexts is None or mode.receiver is None or forward.receiver is None:
         return False
-    contexts.choose(trace.world)
+    contexts.choose(trace.world, trace.root)
     whole = contexts.origin(LocatedExpression(mode.receiver, mode.context or TOP))
     part = contexts.origin(LocatedExpression(forward.receiver, forward.context or TOP))
     if not isinstance(whole.node, ast.Call) or not isinstance(part.node, ast.Call):

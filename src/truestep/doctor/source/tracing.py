@@ -13,11 +13,14 @@ from typing import Any
 
 from truestep.doctor.source.accumulators import may_wait
 from truestep.doctor.source.batch_loops import LibraryRun, run_of_method, runs_of_engines
-from truestep.doctor.source.contexts import TOP, CallFrame, CallFrames, LocatedExpression, UnknownValue
+from truestep.doctor.source.contexts import CallFrames
+from truestep.doctor.source.eventful import EventfulFunctions
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
+from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
 from truestep.doctor.source.protocol import Protocol
+from truestep.doctor.source.replays import CallReplays, FollowedCall
 from truestep.doctor.source.resolving import Resolver
 from truestep.doctor.source.varying import Varying
 from truestep.doctor.source.windows import asks_for_update
@@ -45,12 +48,11 @@ class _Tracer:
         self.resolver = resolver
         self.contexts = CallFrames(resolver)
         self.protocol = Protocol(modules[0])
-        self._methods: dict[str, list[Function]] | None = None
-        self.targets: dict[ast.Call, list[Function]] = {}  # what each call may run
         self.may_wait = may_wait(self.contexts)
         self.engines = runs_of_engines(resolver)
         self.varying = Varying(resolver)
-        self.eventful = self._eventful()
+        matter = EventfulFunctions(modules, resolver, self.protocol, self.engines)
+        self.eventful, self.targets = matter.found, matter.targets
         held = self.resolver.index.attributes.values()
         self.kept = set(self.resolver.index.written).union(
             *held
@@ -61,6 +63,8 @@ class _Tracer:
         self.stack: list[Function] = []
         self.trace = Trace(ast.Module([], []))
         self.guards = Guards()
+        self.replays = CallReplays()
+        self.frames: dict[tuple[str, ast.AST, CallFrame | None], TraceFrame] = {}
         self.staying: TraceFrame | None = None  # the arm that goes on, where the other one leaves
         self.yields: list[
             tuple[Function, Callable[[], None]]
@@ -90,27 +94,35 @@ class _Tracer:
             return [Trace(root, events=self.trace.events[:1], complete=False)]
 
     def _worlds_of(self, root: ast.AST, body: list[ast.stmt]) -> list[Trace]:
-        self.guards = Guards()
-        first = self.run(root, body, {})
+        self.guards, self.replays, self.frames = Guards(), CallReplays(), {}
+        context = CallFrame(root) if isinstance(root, Function) else TOP
+        first = self.run(root, body, {}, context)
         found: list[Trace] = []
         for world in self.guards.worlds() if first.complete else [{}]:
-            trace = self.run(root, body, world) if world else first
+            trace = self.run(root, body, world, context) if world else first
             if not any(alike(trace, other) for other in found):
                 found.append(trace)
         for trace in found:
             trace.worlds = found
         return found
 
-    def run(self, root: ast.AST, body: list[ast.stmt], world: dict[str, Any]) -> Trace:
-        self.contexts.choose(world)
+    def run(self, root: ast.AST, body: list[ast.stmt], world: dict[str, Any], context: CallFrame) -> Trace:
+        self.contexts.choose(world, root)
         self.trace = Trace(root, world=world, contexts=self.contexts)
         self.num_calls = 0
         self.stack = [root] if isinstance(root, Function) else []
         if (run := self.method_run(root)) is not None:
             self.library_run(run, (), TOP)
         else:
-            self.statements(body, (), CallFrame(root) if isinstance(root, Function) else TOP)
+            self.statements(body, (), context)
         return self.trace
+
+    def frame(self, kind: str, node: ast.AST, context: CallFrame | None = None) -> TraceFrame:
+        """Return the frame of something that encloses events: the same one in every world."""
+        key = (kind, node, context)
+        if key not in self.frames:
+            self.frames[key] = TraceFrame(kind, node, context)
+        return self.frames[key]
 
     def method_run(self, root: ast.AST) -> LibraryRun | None:
         """Return the loop that a library runs, if this is the method by which it trains."""
@@ -128,9 +140,9 @@ class _Tracer:
         for each in run.calls:
             here = (*path, loop) if each.for_each_batch else path
             if each.every is not None:
-                here = (*here, TraceFrame("if", each.every, context))
+                here = (*here, self.frame("if", each.every, context))
             self.entered.add(each.function)
-            self.body(each.function, here, CallFrame(each.function, {}, context, context.number))
+            self.body(each.function, here, self.contexts.enter_for(each.function, run.trains, context, {}))
 
     def body(self, function: Function, path: Path, inside: CallFrame) -> None:
         self.stack.append(function)
@@ -163,10 +175,10 @@ class _Tracer:
                 self.statements(node.body, path, context)
             case ast.For() | ast.AsyncFor():
                 self.expressions(node.iter, path, context)
-                self.statements(node.body, (*path, TraceFrame("loop", node, context)), context)
+                self.statements(node.body, (*path, self.frame("loop", node, context)), context)
                 self.statements(node.orelse, path, context)
             case ast.While():
-                inner = (*path, TraceFrame("loop", node, context))
+                inner = (*path, self.frame("loop", node, context))
                 self.expressions(node.test, inner, context)
                 self.statements(node.body, inner, context)
             case ast.If():
@@ -182,7 +194,7 @@ class _Tracer:
     def block(self, node: ast.With | ast.AsyncWith, index: int, path: Path, context: CallFrame) -> None:
         """Run a with block inside of its managers: a generator's at its yield, an object's between enter and exit."""
         if index == len(node.items):
-            self.statements(node.body, (*path, TraceFrame("with", node, context)), context)
+            self.statements(node.body, (*path, self.frame("with", node, context)), context)
             return
 
         def rest() -> None:
@@ -209,10 +221,8 @@ class _Tracer:
     ) -> None:
         function = self.resolver.method(owner, name) if owner is not None else None
         if function is not None:
-            inside = CallFrame(
-                function, {"self": LocatedExpression(manager, context)}, context, context.number
-            )
-            self.enter(inside, manager, path)
+            known = {"self": LocatedExpression(manager, context)}
+            self.enter(self.contexts.enter_for(function, manager, context, known), manager, path)
 
     def is_generator(self, function: Function | None) -> bool:
         return function is not None and any(
@@ -227,7 +237,7 @@ class _Tracer:
         if not isinstance(holds, UnknownValue):
             return self.statements(node.body if holds else node.orelse, path, context)
         before = len(self.trace.events)
-        arms = TraceFrame("if", node, context), TraceFrame("else", node, context)
+        arms = self.frame("if", node, context), self.frame("else", node, context)
         leaves = self.statements(node.body, (*path, arms[0]), context)
         leaves_else = self.statements(node.orelse, (*path, arms[1]), context)
         self.staying = (
@@ -280,7 +290,7 @@ class _Tracer:
     def attempt(self, node: ast.Try, path: Path, context: CallFrame) -> None:
         self.statements(node.body, path, context)
         for handler in node.handlers:
-            self.statements(handler.body, (*path, TraceFrame("if", node, context)), context)
+            self.statements(handler.body, (*path, self.frame("if", node, context)), context)
         self.statements(node.orelse, path, context)
         self.statements(node.finalbody, path, context)
 
@@ -291,7 +301,7 @@ class _Tracer:
         if node not in self.evaluated:
             self.evaluated[node] = list(self.evaluations(node, ()))
         for each, around in self.evaluated[node]:
-            here = (*path, *(TraceFrame(kind, frame, context) for kind, frame in around)) if around else path
+            here = (*path, *(self.frame(kind, frame, context) for kind, frame in around)) if around else path
             if isinstance(each, ast.Call):
                 self.call(each, here, context)
             elif isinstance(each, ast.Assign | ast.AugAssign):
@@ -361,8 +371,36 @@ class _Tracer:
         self.entered.add(target)
         if target in self.stack or len(self.stack) >= MAX_CALLS_DEEP or target not in self.eventful:
             return
+        here = (*path, self.frame("call", call))
+        if not self.replay(inside, here):
+            self.follow(target, here, inside)
+
+    def follow(self, target: Function, path: Path, inside: CallFrame) -> None:
+        """Run what is called, and keep what it gives for the other worlds."""
+        events, asked = self.trace.events, self.contexts.asked
+        start, calls, questions, waiting = len(events), self.num_calls, len(asked), bool(self.yields)
         self.num_calls += 1
-        self.body(target, (*path, TraceFrame("call", call)), inside)
+        self.body(target, path, inside)
+        if waiting or self.yields or not self.trace.complete:
+            return  # what a generator's yield runs is not its own
+        names = frozenset(asked[questions:])
+        world = {name: value for name, value in self.contexts.world.items() if name in names}
+        done = events[start:], self.num_calls - calls, self.staying
+        self.replays.keep(inside, FollowedCall(path, len(self.stack), names, world, *done))
+
+    def replay(self, inside: CallFrame, path: Path) -> bool:
+        """Take over what a call gave in another world, if it asks nothing that has another answer in this one."""
+        world, events = self.contexts.world, self.trace.events
+        known = self.replays.find(inside, path, len(self.stack), world) if world and not self.yields else None
+        if known is None or len(events) + len(known.events) >= MAX_EVENTS:
+            return False
+        if self.num_calls + known.num_calls >= MAX_CALLS:
+            return False
+        events += known.events
+        self.num_calls += known.num_calls
+        self.contexts.asked += known.asked
+        self.staying = known.staying
+        return True
 
     def add(
         self,
@@ -393,52 +431,3 @@ class _Tracer:
         if len(targets) == 1 and isinstance(targets[0], ast.Name | ast.Attribute) and simple:
             slot = self.contexts.slot(LocatedExpression(targets[0], context))
             self.trace.events.append(TraceEvent("count", targets[0], slot, path, targets[0], context))
-
-    # ── which functions matter ────────────────────────────────────────────────────────────────
-
-    def _eventful(self) -> set[ast.AST]:
-        """Return the functions in which something of the protocol happens, be it in what they call."""
-        found: set[ast.AST] = set()
-        callers: dict[ast.AST, set[ast.AST]] = {}
-        scopes = self.resolver.index.scope_of
-        for module in self.modules:
-            for call in module.all(ast.Call):
-                if self.protocol.call(call):
-                    found.add(scopes[call])
-                targets = self.targets[call] = list(self._targets(call))
-                for target in targets:
-                    callers.setdefault(target, set()).add(scopes[call])
-            assignments: list[ast.Assign | ast.AugAssign] = [
-                *module.all(ast.Assign),
-                *module.all(ast.AugAssign),
-            ]
-            found |= {scopes[node] for node in assignments if any(self.protocol.assignment(node))}
-        waiting = list(found)
-        while waiting:
-            for caller in callers.get(waiting.pop(), set()) - found:
-                found.add(caller)
-                waiting.append(caller)
-        return found
-
-    def _targets(self, call: ast.Call) -> Iterator[Function]:
-        """Yield the functions of the program that a call may run."""
-        resolver = self.resolver
-        owner = resolver.class_of(call.func) if not isinstance(call.func, ast.Lambda) else None
-        forward = resolver.method(owner, "forward") if owner is not None else None
-        for each in (self.protocol.closure(call), resolver.target(call), forward, resolver.constructor(call)):
-            if each is not None:
-                yield each
-        if call in self.engines:
-            yield from (each.function for each in self.engines[call].calls)
-        if isinstance(call.func, ast.Attribute):
-            yield from self._of_that_name(call.func.attr)
-
-    def _of_that_name(self, name: str) -> list[Function]:
-        """Return the methods of a name: which of them runs may be clear only in the call's context."""
-        if self._methods is None:
-            self._methods = {}
-            for module in self.modules:
-                for each in module.functions:
-                    if isinstance(self.resolver.index.parents.get(each), ast.ClassDef):
-                        self._methods.setdefault(each.name, []).append(each)
-        return self._methods.get(name, [])

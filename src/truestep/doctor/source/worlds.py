@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from truestep.doctor.source.contexts import OTHER
-from truestep.doctor.source.events import Trace
+from truestep.doctor.source.events import Trace, TraceEvent
+from truestep.doctor.source.frames import OTHER
 
 MAX_WORLDS = 8
 
@@ -44,8 +44,17 @@ def _same(first: Any, second: Any) -> bool:
 
 def alike(first: Trace, second: Trace) -> bool:
     """Tell whether the same happens on the same ways in two traces."""
-    mine = [(event.kind, event.node, event.subject, event.path) for event in first.events]
-    return mine == [(event.kind, event.node, event.subject, event.path) for event in second.events]
+    if len(first.events) != len(second.events):
+        return False
+    return all(
+        one is other or _same_event(one, other)
+        for one, other in zip(first.events, second.events, strict=True)
+    )
+
+
+def _same_event(one: TraceEvent, other: TraceEvent) -> bool:
+    same = one.kind == other.kind and one.node is other.node and one.subject == other.subject
+    return same and one.path == other.path
 
 
 def values_around(op: ast.cmpop, values: list[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.batches import LOADER
-from truestep.doctor.source.contexts import LocatedExpression
+from truestep.doctor.source.frames import LocatedExpression
 from truestep.doctor.source.loaders import evaluated_on, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted

@@ -9,7 +9,7 @@ from typing import Any
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.batches import LOADER, RUN, num_batches, source_of, tensors_of
-from truestep.doctor.source.contexts import TOP, CallFrame, LocatedExpression
+from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression
 from truestep.doctor.source.loaders import made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.accumulators import accumulating, has_option, num_batches
-from truestep.doctor.source.contexts import TOP
 from truestep.doctor.source.execution import Execution, execution_of
+from truestep.doctor.source.frames import TOP
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.windows import AccumulationWindow
 

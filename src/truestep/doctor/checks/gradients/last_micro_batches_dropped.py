@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.batches import num_batches, source_of
-from truestep.doctor.source.contexts import TOP, LocatedExpression
 from truestep.doctor.source.events import Path, Trace, TrainingLoop
 from truestep.doctor.source.execution import execution_of
+from truestep.doctor.source.frames import TOP, LocatedExpression
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.windows import AccumulationWindow

@@ -44,14 +44,14 @@ class SchedulerNeverStepped(SourceCheck):
             stored = dotted(target.targets[0])
             if stored is None or not any(trace.training_loops() for trace in module.traces):
                 continue
-            last = stored.rsplit(".", 1)[-1]
-            reads = [node for file in module.linked for node in file.all(ast.Name, ast.Attribute)]
-            read = [node for node in reads if _is_read(node, last)]
-            if not read:
+            if stored.rsplit(".", 1)[-1] not in module.of_program(_names_read):
                 yield At(call, f"{stored!r} is made and never used: the learning rate stays as it is.")
 
 
-def _is_read(node: ast.AST, name: str) -> bool:
-    """Tell whether something of this name is read, whatever it is an attribute of."""
-    loaded = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)
-    return loaded and (dotted(node) or "").rsplit(".", 1)[-1] == name
+def _names_read(files: list[SourceModule]) -> set[str]:
+    """Return the last parts of all that is read in a program, whatever it is an attribute of."""
+    nodes: list[ast.Name | ast.Attribute] = []
+    for file in files:
+        nodes += [*file.all(ast.Name), *file.all(ast.Attribute)]
+    read = [node for node in nodes if isinstance(node.ctx, ast.Load)]
+    return {(dotted(each) or "").rsplit(".", 1)[-1] for each in read}

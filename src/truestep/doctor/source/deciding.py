@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The constants that expressions give, and whether tests hold, in one world and in one iteration of a loop that is run."""
+
+import ast
+from abc import ABC, abstractmethod
+from typing import Any
+
+from truestep.doctor.source.constants import compare, compute
+from truestep.doctor.source.frames import (
+    UNKNOWN,
+    CallFrame,
+    LocatedExpression,
+    OtherValue,
+    UnknownValue,
+    World,
+)
+from truestep.doctor.source.loop_state import LoopState
+
+MAX_PARTS = 64  # of what one value is computed from
+_RUN = "the loop that is run"  # what is asked of it is asked of no world
+
+
+class ExpressionValues(ABC):
+    """Evaluates expressions as far as a world decides them, and remembers what that was asked."""
+
+    def __init__(self) -> None:
+        self.world: World = {}
+        self.running: LoopState | None = None  # the loop that is being run
+        # what was asked of the world, in order, since it was chosen: an answer found again asks the same again
+        self.asked: list[str] = []
+        self._looked_at = 0  # parts of the value that is asked for
+
+    @abstractmethod
+    def origin(self, value: LocatedExpression) -> LocatedExpression:
+        """Return the expression that made a value, in its call; the value itself where that can't be seen."""
+
+    @abstractmethod
+    def slot(self, value: LocatedExpression) -> str:
+        """Return the name of the variable itself, whatever it holds."""
+
+    @abstractmethod
+    def variable(self, value: LocatedExpression) -> str:
+        """Return the name under which a world gives an expression its value."""
+
+    def value_apart(self, value: LocatedExpression, running: LoopState) -> Any:
+        """Return what an expression gives in another loop, whatever is being evaluated now."""
+        kept = self.running, self._looked_at
+        self.running, self._looked_at = running, 0
+        try:
+            return self.value(value)
+        finally:
+            self.running, self._looked_at = kept
+
+    def test(self, value: LocatedExpression) -> Any:
+        """Return whether a test holds: True, False, or UNKNOWN."""
+        found = self.value(value)
+        return found if isinstance(found, UnknownValue) else isinstance(found, OtherValue) or bool(found)
+
+    def value(self, value: LocatedExpression) -> Any:
+        """Return the constant that an expression gives, in this call and this world; of a very long one, UNKNOWN."""
+        is_outermost = self._looked_at == 0
+        self._looked_at += 1
+        try:
+            return self._value(value) if self._looked_at <= MAX_PARTS else UNKNOWN
+        finally:
+            if is_outermost:
+                self._looked_at = 0
+
+    def _value(self, value: LocatedExpression) -> Any:
+        node, context = value.node, value.context
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.UnaryOp(op=ast.Not()):
+                inner = self.test(LocatedExpression(node.operand, context))
+                return inner if isinstance(inner, UnknownValue) else not inner
+            case ast.UnaryOp(op=ast.USub()):
+                inner = self.value(LocatedExpression(node.operand, context))
+                return -inner if isinstance(inner, int | float) else UNKNOWN
+            case ast.BoolOp():
+                return self._combined(node, context)
+            case ast.Compare() if len(node.ops) == 1:
+                return self._compared(node, context)
+            case ast.BinOp():
+                return self._computed(node, context)
+            case ast.Call(func=ast.Name(id="bool" | "int"), args=[given]):
+                return self.value(LocatedExpression(given, context))
+            case ast.Call(func=ast.Name(id="len")) if (run := self._run()) is not None:
+                return run.num_batches
+        return self._of_variable(value)
+
+    def _run(self) -> LoopState | None:
+        """Return the loop that is run, noting that it was asked for."""
+        self.asked.append(_RUN)
+        return self.running
+
+    def _chosen(self, name: str) -> Any:
+        """Return the value that the world gives a variable, noting that it was asked for."""
+        self.asked.append(name)
+        return self.world.get(name, UNKNOWN)
+
+    def _of_variable(self, value: LocatedExpression) -> Any:
+        run = self._run() if self.running is not None else None
+        if run is not None and (known := run.known(self.slot(value), value.node)):
+            return known[0]
+        name = self.variable(value)
+        self.asked.append(name)
+        if name in self.world:
+            return self.world[name]
+        if isinstance(value.node, ast.Name | ast.Attribute | ast.Subscript | ast.IfExp):
+            made = self.origin(value)
+            if made.node is not value.node:
+                return self.value(made)
+        return UNKNOWN
+
+    def _combined(self, node: ast.BoolOp, context: CallFrame) -> Any:
+        values = [self.test(LocatedExpression(each, context)) for each in node.values]
+        deciding = isinstance(node.op, ast.Or)
+        if any(not isinstance(each, UnknownValue) and each is deciding for each in values):
+            return deciding
+        return UNKNOWN if any(isinstance(each, UnknownValue) for each in values) else not deciding
+
+    def _compared(self, node: ast.Compare, context: CallFrame) -> Any:
+        whole = self.variable(LocatedExpression(node, context))
+        sides = LocatedExpression(node.left, context), LocatedExpression(node.comparators[0], context)
+        if isinstance(node.ops[0], ast.In | ast.NotIn):
+            found = self._among(sides[0], node.comparators[0])
+            return found if isinstance(found, UnknownValue) else found is isinstance(node.ops[0], ast.In)
+        found = compare(node.ops[0], *(self.value(each) for each in sides))
+        return found if not isinstance(found, UnknownValue) else self._chosen(whole)
+
+    def _among(self, value: LocatedExpression, options: ast.expr) -> Any:
+        left = self.value(value)
+        known = isinstance(options, ast.Tuple | ast.List | ast.Set)
+        if isinstance(left, UnknownValue) or not known:
+            return UNKNOWN
+        values = [self.value(LocatedExpression(each, value.context)) for each in options.elts]  # type: ignore[attr-defined]
+        return UNKNOWN if any(isinstance(each, UnknownValue) for each in values) else left in values
+
+    def _computed(self, node: ast.BinOp, context: CallFrame) -> Any:
+        left, right = (self.value(LocatedExpression(each, context)) for each in (node.left, node.right))
+        if isinstance(node.op, ast.Mod) and isinstance(right, UnknownValue):
+            right = run.window if (run := self._run()) is not None else right
+        return compute(node.op, left, right)

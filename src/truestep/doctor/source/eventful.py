@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which functions matter to what happens in a training: something of the protocol is in them, or in what they call."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.source.batch_loops import LibraryRun
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function
+from truestep.doctor.source.protocol import Protocol
+from truestep.doctor.source.resolving import Resolver
+
+
+class EventfulFunctions:
+    """The functions of a program in which something happens, and what each of its calls may run."""
+
+    def __init__(
+        self,
+        modules: list[SourceModule],
+        resolver: Resolver,
+        protocol: Protocol,
+        engines: dict[ast.Call, LibraryRun],
+    ) -> None:
+        self.modules = modules
+        self.resolver = resolver
+        self.protocol = protocol
+        self.engines = engines
+        self._methods: dict[str, list[Function]] | None = None
+        self.targets: dict[ast.Call, list[Function]] = {}  # what each call may run
+        self.found = self._eventful()
+
+    def _eventful(self) -> set[ast.AST]:
+        """Return the functions in which something of the protocol happens, be it in what they call."""
+        found: set[ast.AST] = set()
+        callers: dict[ast.AST, set[ast.AST]] = {}
+        scopes = self.resolver.index.scope_of
+        for module in self.modules:
+            for call in module.all(ast.Call):
+                if self.protocol.call(call):
+                    found.add(scopes[call])
+                targets = self.targets[call] = list(self._targets(call))
+                for target in targets:
+                    callers.setdefault(target, set()).add(scopes[call])
+            assignments: list[ast.Assign | ast.AugAssign] = [
+                *module.all(ast.Assign),
+                *module.all(ast.AugAssign),
+            ]
+            found |= {scopes[node] for node in assignments if any(self.protocol.assignment(node))}
+        waiting = list(found)
+        while waiting:
+            for caller in callers.get(waiting.pop(), set()) - found:
+                found.add(caller)
+                waiting.append(caller)
+        return found
+
+    def _targets(self, call: ast.Call) -> Iterator[Function]:
+        """Yield the functions of the program that a call may run."""
+        resolver = self.resolver
+        owner = resolver.class_of(call.func) if not isinstance(call.func, ast.Lambda) else None
+        forward = resolver.method(owner, "forward") if owner is not None else None
+        run = resolver.constructor(call) or resolver.target(call)
+        for each in (self.protocol.closure(call), run, forward):
+            if each is not None:
+                yield each
+        if call in self.engines:
+            yield from (each.function for each in self.engines[call].calls)
+        if run is None and isinstance(call.func, ast.Attribute) and not self._is_of_library(call.func):
+            yield from self._of_that_name(call.func.attr)
+
+    def _is_of_library(self, function: ast.Attribute) -> bool:
+        """Tell `torch.load`: no class of the program has it, whatever the context."""
+        return "." in (self.resolver.linker.qualify(function) or "")
+
+    def _of_that_name(self, name: str) -> list[Function]:
+        """Return the methods of a name: which of them runs may be clear only in the call's context."""
+        if self._methods is None:
+            self._methods = {}
+            for module in self.modules:
+                for each in module.functions:
+                    if isinstance(self.resolver.index.parents.get(each), ast.ClassDef):
+                        self._methods.setdefault(each.name, []).append(each)
+        return self._methods.get(name, [])
