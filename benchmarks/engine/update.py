@@ -1,33 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an update costs beside the best loop by hand: `python benchmarks/engine/update.py [--pairs 200] [row ...]`.
 
-Both take turns of 25 steps in one process, on one thread, and the processor time of each turn is compared with that of its
-neighbour, so that other work on the machine disturbs both alike. A row shows the median of the pairs' ratios, their 10th and 90th
-percentile, and half the distance of the quartiles (the spread).
+Both take turns of 25 steps, each in a process of its own (`turns.py`) and on one thread, and the processor time of each turn is
+compared with that of its neighbour, so that other work on the machine disturbs both alike. A row shows the median of the pairs'
+ratios, their 10th and 90th percentile, and half the distance of the quartiles (the spread).
 
 By hand: `zero_grad(set_to_none=True)`, a fused optimizer, nothing read from the loss. Ours: a run with its finite checks, keyed
 randomness and log, a line every ten steps where a row says no other.
 """
 
 import argparse
-import gc
 import itertools
 import statistics
 import tempfile
-import time
-import warnings
 from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from turns import Contender
 
 import truestep as ts
 
 TURN = 25
 STEPS_A_PASS = 400
-now = time.process_time_ns
 
 
 @dataclass(frozen=True)
@@ -188,20 +185,11 @@ class Ours:
 
 def compare(first, second, pairs):
     """Return the ratios of the second's processor time to the first's, pair by pair, and both medians in µs a step."""
-    for each in (first, second):
-        each.run(2 * TURN)
-    ratios, times = [], ([], [])
-    gc.collect()
-    gc.disable()
+    contenders, times = (first, second), ([], [])
     for number in range(pairs):
-        spent = [0, 0]
         for index in (0, 1) if number % 2 else (1, 0):
-            began = now()
-            (first, second)[index].run(TURN)
-            spent[index] = now() - began
-            times[index].append(spent[index] / TURN / 1000)
-        ratios.append(spent[1] / spent[0])
-    gc.enable()
+            times[index].append(contenders[index].turn(TURN)[0])
+    ratios = [ours / by_hand for by_hand, ours in zip(*times, strict=True)]
     return ratios, *map(statistics.median, times)
 
 
@@ -272,15 +260,15 @@ def main():
         "names", nargs="*", help="rows whose names contain one of these; all but compiled ones by default"
     )
     asked = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     print("| | by hand, µs | ours, µs | ratio | 10th | 90th | spread |\n|---|---|---|---|---|---|---|")
     for row in rows():
         chosen = any(name in row.name for name in asked.names) if asked.names else not row.compile
         if chosen and (row.is_plain or not asked.limit):
-            beside = (DirectKernels if asked.limit else Ours)(row)
-            shown(row.name, *compare(ByHand(row), beside, asked.pairs))
-            beside.close()
+            kinds = ("ByHand", "DirectKernels" if asked.limit else "Ours")
+            contenders = [Contender(kind, row.name) for kind in kinds]
+            shown(row.name, *compare(*contenders, asked.pairs))
+            for contender in contenders:
+                contender.close()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A save that follows another like it takes the layout of that one, and holds the values of now all the same."""
 
+import mmap
+import resource
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 
@@ -12,6 +15,7 @@ import torch
 from truestep.checkpoints import Checkpoint, CheckpointStore, checksum, load, prepare
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
 from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.new_memory import make_pages
 from truestep.checkpoints.verify import read_past
 from truestep.core.errors import CheckpointError
 
@@ -164,6 +168,44 @@ def test_a_slow_thread_reads_no_memory_that_was_given_away(monkeypatch):
     with Checksum(read=read) as found:
         read_past(found, len(pieces) * PIECE_BYTES)
         assert found.hexdigest() == promised
+
+
+def test_a_slow_thread_holds_nobody_up_and_what_it_has_not_begun_is_taken_back(monkeypatch):
+    """Threads take unlike times for a piece: whoever reads goes on for some pieces, and at the end hashes those that still wait."""
+    by_reader, gone_on, reader = [], threading.Event(), threading.get_ident()
+
+    def digest(piece):
+        if threading.get_ident() == reader:
+            by_reader.append(piece[0]._at // PIECE_BYTES)
+            if len(by_reader) == 5:
+                gone_on.set()
+        else:
+            assert gone_on.wait(10), f"the reader waits after the pieces {by_reader}"
+        return b"x" * 32
+
+    monkeypatch.setattr(checksum, "_digest", digest)
+    monkeypatch.setattr(checksum, "_num_threads", lambda: 1)
+    memory = memoryview(bytearray(PIECE_BYTES))
+    with Checksum(read=lambda memory, _: len(memory)) as found:
+        for _ in range(7):  # the thread has the first, the second waits, and the last is hashed in the end
+            found.fill(memory)
+        found.hexdigest()
+    assert by_reader == [2, 3, 4, 5, 1]
+
+
+def test_pages_are_made_around_what_memory_holds():
+    """Where the system can, and no byte changes, in the page that it begins in neither."""
+    block = mmap.mmap(-1, 1 << 20)
+    block[:3], block[-3:] = b"abc", b"xyz"
+    inside = memoryview(block)[1:-1]
+    done = make_pages(inside)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    block[:: mmap.PAGESIZE] = block[:: mmap.PAGESIZE]
+    made = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+    assert (block[:3], block[-3:], any(block[3:-3])) == (b"abc", b"xyz", False)
+    assert not done or made < len(block) // mmap.PAGESIZE // 2
+    assert not make_pages(inside)  # they are there
+    assert not make_pages(memoryview(bytearray(8)))
 
 
 class StrangeFiles(CheckpointFiles):

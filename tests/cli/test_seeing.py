@@ -25,6 +25,8 @@ def epochs(optimizer, lengths): ...
 def make_model():
     return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
 
+a_model = make_model()
+
 def make_batch():
     return torch.zeros(5, 4)
 
@@ -111,9 +113,10 @@ def test_files_that_do_not_fit(call, target, status, said):
     assert said in " ".join(ended.err.split())
 
 
+@pytest.mark.parametrize("name", ["make_model", "a_model"])
 @pytest.mark.parametrize("given", [["--input", "5,4"], ["--batch", "sched_file.py:make_batch"]])
-def test_a_summary_is_one_document(call, given):
-    ended = call("summary", "sched_file.py:make_model", *given, "--json")
+def test_a_summary_is_one_document(call, name, given):
+    ended = call("summary", f"sched_file.py:{name}", *given, "--json")
     assert ended.status == 0, ended.err
     assert json.loads(ended.out)["multiply_adds"] == 5 * (12 + 6)
     shown = call("summary", "sched_file.py:make_model", *given, "--depth", "1", "--time").out

@@ -267,3 +267,19 @@ def test_updates_of_two_threads_that_overlap_draw_each_its_own_and_leave_nothing
     torch.manual_seed(5)
     assert torch.equal(ts.rand(3), plain)
     assert torch.equal(found["outside"], plain)
+
+
+def test_updates_within_one_another_in_one_thread_may_end_in_any_order():
+    outer, inner = ExampleDraws(lambda: 1), ExampleDraws(lambda: 2)
+    for each in (outer, inner):
+        each.open()
+        each.begin(0)
+    first = ts.rand(3)
+    outer.close()
+    inner.begin(0)
+    assert torch.equal(ts.rand(3), first)
+    inner.close()
+    torch.manual_seed(5)
+    outside = ts.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(torch.rand(3), outside)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
+from truestep.checkpoints.new_memory import make_pages
 from truestep.core.processors import usable_processors
 
 PIECE_BYTES = 8 << 20
@@ -39,14 +40,18 @@ class Checksum:
         self._whole = hashlib.sha256()
         self._waiting: list[_PieceOfMemory] = []
         self._waiting_bytes = 0
-        self._digests: deque[Future[bytes] | bytes] = deque()
+        self._digests: list[Future[bytes] | bytes] = []
+        self._open: deque[tuple[int, Future[bytes], list[_PieceOfMemory]]] = deque()
+        """What threads were given and may not have hashed, by the piece's number."""
         self._threads: ThreadPoolExecutor | None = None
         self._num_threads = _num_threads()
+        # Threads take unlike times for a piece; one that is far behind keeps memory, for which whoever writes waits.
+        self._most_open = self._num_threads + 1 if read is None else 2 * self._num_threads + 4
 
     @property
     def lag(self) -> int:
         """For how many bytes memory is still read after it was given."""
-        return (self._num_threads + 2) * PIECE_BYTES if self._piece_bytes == PIECE_BYTES else 0
+        return (self._most_open + 1) * PIECE_BYTES if self._piece_bytes == PIECE_BYTES else 0
 
     def update(self, data: memoryview) -> None:
         """Take the next bytes."""
@@ -70,35 +75,53 @@ class Checksum:
 
     def settle(self) -> None:
         """Return when all memory that was to be filled is."""
-        for digest in self._digests:
-            if isinstance(digest, Future):
-                digest.result()
+        self._finish()
         for part in self._waiting:
             part.fill()
 
     def _hand_over(self) -> None:
         piece, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        # The piece that leaves `lag` must be hashed, which one it is: to count those that still run is not enough, since a thread
-        # that lost its processor may hold an old piece while the others hash all that follow.
-        leaving = self._digests[-1 - self._num_threads] if len(self._digests) > self._num_threads else b""
-        if not self._num_threads or (isinstance(leaving, Future) and not leaving.done()):
-            self._digests.append(_digest(piece))  # the threads have enough to do
+        while self._open and self._open[0][1].done():
+            self._open.popleft()
+        number = len(self._digests)
+        # To count those that are open is not enough: a thread that lost its processor may hold an old piece while the others hash
+        # all that follow, and `lag` is promised.
+        leaving = self._open[0][1] if self._open and number - self._open[0][0] >= self._most_open else None
+        digest = (
+            self._submitted(piece) if leaving is None and self._num_open() < 2 * self._num_threads else None
+        )
+        if digest is None:  # the threads have enough to do
+            self._digests.append(_digest(piece))
         else:
-            self._digests.append(self._submitted(piece))
-        if isinstance(leaving, Future):
+            self._digests.append(digest)
+            self._open.append((number, digest, piece))
+        if leaving is not None:
             leaving.result()
 
-    def _submitted(self, piece: list["_PieceOfMemory"]) -> Future[bytes] | bytes:
+    def _num_open(self) -> int:
+        return sum(not digest.done() for _, digest, _ in self._open)
+
+    def _finish(self) -> None:
+        """Hash what no thread has begun, the last first, and wait for the rest."""
+        while self._open:
+            number, digest, piece = self._open.pop()
+            if digest.cancel():
+                self._digests[number] = _digest(piece)
+            else:
+                digest.result()
+
+    def _submitted(self, piece: list["_PieceOfMemory"]) -> Future[bytes] | None:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._num_threads, "truestep-checksum")
         try:
             return self._threads.submit(_digest, piece)
-        except RuntimeError:  # the interpreter is ending and starts no more threads; this one is waited for
-            return _digest(piece)
+        except RuntimeError:  # the interpreter is ending and starts no more threads; this one hashes
+            return None
 
     def hexdigest(self) -> str:
         """Return the checksum of everything that was given."""
         self._take_waiting()
+        self._finish()
         if not self._digests:
             return self._whole.hexdigest()
         digests = [each.result() if isinstance(each, Future) else each for each in self._digests]
@@ -135,7 +158,10 @@ class _PieceOfMemory:
         read = self._read
         for start in range(0, len(self._memory), CACHED_BYTES):
             some = self._memory[start : start + CACHED_BYTES]
-            digest.update(some if read is None else some[: read(some, self._at + start)])
+            if read is not None:
+                make_pages(some)
+                some = some[: read(some, self._at + start)]
+            digest.update(some)
 
 
 def _digest(piece: list[_PieceOfMemory]) -> bytes:

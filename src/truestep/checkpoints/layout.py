@@ -45,24 +45,18 @@ class FileLayout:
         return self.placed[-1].end
 
     @cached_property
-    def _header(self) -> bytes:
+    def header(self) -> bytes:
+        """The file's header."""
         entries = {item.key: _header_entry(item) for item in self.placed}
         # transformers refuses a safetensors file whose metadata lack it
         return safetensors_header(entries, {"format": "pt"})
 
-    def header(self) -> bytes:
-        """Return the file's header."""
-        return self._header
-
     @cached_property
-    def _manifest_text(self) -> str:
+    def manifest_text(self) -> str:
+        """The manifest's text of the tensors in this file."""
         return manifest_tensors_text(
             {item.region.name: _manifest_entry(self.name, item) for item in self.placed}
         )
-
-    def manifest_text(self) -> str:
-        """Return the manifest's text of the tensors in this file."""
-        return self._manifest_text
 
 
 def lay_out_files(regions: list[TensorRegion], rank: int = 0) -> list[FileLayout]:

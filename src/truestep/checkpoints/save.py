@@ -24,6 +24,7 @@ from truestep.checkpoints.files import (
     write_all,
     write_file,
 )
+from truestep.checkpoints.layout import FileLayout
 from truestep.checkpoints.manifest import (
     HEAD_BYTES,
     MANIFEST_NAME,
@@ -47,14 +48,12 @@ LOOK_BACK_BYTES = 512 << 20  # written before these, which the disk may have don
 
 @dataclass(frozen=True)
 class CheckpointFileImage:
-    """A file to be written: its name, the manifest's text of its tensors, their bytes, and its pieces.
+    """A file to be written: what is in it, and its pieces.
 
     `release` is called when the memory of its pieces is not read any more.
     """
 
-    name: str
-    tensors: Callable[[], str]
-    data_bytes: int
+    layout: FileLayout
     pieces: Callable[[], Iterator[memoryview]]
     release: Callable[[], None] = lambda: None
 
@@ -79,7 +78,7 @@ class PendingCheckpoint:
     @property
     def bytes(self) -> int:
         """Bytes of its tensors."""
-        return sum(image.data_bytes for image in self.images)
+        return sum(image.layout.data_bytes for image in self.images)
 
 
 class CommittedCheckpoint(NamedTuple):
@@ -136,14 +135,14 @@ def write_images(
     files: CheckpointFiles, folder: Path, images: list[CheckpointFileImage]
 ) -> tuple[dict[str, ManifestFile], str]:
     """Write files; return what the manifest says of them, and its text of their tensors."""
-    entries = {image.name: _write_image(files, folder / image.name, image) for image in images}
+    entries = {image.layout.name: _write_image(files, folder, image) for image in images}
     with collector_at_rest():  # a pass over all objects would take longer than this
-        return entries, ",".join(filter(None, (image.tensors() for image in images)))
+        return entries, ",".join(filter(None, (image.layout.manifest_text for image in images)))
 
 
-def _write_image(files: CheckpointFiles, path: Path, image: CheckpointFileImage) -> ManifestFile:
+def _write_image(files: CheckpointFiles, folder: Path, image: CheckpointFileImage) -> ManifestFile:
     """Write a file; the checksum is that of the memory it comes from, not of what the disk says it got."""
-    descriptor = files.create(path)
+    descriptor = files.create(folder / image.layout.name)
     try:
         entry = _write_pieces(files, descriptor, image.pieces())
         image.release()

@@ -56,10 +56,10 @@ class CheckpointStaging:
         def pieces() -> Iterator[memoryview]:
             for event in events:
                 event.synchronize()
-            yield memoryview(file.header())
+            yield memoryview(file.header)
             yield saved_bytes_of(buffer[: file.data_bytes])
 
-        return CheckpointFileImage(file.name, file.manifest_text, file.data_bytes, pieces)
+        return CheckpointFileImage(file, pieces)
 
     def _places_in(self, file: FileLayout, buffer: Tensor) -> list[Tensor]:
         """Return the memory of each tensor in a buffer, kept as long as layout and buffer are the same."""
@@ -85,21 +85,19 @@ def _shared_image(file: FileLayout, whole: CopyPiece, shared: SharedCopy) -> Che
     numbers = shared.add(list(whole.parts()))
 
     def pieces() -> Iterator[memoryview]:
-        yield memoryview(file.header())
+        yield memoryview(file.header)
         yield from shared.read(numbers)
 
-    return CheckpointFileImage(
-        file.name, file.manifest_text, file.data_bytes, pieces, lambda: shared.release(numbers.stop)
-    )
+    return CheckpointFileImage(file, pieces, lambda: shared.release(numbers.stop))
 
 
 def direct_image(file: FileLayout, sources: list[Tensor]) -> CheckpointFileImage:
     """Return an image that reads the tensors themselves, for a writer during which their owner waits."""
 
     def pieces() -> Iterator[memoryview]:
-        yield memoryview(file.header())
+        yield memoryview(file.header)
         for source in sources:
             # One tensor at a time on the host: memory for the largest is enough.
             yield saved_bytes_of(source.detach().cpu().contiguous())
 
-    return CheckpointFileImage(file.name, file.manifest_text, file.data_bytes, pieces)
+    return CheckpointFileImage(file, pieces)

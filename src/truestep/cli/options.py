@@ -7,7 +7,7 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Model = Annotated[
-    str, typer.Argument(metavar="FILE.py:NAME", help="A function (or class) that makes the model.")
+    str, typer.Argument(metavar="FILE.py:NAME", help="A model, or a function (or class) that makes it.")
 ]
 Inputs = Annotated[
     list[str] | None,

@@ -48,9 +48,11 @@ def load_command_target(target: str) -> Any:
 
 
 def call_command_target(target: str) -> Any:
-    """Return what the function (or class) of `FILE.py:NAME` gives when it is called without arguments."""
+    """Return the module or batch of `FILE.py:NAME`, or what the function (or class) there gives when it is called."""
+    from torch import nn
+
     made = load_command_target(target)
-    if not callable(made):
+    if isinstance(made, nn.Module) or not callable(made):
         return made
     try:
         inspect.signature(made).bind()

@@ -7,7 +7,7 @@ a part of the batch draws only the blocks that its rows lie in, and neither its 
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from threading import Lock, get_ident
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
@@ -98,23 +98,25 @@ class ExampleDraws:
 
     def open(self) -> None:
         """Begin an update, with its first part to come: draws of this thread are its own until `close`."""
-        global _current
-        with _changing:
-            self._outer, _current = _current, self
+        self.thread = thread = get_ident()
+        self._outer = _open.get(thread)
+        _open[thread] = self
         self.first_row = 0
-        self.thread = get_ident()
         self._update_key = 0
 
     def close(self) -> None:
         """End the update."""
-        global _current
-        with _changing:
-            if _current is self:
-                _current = self._outer
-            else:  # another thread has begun an update meanwhile, which ends later
-                inner = next(each for each in _open() if each._outer is self)
-                inner._outer = self._outer
-            self._outer = None
+        newest = _open[self.thread]
+        if newest is not self:  # an update of another run was begun in this one, and ends later
+            while newest._outer is not self:
+                assert newest._outer is not None
+                newest = newest._outer
+            newest._outer = self._outer
+        elif self._outer is None:
+            del _open[self.thread]
+        else:
+            _open[self.thread] = self._outer
+        self._outer = None
         if self._update_key:  # something was drawn
             self._kept.clear()
             self._drawn.clear()
@@ -128,10 +130,6 @@ class ExampleDraws:
         Without a start it is after the rows of the parts before.
         """
         self._start, self._size, self._after, self._count = start, size, after, 0
-
-    def is_here(self) -> bool:
-        """Whether what is running belongs to the update: its thread, or a backward (a device has a thread of its own for it)."""
-        return get_ident() == self.thread or torch._C._current_graph_task_id() != -1
 
     def rows(self, kind: "DrawKind", num_rows: int | None) -> Tensor:
         """Return so many rows of this part; None: one, without a leading dimension, for the whole batch."""
@@ -200,16 +198,18 @@ class ExampleDraws:
         return generator.manual_seed(random_key(self._update_key, ordinal, row))
 
 
-_current: ExampleDraws | None = None  # what was opened last, which knows what was open before it
-_changing = Lock()  # two threads may train, each with a run of its own
+_open: dict[int, ExampleDraws] = {}
+"""By thread what was opened last in it, which knows what was open before."""
 
 
-def _open() -> Iterator[ExampleDraws]:
-    """Yield those of all updates that are under way, the newest first."""
-    each = _current
-    while each is not None:
-        yield each
-        each = each._outer
+def _draws_here() -> ExampleDraws | None:
+    """Return those of this thread's update, or in a backward, for which a device has a thread of its own, the newest."""
+    if not _open:
+        return None
+    here = _open.get(get_ident())
+    if here is None and torch._C._current_graph_task_id() != -1:
+        here = next(reversed(list(_open.values())), None)
+    return here
 
 
 def keyed_draw(
@@ -221,9 +221,9 @@ def keyed_draw(
 ) -> Tensor:
     """Draw with `torch.rand` or `torch.randn`, from the update's key where one is under way."""
     sizes: Any = size[0] if len(size) == 1 and not hasattr(size[0], "__index__") else size
-    if _current is not None and torch.compiler.is_compiling():
+    if _open and torch.compiler.is_compiling():
         raise OptionError(NOT_COMPILED)
-    draws = next((each for each in _open() if each.is_here()), None)
+    draws = _draws_here()
     if draws is None:
         drawn: Tensor = function(sizes, dtype=dtype, device=device, generator=generator)
         return drawn

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random streams keyed by where training stands, with the caller's own stream put back."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ GOLDEN, _OFFSET = (
     0x632BE59BD9B4E019,
 )  # 2⁶⁴ divided by the golden ratio: neighbours end far apart
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_WINDOW = 64  # steps whose keys are computed at once
+_WINDOW = 256  # steps whose keys are computed at once, in the time of a few
 _SMALL = 16  # larger numbers come again so rarely that computing a window would not pay
 
 
@@ -69,35 +71,33 @@ def _keys_of(seed: int, step: int, others: tuple[int, ...]) -> list[int]:
     return found
 
 
-_state = torch.Generator.get_state
-
-
+@dataclass(frozen=True, slots=True)
 class KeyedRandom:
-    """Sets torch's streams (CPU, and `device`'s own) to a key, and puts the caller's back afterwards."""
+    """Sets torch's streams (CPU, and a device's own) to a key, and puts the caller's back afterwards."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._generators: list[torch.Generator] = [torch.default_generator]
-        if device.type == "cuda":
-            # before that torch.cuda.default_generators is empty
-            torch.cuda.init()  # type: ignore[no-untyped-call]
-            # "cuda" alone means the current card, which need not be the first.
-            index = torch.cuda.current_device() if device.index is None else device.index
-            self._generators.append(torch.cuda.default_generators[index])
+    save: Callable[[], Any]
+    """Returns the caller's streams as they are."""
+    set: Callable[[int], object]
+    """Starts all streams at a key. `torch.manual_seed` visits every accelerator: 130 µs where this takes 1 (docs/log.md)."""
+    restore: Callable[[Any], object]
+    """Puts back what `save` returned."""
 
-    def save(self) -> list[torch.Tensor]:
-        """Return the caller's streams as they are."""
-        return [*map(_state, self._generators)]
-
-    def set(self, key: int) -> None:
-        """Start all streams at `key`."""
-        for generator in self._generators:
-            # torch.manual_seed visits every accelerator: 130 µs where this takes 1 (docs/log.md).
-            generator.manual_seed(key)
-
-    def restore(self, states: list[torch.Tensor]) -> None:
-        """Put back what `save` returned."""
-        for place, generator in enumerate(self._generators):
-            generator.set_state(states[place])
+    @classmethod
+    def of(cls, device: torch.device) -> "KeyedRandom":
+        """Return what keys the streams of a device; of one stream these are its own methods, with no function in between."""
+        host = torch.default_generator
+        if device.type != "cuda":
+            return cls(host.get_state, host.manual_seed, host.set_state)
+        # before that torch.cuda.default_generators is empty
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        # "cuda" alone means the current card, which need not be the first.
+        index = torch.cuda.current_device() if device.index is None else device.index
+        card = torch.cuda.default_generators[index]
+        return cls(
+            lambda: (host.get_state(), card.get_state()),
+            lambda key: (host.manual_seed(key), card.manual_seed(key)),
+            lambda states: (host.set_state(states[0]), card.set_state(states[1])),
+        )
 
 
 def host_random_streams() -> tuple[Any, Any]:

@@ -85,7 +85,7 @@ class LearnerContext:
     def __post_init__(self) -> None:
         self.is_host = self.device.type == "cpu"
         """Whether what is computed is at hand; to ask the device for its type takes 8 µs in the midst of a training."""
-        self.random = KeyedRandom(self.device)
+        self.random = KeyedRandom.of(self.device)
         self._keys = StepRandomKeys(self.seed)
         self.draws = ExampleDraws(lambda: random_key(self.seed, self.step, self.ordinal, _DRAWS))
 

@@ -109,11 +109,14 @@ def _numbered(base: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def ways_out_for_run(directory: Path, *, edited: str = "go on here with what the code says now") -> str:
+def ways_out_for_run(directory: Path) -> str:
     """Return the end of a refusal: how to start anew, and how to go on as the code is."""
     numbers = [number for number, _ in _numbered(directory)]
     new = f"{directory.name}-{max([1, *numbers]) + 1}"
-    return f'Two ways on: ts.Run(..., resume="anew") starts a new run beside it, in {new}; resume="edited" would {edited}.'
+    return (
+        f'Two ways on: ts.Run(..., resume="anew") starts a new run beside it, in {new}; '
+        'resume="edited" would go on here with what the code says now.'
+    )
 
 
 def refused_run_edits(kind: type[Exception], edits: Sequence[str], directory: Path) -> Exception:

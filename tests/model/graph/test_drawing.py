@@ -151,6 +151,16 @@ def test_a_page_is_one_file_and_a_drawing_a_file_of_its_own(tmp_path):
     assert found._repr_html_().startswith("<img")
 
 
+@needs_graphviz
+def test_words_stay_words_in_a_drawing():
+    model = nn.Sequential()
+    model.add_module('a id="b" <!-- c -->', nn.Linear(2, 2))
+    svg = ts.graph(model, torch.zeros(1, 2)).svg()
+    assert 'a id="b" &lt;!-- c --&gt; Linear' in svg
+    assert "<title>box" not in svg
+    assert 'id="node' not in svg
+
+
 # Says what is wrong with the words of the drawing that is shown, and whether the buttons work; runs in the page.
 MEASURE = """<script>
 addEventListener("load", () => {

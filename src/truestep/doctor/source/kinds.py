@@ -48,7 +48,7 @@ _BY_CONSTRUCTOR = [
 
 _BY_BASE = [
     (re.compile(r"^torch\.nn\.(\w*Loss|modules\.loss\.\w+)$"), "loss"),
-    (re.compile(r"^torch\.nn\.[A-Z]\w+$"), "module"),
+    (re.compile(r"^torch\.nn\.(?!(Uninitialized)?(Parameter|Buffer)$)[A-Z]\w+$"), "module"),
     (re.compile(r"^torch\.utils\.data\.IterableDataset$"), "iterable dataset"),
     (re.compile(r"^torch\.utils\.data\.Dataset$"), "dataset"),
     (re.compile(r"^torch\.optim\.(Optimizer|[A-Z]\w+)$"), "optimizer"),

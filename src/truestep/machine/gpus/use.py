@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from truestep.core.errors import GpuError
 from truestep.core.quantities import parse_bytes, parse_seconds
+from truestep.core.variables import set_variables
 from truestep.machine.gpus.claims import CardClaims
 from truestep.machine.gpus.pick import CardPatience, CardPicker
 from truestep.machine.gpus.select import CardChoice, CardConditions
@@ -21,19 +22,15 @@ class _ClaimedCards:
     """The claims of this process, which stay open to its end, and the variables as they were before."""
 
     descriptors: ClassVar[list[int]] = []
-    before: ClassVar[dict[str, str | None] | None] = None
+    before: ClassVar[dict[str, str | None]] = {}
 
     @classmethod
     def take_back(cls) -> None:
         """Undo an earlier call: a notebook's cell that is run again picks again."""
         while cls.descriptors:
             os.close(cls.descriptors.pop())
-        for name, value in (cls.before or {}).items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        cls.before = None
+        set_variables(cls.before)
+        cls.before = {}
 
 
 def use_gpus(
@@ -78,8 +75,7 @@ def use_gpus(
         raise GpuError(
             f"No cards were picked: {choice.explain()}. Ask for less, or wait longer (wait='30m')."
         )
-    _ClaimedCards.before = {name: os.environ.get(name) for name in _VARIABLES}
-    os.environ.update(cuda_variables(choice))
+    _ClaimedCards.before = set_variables(cuda_variables(choice))
     return choice
 
 

@@ -29,7 +29,8 @@ _SHAPE = re.compile(
 )
 _POINT = re.compile(r"(-?[\d.]+),(-?[\d.]+)")
 _SIZE = re.compile(r'viewBox="0\.00 0\.00 (?P<width>[\d.]+) (?P<height>[\d.]+)"')
-_LEFT_OUT = re.compile(r'<title>[^<]*</title>\n|<!--.*?-->\n| id="[^"]*"')
+_LEFT_OUT = re.compile(r'<!--.*?-->\n| id="[^"]*"')  # ids would be there twice in a page of several drawings
+_TITLE = re.compile(r"<title>[^<]*</title>\n")
 
 
 def graph_asset(name: str) -> str:
@@ -39,12 +40,12 @@ def graph_asset(name: str) -> str:
 
 def svg_of(picture: Picture) -> Html:
     """Return an SVG element that a page with charts' and this file's style shows; needs the extra `[graph]`."""
-    drawn = draw_shapes(picture)
+    drawn = _LEFT_OUT.sub("", draw_shapes(picture))
     size = _SIZE.search(drawn)
     assert size is not None
     boxes = {each.id: each for each in picture.boxes}
     written = _SHAPE.sub(lambda shape: _with_words(shape, boxes.get(shape["id"])), drawn)
-    inner = Html(_LEFT_OUT.sub("", written[written.index("<g ") : written.rindex("</g>")]))
+    inner = Html(_TITLE.sub("", written[written.index("<g ") : written.rindex("</g>")]))
     corners = {shape["id"]: _corner(shape) for shape in _SHAPE.finditer(drawn)}
     titles = [_title(each, corners[each.id]) for each in picture.frames]
     title = html_tag("title", f"{len(picture.boxes)} boxes at depth {picture.depth}")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from truestep.core.frames import warn_user
+from truestep.core.variables import set_variables
 
 CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 CUBLAS_REPEATS = (":4096:8", ":16:8")  # the values with which cuBLAS repeats itself, as torch checks them
@@ -41,10 +42,7 @@ class Flags:
             torch.use_deterministic_algorithms(self.deterministic_algorithms, warn_only=self.warn_only)
         torch.backends.cudnn.deterministic = self.cudnn_deterministic
         torch.backends.cudnn.benchmark = self.cudnn_benchmark
-        if self.cublas_workspace_config is None:
-            os.environ.pop(CUBLAS_VARIABLE, None)
-        else:
-            os.environ[CUBLAS_VARIABLE] = self.cublas_workspace_config
+        set_variables({CUBLAS_VARIABLE: self.cublas_workspace_config})
 
 
 def read_determinism_flags() -> Flags:

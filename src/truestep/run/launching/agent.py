@@ -15,6 +15,7 @@ from typing import Any
 
 from truestep.core.errors import OptionError
 from truestep.core.processors import usable_processors
+from truestep.core.variables import set_variables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,16 +115,11 @@ def _environment(launch: LaunchOptions) -> Iterator[None]:
     }
     if launch.rendezvous is not None and (interface := _interface_of(launch_address(launch.rendezvous))):
         wanted["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", interface)
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+    before = set_variables(wanted)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        set_variables(before)
 
 
 def launch_address(rendezvous: str) -> str:

@@ -5,10 +5,10 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.counters import counted_loops, is_made_anew, loops_that_train
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted, is_none, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 
 
@@ -56,10 +56,11 @@ class BestWeightsShared(SourceCheck):
                 continue
             kind = module.kind(call.func.value)  # a schedule's and a scaler's are numbers
             if kind not in ("scheduler", "scaler") and _is_read_after(module, loops[-1], call, target):
-                known = kind in ("module", "ddp") and not _is_by_count(module, call)
+                known = kind in ("module", "ddp")
                 held = "the optimizer's averages" if kind == "optimizer" else "the parameters"
                 text = f"{target!r} holds {held} themselves: each later step changes it."
-                yield At(call, text, BUG if known else RISK)
+                severity = BUG if known else RISK
+                yield At(call, text, QUESTION if _is_by_count(module, call) else severity)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep a copy, where the file has the module for it."""
@@ -71,21 +72,16 @@ class BestWeightsShared(SourceCheck):
 def _is_by_count(module: SourceModule, call: ast.Call) -> bool:
     """Tell `if epoch % 5 == 0:`: a state of now and then is kept, perhaps the last, and no best one."""
     block = module.parents[module.statement(call)]
-    tests = (
-        [part for part in walk(block.test) if isinstance(part, ast.Compare)]
-        if isinstance(block, ast.If)
-        else []
-    )
+    parts = walk(block.test) if isinstance(block, ast.If) else []
+    tests = [each for each in parts if isinstance(each, ast.Compare) and not is_none(each.comparators[0])]
     return bool(tests) and all(any(counted_loops(module, each) for each in _sides(test)) for test in tests)
 
 
 def _sides(test: ast.Compare) -> list[ast.expr]:
     """Return what is compared, and what a remainder is of."""
-    left = (
-        test.left.left
-        if isinstance(test.left, ast.BinOp) and isinstance(test.left.op, ast.Mod)
-        else test.left
-    )
+    left = test.left
+    if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod):
+        left = left.left
     return [left, *test.comparators]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.batches import LOADER
 from truestep.doctor.source.contexts import LocatedExpression
-from truestep.doctor.source.loaders import evaluated_on, value_in
+from truestep.doctor.source.loaders import evaluated_on, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, with_keyword
@@ -40,7 +40,11 @@ class EvaluationDropsData(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report drop_last=True in a loader that is evaluated on, or is named so."""
-        evaluated = {each.node for each in evaluated_on(module) if _drops(module, each)}
+        trained = {
+            (each.node, each.context) for each in trained_on(module)
+        }  # its own figures need not be whole
+        measured = [each for each in evaluated_on(module) if (each.node, each.context) not in trained]
+        evaluated = {each.node for each in measured if _drops(module, each)}
         for node in sorted(evaluated, key=lambda each: (each.lineno, each.col_offset)):
             yield At(node, _TEXT, RISK)
         for call in (each for each in module.calls(LOADER) if each not in evaluated):

@@ -65,11 +65,10 @@ class EpochNotSet(SourceCheck, Watcher):
                 and not forwards_all(call)
                 and not _evaluates(module, call)
             ):
-                if library is not None or not _goes_round(module):
-                    reason = (
-                        f"{library} may do it" if library else "the loops over its loader are out of sight"
-                    )
-                    yield Unsure(call, reason)
+                if library is not None:
+                    yield Unsure(call, f"{library} may do it")
+                elif not _goes_round(module) or _is_for_others(module, call):
+                    yield Unsure(call, "the loops over its loader are out of sight")
                 elif module.called_anywhere("torch.utils.data.DataLoader"):
                     yield At(call, "set_epoch() is never called: every epoch has the same order.")
 
@@ -98,6 +97,16 @@ class EpochNotSet(SourceCheck, Watcher):
             yield Observation(
                 place, "The sampler begins again with epoch 0: the order is the same.", evidence={"epoch": 0}
             )
+
+
+def _is_for_others(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a sampler that a function gives back which nothing in the program calls."""
+    scope = module.scope(call)
+    if not isinstance(scope, Function) or module.callers(scope):
+        return False
+    name = {dotted(each) for each in getattr(module.statement(call), "targets", [])}
+    given = [each.value for each in module.returns(scope)]
+    return any(each is call or (each is not None and dotted(each) in name) for each in given)
 
 
 def _evaluates(module: SourceModule, call: ast.Call) -> bool:

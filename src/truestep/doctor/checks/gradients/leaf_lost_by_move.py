@@ -99,6 +99,8 @@ def _is_only_handed_on(module: SourceModule, call: ast.Call) -> bool:
     made = module.parents[call]
     name = dotted(made.targets[0]) if isinstance(made, ast.Assign) else None
     uses = module.reads(name) if name is not None else []
+    if name is not None and "." not in name:
+        uses = [each for each in uses if module.scope(each) is module.scope(call)]
     return bool(uses) and all(_is_handed_on(module, use) for use in uses)
 
 

@@ -65,12 +65,13 @@ def _is_own(node: ast.AST) -> bool:
     return called is None or (isinstance(called, ast.Attribute) and called.attr.endswith("backward"))
 
 
-def _is_other_case(node: ast.stmt, last: ast.If) -> bool:
+def _is_other_case(node: ast.stmt, last: ast.stmt) -> bool:
     """Tell `if optimizer_idx == 0: ... return` above `if optimizer_idx == 1:`: one of them is taken."""
     tests = [each.test for each in (node, last) if isinstance(each, ast.If)]
     sides = [ast.unparse(each.left) for each in tests if isinstance(each, ast.Compare)]
     equal = all(isinstance(each, ast.Compare) and isinstance(each.ops[0], ast.Eq) for each in tests)
-    return isinstance(node, ast.If) and equal and len(set(sides)) == 1 and not _falls_off(node.body)
+    both = isinstance(last, ast.If) and not last.orelse
+    return both and equal and len(set(sides)) == 1 and isinstance(node, ast.If) and not _falls_off(node.body)
 
 
 def _falls_off(body: list[ast.stmt]) -> bool:
@@ -81,6 +82,8 @@ def _falls_off(body: list[ast.stmt]) -> bool:
         case ast.If(body=first, orelse=second) as last:
             if not second and any(_is_other_case(each, last) for each in body[:-1]):
                 return _falls_off(first)
+            if len(second) == 1 and _is_other_case(last, second[0]):  # elif
+                return _falls_off(second[0].body if isinstance(second[0], ast.If) else second)
             return not second or _falls_off(first) or _falls_off(second)
         case ast.With(body=inner) | ast.AsyncWith(body=inner):
             return _falls_off(inner)

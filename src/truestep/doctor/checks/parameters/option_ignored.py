@@ -79,7 +79,8 @@ def _given_another(
         given = argument(call, None, name)
         in_method = module.scope(call) is not made
         if in_method and given is not None and (module.qualify(call.func) or "").startswith("torch."):
-            if _is_upper(given) or _differs(made, name, given):
+            reduces_itself = name == "reduction" and constant(given) == "none"
+            if not reduces_itself and (_is_upper(given) or _differs(made, name, given)):
                 yield call
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import constant
 
 TYPES = ("Float", "Double", "Half", "Long", "Int", "Byte", "Bool", "Short", "Char", "BFloat16")
@@ -55,4 +56,18 @@ def _is_filled(module: SourceModule, call: ast.Call) -> bool:
     name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
     uses = module.reads(name) if name is not None else []
     outer = [module.parents[each] for each in uses]
-    return any(isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store) for each in outer)
+    if any(isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store) for each in outer):
+        return True
+    return name is not None and any(
+        _fills(module, each, name.rpartition(".")[2]) for each in module.all(ast.Call)
+    )
+
+
+def _fills(module: SourceModule, call: ast.Call, name: str) -> bool:
+    """Tell `self.bias[i].data.fill_(0)` and `nn.init.normal_(self.bias)`."""
+    given: list[ast.AST] = []
+    if isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_"):
+        given.append(call.func.value)
+    if (module.qualify(call.func) or "").startswith("torch.nn.init."):
+        given += call.args
+    return any(own_name(part) == name for each in given for part in walk(each))
