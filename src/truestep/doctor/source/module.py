@@ -371,13 +371,7 @@ class SourceModule:
             return part
         place = dotted(node)
         named = kinds.of_name(place.rpartition(".")[2]) if place else None
-        of_torch = (self.qualify(node) or "").startswith("torch.")  # torch.optim is a package, and no object
-        if (
-            named is None
-            or of_torch
-            or is_setting(self.resolver, node)
-            or self.home(node).is_of_other_framework
-        ):
+        if named is None or is_setting(self.resolver, node) or self.home(node).is_of_other_framework:
             return None
         if not self._is_unbound(node):
             self.resolver.guessed.add(self.resolver.place(node))
