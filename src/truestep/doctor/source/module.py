@@ -11,6 +11,7 @@ from truestep.doctor.replacement import source_lines
 from truestep.doctor.source import kinds
 from truestep.doctor.source.apart import parsed_apart
 from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.averagers import reads_no_gradient
 from truestep.doctor.source.names import Binding, Class, Function, Index, Node, Scope, SourceBinder, dotted
 from truestep.doctor.source.questions import (
     attributes_read_of,
@@ -328,12 +329,9 @@ class SourceModule:
 
     def class_kind(self, owner: Class) -> str | None:
         """Return what an instance of a class of the program is."""
-        for each in self.lineage(owner):
-            for base in each.bases:
-                qualified = self.qualify(base)
-                if qualified and (kind := kinds.of_base(qualified)):
-                    return kind
-        return None
+        bases = (self.qualify(base) for each in self.lineage(owner) for base in each.bases)
+        kind = next(filter(None, (kinds.of_base(base) for base in bases if base)), None)
+        return None if kind == "optimizer" and reads_no_gradient(self, owner) else kind
 
     def classes_of_kind(self, *wanted: str) -> list[Class]:
         """Return the classes of this file whose instances are of these kinds; a LightningModule is a module, too."""
