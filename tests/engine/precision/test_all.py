@@ -2,6 +2,7 @@
 """What every mode of precision promises, over the whole table; and apex's levels by what they mean."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 import truestep as ts
 from truestep.engine.precision import APEX_LEVELS, MODES, precision_named
 from truestep.engine.precision.loss_scale import LossScale, Scaler
+from truestep.engine.precision.weights import cast_weights
 
 ALL = sorted(MODES)
 SCALED = [name for name in ALL if MODES[name].loss_scaling]
@@ -300,3 +302,12 @@ def test_structures_tied_and_frozen_parameters(make_learner, precision, micro_ba
         assert torch.equal(module.tied.bias, frozen.to(module.tied.bias.dtype))
         assert module.first.weight is module.tied.weight
         assert len(list(learner.parameters())) == 3
+
+
+@pytest.mark.parametrize("weights", [torch.float16, torch.bfloat16])
+def test_norms_in_float32_give_back_the_type_of_the_weights(weights):
+    mode = dataclasses.replace(MODES["O2"], weights=weights)
+    module = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    cast_weights(module, mode)
+    assert module(torch.ones(3, 4, dtype=weights)).dtype == weights
+    assert [next(layer.parameters()).dtype for layer in module] == [weights, torch.float32, weights]
