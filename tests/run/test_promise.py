@@ -286,6 +286,30 @@ def test_what_is_switched_behind_the_loop_is_not_of_the_loop(tmp_path, capsys):
     assert "bit-identical" in capsys.readouterr().err
 
 
+def test_what_is_switched_behind_a_loop_that_was_left_is_not_of_the_loop(tmp_path):
+    def go(last):
+        with ts.Run(tmp_path, progress=False) as run:
+            net = run.learner(normed(), lambda p: torch.optim.SGD(p, lr=0.1), name="net")
+            data = run.data(POINTS, batch_size=4)
+            trained_in = []
+            for _ in run.epochs(9):
+                for batch in run.batches(data):
+                    trained_in += [layer.training for layer in net.module.modules()]
+                    net.update(lambda b: net(b).square().sum(1), batch)
+                    if run.step == last:
+                        break
+                if run.step == last:
+                    break
+            net.eval()
+            run.state["tested"] = last
+        return trained_in
+
+    for last in (2, 4, 6, 8):
+        trained_in = go(last)
+        assert trained_in
+        assert all(trained_in)
+
+
 def test_modes_that_the_code_begins_with_are_used_and_named(tmp_path, capsys):
     train(tmp_path, normed(), epochs=1)
     module = normed()

@@ -23,25 +23,28 @@ _NAMED = 4
 
 
 class ModuleSwitches:
-    """The switches of a learner: as its code began, as they are, and as they were when the last epoch had ended."""
+    """The switches of a learner: as its code began, and as they are, or were where the loop was left."""
 
     def __init__(self, learner: "LearnerParts") -> None:
         self._learner = learner
-        self._between: tuple[int, dict[str, list[str]]] | None = None
+        self._at_exit: dict[str, list[str]] | None = None
         self.begin()
 
     def begin(self) -> None:
         """Take them as what the code begins with."""
         self._at_start = self._now()
 
-    def note_epoch_end(self) -> None:
+    def note_exit(self) -> None:
         """Keep them: what code behind the loop switches before the run is saved, for a last evaluation, is not of the loop."""
-        self._between = self._learner.counters.attempts, self._now()
+        self._at_exit = self._now()
+
+    def enter(self) -> None:
+        """Be as they are: the loop goes on."""
+        self._at_exit = None
 
     def state(self) -> dict[str, list[str]]:
         """Return what a checkpoint keeps: as the code began, and as they are."""
-        noted_at, noted = self._between or (None, {})
-        now = noted if noted_at == self._learner.counters.attempts else self._now()
+        now = self._now() if self._at_exit is None else self._at_exit
         return now | {_at_start(name): names for name, names in self._at_start.items()}
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
@@ -60,7 +63,7 @@ class ModuleSwitches:
             if name in saved and self._begins_as(saved, name):
                 self._at_start[name] = saved[_at_start(name)]
                 switch(set(saved[name]))
-        self._between = None
+        self.enter()
 
     def _begins_as(self, saved: dict[str, Any], name: str) -> bool:
         """Whether the code begins as it did; a notebook's cell that is run again begins with a module as the loop has left it."""

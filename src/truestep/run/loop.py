@@ -106,12 +106,13 @@ class RunLoop:
     def _closed(self, stream: StreamCursor, reader: object, *, leads: bool) -> None:
         """The loop is over, or was left."""
         cursor = self._run.cursor
-        if stream.reader is reader:  # a loop that is closed late has no part in the pass that is read now
+        is_late = stream.reader not in (reader, None)  # it has no part in the pass that is read now
+        if stream.reader is reader:
             self._left(stream)
         if cursor.leader is stream and (stream.finished or cursor.cut):
             cursor.leader = None
         if leads:
-            self._session.random.pass_ends()
+            self._session.pass_closed(is_late=is_late)
 
     def _left(self, stream: StreamCursor) -> None:
         """The loop was left before the source was exhausted; what was read beside a leader that is over is over with it."""

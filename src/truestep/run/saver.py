@@ -222,8 +222,6 @@ class RunSaver:
     def between_epochs(self, *, has_waited: bool) -> None:
         """Save at the end of an epoch, unless one was saved a moment ago."""
         self._mark_boundary()
-        for learner in self._run.context.learners.values():
-            learner.switches.note_epoch_end()
         if self._best_found:
             self._save("best")
         elif self._due:
@@ -233,8 +231,15 @@ class RunSaver:
 
     def pass_begun(self) -> None:
         """The weights are about to change: what was logged was true of them as they were."""
+        for learner in self._run.context.learners.values():
+            learner.switches.enter()
         self._metrics.clear()
         self._begun = self._run.attempts
+
+    def loop_left(self) -> None:
+        """A pass or an epoch is over, or was left: it may be that nothing of the loop follows."""
+        for learner in self._run.context.learners.values():
+            learner.switches.note_exit()
 
     def logged(self, values: dict[str, float]) -> None:
         """See what was logged: a checkpoint knows the newest metrics, and the best is saved at the next moment."""

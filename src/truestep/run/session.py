@@ -222,6 +222,12 @@ class RunSession:
         self.save_requested = self.save_requested and not asked.save
         return asked
 
+    def pass_closed(self, *, is_late: bool) -> None:
+        """The leader's pass is over, or was left; `is_late`: another one is read by now."""
+        self.random.pass_ends()
+        if not is_late:
+            self._saver.loop_left()
+
     def pass_done(self, stream: StreamCursor) -> None:
         """The leader's batches are all done: write what has been averaged so far."""
         run = self._run
@@ -231,6 +237,7 @@ class RunSession:
 
     def epoch_ended(self) -> None:
         """Between two epochs; schedules move before anything is saved."""
+        self._saver.loop_left()
         self._rates.epoch_ended()
         self._run.screen.progress.end_epoch(self._run.logbook.newest)
         self._omissions.epoch_ended()
