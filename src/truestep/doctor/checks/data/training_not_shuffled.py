@@ -14,6 +14,7 @@ from truestep.doctor.source.loaders import made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, with_keyword
+from truestep.doctor.source.uses import names_read
 from truestep.doctor.source.values import argument, forwards_all, literal, value_origins
 
 TRAINING = re.compile(r"(^|_)train", re.IGNORECASE)
@@ -114,9 +115,17 @@ def _ordered_by(module: SourceModule, loader: LocatedExpression) -> ast.expr | N
         made = made_in(module, sampler, context)
         return made.node if made is not None and _keeps_order(module, made) else None
     data, shuffle = argument(call, 0, "dataset"), argument(call, 2, "shuffle")
-    if data is not None and module.kind(data) == "iterable dataset":
+    if data is not None and (module.kind(data) == "iterable dataset" or _draws_by_itself(module, data)):
         return None
     return call if shuffle is None or _is_off(module, shuffle, context) else None
+
+
+def _draws_by_itself(module: SourceModule, data: ast.expr) -> bool:
+    """Tell a data set that does not read the index it is asked for: any order is its own."""
+    owner = module.class_of(data)
+    method = module.method(owner, "__getitem__") if owner is not None else None
+    asked = method.args.args[1].arg if method is not None and len(method.args.args) == 2 else None
+    return asked is not None and method is not None and asked not in names_read(method)
 
 
 def _keeps_order(module: SourceModule, sampler: LocatedExpression) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
+from truestep.doctor.source.uses import in_other_arms
 
 _WORD = re.compile(r"[A-Z]+\d+[a-z]*|[A-Z]+(?=[A-Z][a-z])|[A-Za-z][a-z]*\d*[a-z]*|\d+[a-z]*")
 _FEWEST = 3  # siblings that show a pattern
@@ -44,14 +45,27 @@ class SiblingSNameLeft(SourceCheck):
         bodies = [getattr(each, "body", None) for each in module.all(ast.Module, ast.ClassDef, *_BLOCKS)]
         for body in bodies:
             if isinstance(body, list) and len(body) >= _FEWEST:
-                yield from _lines(body)
+                for first, second in _lines(body):
+                    if not _is_so_in_other_arms(module, first, second):
+                        text = f"{_target(second)!r} is given the value of {_target(first)!r}, unlike the lines beside it."
+                        yield At(second, text, RISK)
                 yield from _functions([each for each in body if isinstance(each, ast.FunctionDef)])
 
 
 _BLOCKS = (ast.FunctionDef, ast.For, ast.If, ast.With)
 
 
-def _lines(body: Sequence[ast.stmt]) -> Iterator[At]:
+def _is_so_in_other_arms(module: SourceModule, first: ast.Assign, second: ast.Assign) -> bool:
+    """Tell whether the two names are given one value in another arm of an `if` too: then they are meant to be the same."""
+    values: dict[int, list[str]] = {}
+    for each in module.inside(module.scope(first), ast.Assign):
+        if _target(each) in (_target(first), _target(second)) and in_other_arms(module, each, first):
+            values.setdefault(id(module.parents[each]), []).append(ast.dump(each.value))
+    return any(len(each) > 1 and len(set(each)) == 1 for each in values.values())
+
+
+def _lines(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.Assign, ast.Assign]]:
+    """Yield (a line, and one behind it that has its value under another name)."""
     for run in _runs(body):
         names, values = [_target(each) for each in run], [_texts(each.value) for each in run]
         fits = [bool(own & value) for own, value in zip(_own_words(names), values, strict=True)]
@@ -60,8 +74,7 @@ def _lines(body: Sequence[ast.stmt]) -> Iterator[At]:
         at = fits.index(False)
         same = [i for i in range(at) if ast.dump(run[i].value) == ast.dump(run[at].value)]
         if same and _is_named(run[at].value):
-            text = f"{names[at]!r} is given the value of {names[same[0]]!r}, unlike the lines beside it."
-            yield At(run[at], text, RISK)
+            yield run[same[0]], run[at]
 
 
 def _is_named(value: ast.expr) -> bool:
