@@ -12,6 +12,7 @@ from truestep.doctor.source.uses import in_other_arms
 
 _WORD = re.compile(r"[A-Z]+\d+[a-z]*|[A-Z]+(?=[A-Z][a-z])|[A-Za-z][a-z]*\d*[a-z]*|\d+[a-z]*")
 _FEWEST = 3  # siblings that show a pattern
+_SHORTEST = 3  # letters of a word that tells siblings apart
 
 
 class SiblingSNameLeft(SourceCheck):
@@ -68,7 +69,10 @@ def _lines(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.Assign, ast.Assign]]:
     """Yield (a line, and one behind it that has its value under another name)."""
     for run in _runs(body):
         names, values = [_target(each) for each in run], [_texts(each.value) for each in run]
-        fits = [bool(own & value) for own, value in zip(_own_words(names), values, strict=True)]
+        own_words = _own_words(names)
+        fits = [bool(own & value) for own, value in zip(own_words, values, strict=True)]
+        if any(max(map(len, own), default=0) < _SHORTEST for own in own_words):
+            continue  # a letter stands in many a value
         if sum(fits) != len(run) - 1:
             continue  # all but one have the words of their names in their values
         at = fits.index(False)
@@ -103,6 +107,9 @@ def _functions(found: list[ast.FunctionDef]) -> Iterator[At]:
         if len(group) < _FEWEST:
             continue
         own = _own_words([each.name for each in group])
+        handed = {
+            each for function in group for each in _arguments(function)
+        }  # by one name: it is the same for all
         names = [_names_in(each) for each in group]
         columns = list(zip(*names, strict=True)) if len({len(each) for each in names}) == 1 else []
         changed = [column for column in columns if _own_words([text for text, _ in column]) == own]
@@ -110,13 +117,18 @@ def _functions(found: list[ast.FunctionDef]) -> Iterator[At]:
         if len(changed) < 2 or not all(own) or not apart:
             continue
         for column in columns:
-            if len({text for text, _ in column}) > 1:
+            if len({text for text, _ in column}) > 1 or column[0][0] in handed:
                 continue
             of = [i for i in range(len(group)) if own[i] <= _words(column[0][0])]
             if len(of) == 1:
                 for i, (text, node) in enumerate(column):
                     if i != of[0]:
                         yield At(node, f"{text!r} in {group[i].name}() is {group[of[0]].name}()'s.", RISK)
+
+
+def _arguments(function: ast.FunctionDef) -> set[str]:
+    every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    return {each.arg for each in every}
 
 
 def _own_words(texts: Sequence[str]) -> list[frozenset[str]]:
