@@ -76,7 +76,7 @@ def watched_children(
 ) -> Iterator[Callable[[], WatchNotesFolder | None]]:
     """Within this, processes that the script starts are watched; yields what gives their folder, once there is one."""
     found: list[WatchNotesFolder] = [folder] if folder is not None else []
-    if folder is not None and os.environ["LOCAL_RANK"] != "0":
+    if folder is not None and not reports_for_all(folder):
         folder.begin(watched_process_name())
     original = BaseProcess.start
 
@@ -108,6 +108,11 @@ def _runs_users_code(process: Any) -> bool:
     return spawned_by_torch or name == "__main__" or (file is not None and not is_library_file(file))
 
 
+def reports_for_all(shared: WatchNotesFolder | None) -> bool:
+    """Tell whether this process reports: of those that torchrun started on a machine, the first does."""
+    return shared is None or os.environ["LOCAL_RANK"] == "0"
+
+
 def gathered_notes(
     watch: Watch, folder: WatchNotesFolder | None, *, is_shared: bool, wait: bool
 ) -> tuple[list[WatchNotes], list[str]] | None:
@@ -121,7 +126,7 @@ def gathered_notes(
     """
     if folder is None:
         return [], []
-    if is_shared and os.environ["LOCAL_RANK"] != "0":
+    if is_shared and not reports_for_all(folder):
         folder.leave(notes_of(watch))
         return None
     num_expected = int(os.environ["LOCAL_WORLD_SIZE"]) - 1 if is_shared else 0
