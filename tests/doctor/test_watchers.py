@@ -638,3 +638,67 @@ for epoch in range(2):
 """
     (finding,) = [each for each in run_example(code).findings if each.code == "EVAL003"]
     assert finding.fix == "student.train() after each evaluation, before the next batch is trained on."
+
+
+INTERFACES = {
+    "an averager": ("state = self.state[p].setdefault('average', p.clone()).lerp_(p, 0.1)", []),
+    "weights put back slowly": ("p.lerp_(self.state[p].setdefault('slow', p.clone()), 0.5)", []),
+    "a record of gradients": ("self.state[p]['norm'] = p.grad.norm()", []),
+    "an optimizer": ("p.sub_(p.grad, alpha=0.1)", ["PARAM023"]),
+    "an optimizer by .data": ("p.data -= 0.1 * p.grad.data", ["PARAM023"]),
+}
+
+
+@pytest.mark.parametrize("line", INTERFACES)
+@pytest.mark.parametrize("base", ["torch.optim.Optimizer", "torch.optim.SGD"])
+def test_a_second_optimizer_is_one_that_reads_gradients_and_moves_weights(line, base):
+    does, codes = INTERFACES[line]
+    code = f"""
+class Other({base}):
+    def __init__(self, params):
+        super().__init__(params, {{}}) if {base} is torch.optim.Optimizer else super().__init__(params, lr=0.1)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                {does}
+
+
+other = Other(net.parameters())
+for _ in range(2):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        other.step()
+"""
+    assert [each.code for each in run_example(code).findings] == codes
+    turned = code.replace(
+        "        opt.step()\n        other.step()\n", "        other.step()\n        opt.step()\n"
+    )
+    assert [each.code for each in run_example(turned).findings] == codes
+
+
+def test_an_optimizer_that_steps_within_another_is_a_part_of_it():
+    code = """
+class Outer(torch.optim.Optimizer):
+    def __init__(self, inner):
+        super().__init__(inner.param_groups, {})
+        self.inner = inner
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            p.add_(p.grad, alpha=0.01)
+        self.inner.step()
+
+
+outer = Outer(opt)
+for _ in range(2):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        outer.step()
+"""
+    assert run_example(code).findings == []

@@ -80,7 +80,7 @@ def _optimizers(gate: Dispatcher, wrappers: WatchWrappers) -> None:
         if gate.live and watch_may_look() and gate.sees():
             has_closure = len(args) > 1 or kwargs.get("closure") is not None
             gate.tell("on_step", optimizer, has_closure)
-            gate.rest_operations(not has_closure)
+            gate.rest_operations(not has_closure, but_for_gradients=gate.recorder.shares(optimizer))
 
     def after(optimizer: Optimizer, *_: Any) -> None:
         if gate.sees() and not torch.compiler.is_compiling():

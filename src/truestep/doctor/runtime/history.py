@@ -120,6 +120,9 @@ class OptimizerRecord:
     was_reached: bool = False  # whether a backward since its last step or clear gave it gradients
     cleared_at: Place | None = None  # the last zero_grad() of gradients, if it got none after it
     has_closure: bool = False
+    reads_gradients: bool = (
+        False  # it was seen to, in a step; looked for where another holds the same parameters
+    )
     stale: bool = False  # the last backward added to gradients from before the last step
     num_stale_steps: int = 0  # in a row
     marks: list[GradientMark] = field(default_factory=list)  # of a few gradients after the last step

@@ -44,6 +44,8 @@ class Recorder:
         self._counted: OptimizerRecord | None = None  # the optimizer whose steps count
         self._num_uncounted = 0  # steps of other optimizers in a row
         self._holders: dict[int, int] = {}  # of each trained tensor the optimizer, both by identity
+        self._sharing: set[int] = set()  # optimizers that hold a tensor which another holds too
+        self._stepping: OptimizerRecord | None = None
 
     def known(self, optimizer: Optimizer, place: Place | None = None) -> OptimizerRecord:
         """Return what is known of an optimizer, also of one that was made before the watch."""
@@ -122,9 +124,11 @@ class Recorder:
 
     def _look_at_weights(self) -> None:
         """Note which tensors the optimizers hold now."""
-        self._holders = {
-            id(each): key for key, record in self.history.records.items() for each in record.parameters()
-        }
+        self._holders = {}
+        for key, record in self.history.records.items():
+            for each in record.parameters():
+                if (other := self._holders.setdefault(id(each), key)) != key:
+                    self._sharing |= {other, key}
 
     def on_loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> Facts:
         """A loss was computed."""
@@ -166,10 +170,12 @@ class Recorder:
         record.has_closure = has_closure
         stale = record.stale and record.num_backwards and record.holds_gradients()
         record.num_stale_steps = record.num_stale_steps + 1 if stale else 0
+        self._stepping = record
         return record, watched_user_place()
 
     def on_stepped(self, record: OptimizerRecord) -> Facts:
         """An optimizer has stepped, and its step is counted."""
+        self._stepping = None
         return record, watched_user_place()
 
     def on_schedule(self, scheduler: Any) -> Facts:
@@ -254,6 +260,15 @@ class Recorder:
         record = self.known(optimizer)
         record.num_steps += 1
         return record
+
+    def shares(self, optimizer: Optimizer) -> bool:
+        """Tell whether an optimizer holds a tensor that another one holds too."""
+        return id(optimizer) in self._sharing
+
+    def read_gradient(self) -> None:
+        """A gradient was read; whether by a step is known by whether one is at work."""
+        if self._stepping is not None:
+            self._stepping.reads_gradients = True
 
     def count_run(self, record: OptimizerRecord) -> int | None:
         """Count a step of the run, if this optimizer's are; return the new number.
