@@ -282,10 +282,10 @@ for x, y in loader:
     F.cross_entropy(net(x), y).backward()
     opt.step()
 with torch.no_grad():
-    net(x)
+    net(x).argmax(1)
 net.eval()
 with torch.no_grad():
-    net(x)
+    net(x).argmax(1)
 """
     assert found_in(code) == [("EVAL002", 18, "bug")]
 
@@ -304,7 +304,7 @@ for _ in range(4):
     net({arguments})[0].square().mean().backward()
     opt.step()
 with torch.no_grad():
-    net({arguments})
+    net({arguments})[0].mean()
 """
     assert ("EVAL002", 10, "bug") in found_in(code)
 
@@ -320,7 +320,7 @@ for x, y in loader:
 net.eval()
 net[1].train()
 with torch.no_grad():
-    net(x)
+    net(x).argmax(1)
 """
     assert found_in(code) == [("EVAL002", 11, "question")]
 

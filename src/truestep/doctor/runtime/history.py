@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
+    from truestep.doctor.runtime.row_batches import RowBatch
+
 WINDOW = 20  # the first steps are watched in full
 SAMPLE = 4  # of an optimizer's parameters, so many are followed one by one
 
@@ -83,13 +85,18 @@ class ModelApplication(NamedTuple):
     active: list[str]  # layers that act differently in training, and did
     training: bool  # the model's own mode
     recorded: bool  # whether its output holds a graph
+    rows: RowBatch | None  # what is kept of the batch, if that holds rows
+    is_of_step: bool  # whether it comes with every step, as a progress figure or a bank of features does
 
     @classmethod
-    def of(cls, forward: ForwardCall, active: list[str]) -> ModelApplication:
+    def of(
+        cls, forward: ForwardCall, active: list[str], rows: RowBatch | None, is_of_step: bool
+    ) -> ModelApplication:
         """Return what is kept of a forward."""
         output = first_watched_tensor(forward.output)
         recorded = forward.gradients_on and output is not None and output.requires_grad
-        return cls(forward.module, forward.place, active, forward.module.training, recorded)
+        training = forward.module.training
+        return cls(forward.module, forward.place, active, training, recorded, rows, is_of_step)
 
 
 class GradientMark(NamedTuple):

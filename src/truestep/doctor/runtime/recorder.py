@@ -46,6 +46,10 @@ class Recorder:
         self._holders: dict[int, int] = {}  # of each trained tensor the optimizer, both by identity
         self._sharing: set[int] = set()  # optimizers that hold a tensor which another holds too
         self._stepping: OptimizerRecord | None = None
+        self._applied_at: dict[
+            tuple[int, Place], int
+        ] = {}  # without gradients: model and line, and the steps by then
+        self._of_steps: set[tuple[int, Place]] = set()
 
     def known(self, optimizer: Optimizer, place: Place | None = None) -> OptimizerRecord:
         """Return what is known of an optimizer, also of one that was made before the watch."""
@@ -78,9 +82,20 @@ class Recorder:
         self.add_model(module)
         active = watched_sensitive_layers(module, training=True) or ["F.dropout"] * self._drops
         self._drops = False
-        self.history.forwards_since_backward.append(ModelApplication.of(forward, active))
-        self.history.rows.apply(forward, self.history.num_steps)
+        rows = self.history.rows.apply(forward, self.history.num_steps)
+        application = ModelApplication.of(forward, active, rows, self._comes_with_steps(forward))
+        self.history.forwards_since_backward.append(application)
         return (forward,)
+
+    def _comes_with_steps(self, forward: ForwardCall) -> bool:
+        """Tell whether a model was applied without gradients at this line between two steps in a row, ever."""
+        key, now = (id(forward.module), forward.place), self.history.num_steps
+        if forward.gradients_on:  # a line may train and evaluate
+            return False
+        if self._applied_at.get(key, now) == now - 1:
+            self._of_steps.add(key)
+        self._applied_at[key] = now
+        return key in self._of_steps
 
     def _named(self, known: object) -> str:
         """Note the variable that holds a model or optimizer; return how it is shown."""
@@ -119,8 +134,10 @@ class Recorder:
         before = tuple(each for each in made_of if each.depth < MAX_DEPTH)
         depth = 1 + max((each.depth for each in before), default=0)
         layer = self._layers[-1] if self._layers else None
+        by_model = layer is not None and next(layer.parameters(), None) is not None
+        is_learned = by_model or any(self.history.origins.is_learned(each) for each in given)
         cuts = cuts_graph(result, given)
-        return WatchedOrigin(name, path, line, layer, before, depth, cuts, weights_of)
+        return WatchedOrigin(name, path, line, layer, before, depth, cuts, weights_of, is_learned)
 
     def _look_at_weights(self) -> None:
         """Note which tensors the optimizers hold now."""
@@ -194,8 +211,15 @@ class Recorder:
     def on_evaluation(self) -> Facts:
         """What was applied, and not gone backward through until now, was evaluated."""
         applied, self.history.forwards_since_backward = self.history.forwards_since_backward, []
-        self.history.rows.end_evaluation()
-        return (applied,) if applied and self.history.num_steps else None
+        rows = self.history.rows
+        evaluated = [
+            each
+            for each in applied
+            if (not each.is_of_step or rows.is_held_out_again(each.rows))
+            and not (each.rows is not None and each.rows.is_thrown_away)
+        ]
+        rows.end_evaluation()
+        return (evaluated,) if evaluated and self.history.num_steps else None
 
     def on_loaded(self, module: nn.Module, state: Any) -> Facts:
         """A module was given weights that were kept."""
