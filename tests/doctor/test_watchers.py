@@ -702,3 +702,50 @@ for _ in range(2):
         outer.step()
 """
     assert run_example(code).findings == []
+
+
+# where four micro-batches are brought to the size of one, by the line that does it: before the window, in it, at its end
+DIVIDED = {
+    "the loss in place": ("", "loss /= 4; loss.backward()", ""),
+    "by a method, in place": ("", "loss.div_(4); loss.backward()", ""),
+    "where the backward begins": ("", "loss.backward(torch.tensor(0.25))", ""),
+    "where the backward begins, by name": (
+        "",
+        "torch.autograd.backward(loss, grad_tensors=torch.tensor(0.25))",
+        "",
+    ),
+    "the gradients": ("", "loss.backward()", "for p in net.parameters(): p.grad /= 4"),
+    "the gradients anew": ("", "loss.backward()", "for p in net.parameters(): p.grad = p.grad / 4"),
+    "the gradients after a clip": (
+        "",
+        "loss.backward()",
+        "nn.utils.clip_grad_norm_(net.parameters(), 9.0); torch._foreach_div_([p.grad for p in net.parameters()], 4)",
+    ),
+    "by hooks": ("for p in net.parameters(): p.register_hook(lambda grad: grad / 4)", "loss.backward()", ""),
+    "before the step": (
+        "opt.register_step_pre_hook(lambda *_: torch._foreach_div_([p.grad for p in net.parameters()], 4) and None)",
+        "loss.backward()",
+        "",
+    ),
+}
+UNDIVIDED = {
+    "nothing": ("", "loss.backward()", ""),
+    "a clip alone": ("", "loss.backward()", "nn.utils.clip_grad_norm_(net.parameters(), 9.0)"),
+    "a copy": ("", "shown = loss / 4; loss.backward()", ""),
+}
+
+
+@pytest.mark.parametrize("way", [*DIVIDED, *UNDIVIDED])
+def test_micro_batches_are_divided_in_many_ways(way):
+    before, backward, end = {**DIVIDED, **UNDIVIDED}[way]
+    code = f"""
+{before}
+for epoch in range(4):
+    for x, y in loader:
+        loss = F.cross_entropy(net(x), y)
+        {backward}
+    {end or "pass"}
+    opt.step()
+    opt.zero_grad()
+"""
+    assert [each.code for each in run_example(code).findings] == ["GRAD005"] * (way in UNDIVIDED)

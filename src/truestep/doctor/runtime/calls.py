@@ -115,7 +115,7 @@ def _gradients(gate: Dispatcher, wrappers: WatchWrappers) -> None:
             ):  # shapes without numbers
                 gate.tell("differentiated")
                 return original(tensors, *args, **kwargs)
-            gate.tell("on_backward", roots)
+            gate.tell("on_backward", roots, any(each is not None for each in (*args[:1], *_seeds(kwargs))))
             with gate.quiet():
                 result = original(tensors, *args, **kwargs)
             gate.tell("went_backward")
@@ -125,6 +125,11 @@ def _gradients(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 
     wrappers.method(torch.Tensor, "backward", backward)
     wrappers.function(torch.autograd, "backward", backward)
+
+
+def _seeds(kwargs: dict[str, Any]) -> list[Any]:
+    """Return what a backward begins with, where that is given by name."""
+    return [kwargs.get(name) for name in ("gradient", "grad_tensors")]
 
 
 def _derivatives(gate: Dispatcher, wrappers: WatchWrappers) -> None:

@@ -115,6 +115,20 @@ class GradientMark(NamedTuple):
             and grad._version == self.version
         )
 
+    def is_changed(self, times: int) -> bool:
+        """Tell whether it was replaced, or changed in place more than so many times."""
+        grad = self.parameter.grad
+        return (
+            grad is None
+            or watched_gradient_address(grad) != self.address
+            or grad._version - self.version > times
+        )
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether the user's code is given it when it is computed, and may give another."""
+        return bool(self.parameter._backward_hooks or self.parameter._post_accumulate_grad_hooks)
+
 
 @dataclass
 class OptimizerRecord:
@@ -133,6 +147,7 @@ class OptimizerRecord:
     stale: bool = False  # the last backward added to gradients from before the last step
     num_stale_steps: int = 0  # in a row
     marks: list[GradientMark] = field(default_factory=list)  # of a few gradients after the last step
+    after_backward: list[GradientMark] = field(default_factory=list)  # and after the last backward
 
     def parameters(self) -> Iterator[Tensor]:
         """Yield every parameter it holds."""
@@ -163,6 +178,12 @@ class OptimizerRecord:
             if grad is not None
         ]
 
+    def changes_gradients(self, num_clips: int) -> bool:
+        """Tell whether the script changes gradients after the last backward, past clips, or has hooks that may."""
+        if self.optimizer._optimizer_step_pre_hooks:
+            return True
+        return any(each.is_changed(num_clips) or each.has_hooks for each in self.after_backward)
+
     def unchanged_since_mark(self) -> bool:
         """Tell whether gradients are the ones marked: nothing cleared them, by whatever way."""
         return any(each.is_kept() for each in self.marks)
@@ -190,6 +211,7 @@ class WatchHistory:
         self.optimizer_names: set[str] = set()
         self.num_steps = 0
         self.num_backwards = 0
+        self.is_seeded = False  # whether the last backward was given what to begin with, in place of 1
         self.compiled = False
         self.unseen: set[str] = set()  # what is compiled, by its name: its inside can't be followed
         self.is_cut_short = False  # the code raised, or so many steps were wanted

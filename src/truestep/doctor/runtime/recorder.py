@@ -156,8 +156,9 @@ class Recorder:
             return None
         return (LossCall(name, given, target, options, value, watched_user_place()),)
 
-    def on_backward(self, tensors: Sequence[Tensor]) -> Facts:
-        """A backward is about to run."""
+    def on_backward(self, tensors: Sequence[Tensor], is_seeded: bool = False) -> Facts:
+        """A backward is about to run; where it is seeded, the tensors weigh what the caller says."""
+        self.history.is_seeded = is_seeded
         self.history.thread = self.history.thread or threading.get_ident()
         self.history.rows.learn(tensors or None)
         for record in self.history.records.values():
@@ -249,8 +250,9 @@ class Recorder:
             record.num_backwards += 1
             record.was_reached = record.was_reached or record.has_gradients()
             record.cleared_at = None if record.was_reached else record.cleared_at
+            record.after_backward = record.marked()
             if record.stale:
-                record.marks = record.marked()
+                record.marks = record.after_backward
 
     def batch_loaded(self, batch: Any) -> None:
         """A loader gives a batch."""
@@ -368,4 +370,4 @@ class Recorder:
 
 
 def _forget(record: OptimizerRecord) -> None:
-    record.num_backwards, record.was_reached, record.cleared_at = 0, False, None
+    record.num_backwards, record.was_reached, record.cleared_at, record.after_backward = 0, False, None, []

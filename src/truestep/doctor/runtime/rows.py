@@ -110,8 +110,8 @@ class WatchedRows:
         if next(forward.module.parameters(), None) is None:
             return None
         if self._is_made_by_model(tensors[0]):
-            for each in self._on_the_way(tensors[0]):
-                each.is_passed_on = True
+            for before in self._on_the_way(tensors[0]):
+                before.is_passed_on = True
             return None
         outputs = list(watched_tensors(forward.output))
         batch = self._batch_of(forward, tensors, outputs, step)
