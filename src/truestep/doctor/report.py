@@ -52,6 +52,11 @@ class WatchedRunReport:
         lines += [
             f"also watched: {notes.process}; {notes.num_steps} optimizer steps" for notes in self.others
         ]
+        if self.outcome.stopped_early:
+            steps = _number(self.watch.options.max_steps or 0, "step")
+            lines.append(
+                f"stopped: after {steps}, as --steps says; files that the script wrote by then are left"
+            )
         if self.silent:
             lines.append(f"without a word: {', '.join(self.silent)} (killed, or still at work)")
         lines += [

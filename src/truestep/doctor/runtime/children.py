@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.frames import is_library_file
+from truestep.core.trials import tell_end_of_trial
 from truestep.doctor.runtime.at_exit import WatchReportAtExit
 from truestep.doctor.runtime.notes import WatchNotes, WatchNotesFolder
 from truestep.doctor.runtime.pace import StopWatching
@@ -50,7 +51,8 @@ class WatchedProcess:
             try:
                 with watch:
                     return self.target(*args, **kwargs)
-            except StopWatching:
+            except StopWatching as over:
+                tell_end_of_trial(over)
                 return None
             finally:
                 leave()
