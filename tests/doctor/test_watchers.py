@@ -749,3 +749,28 @@ for epoch in range(4):
     opt.zero_grad()
 """
     assert [each.code for each in run_example(code).findings] == ["GRAD005"] * (way in UNDIVIDED)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "codes"),
+    [
+        ("x = x", "pass", []),
+        ("x = x", "loss.item()", ["GRAD001"]),
+        ("x = x", "print(f'{loss:.3f}')", ["GRAD001"]),
+        ("x, y = next(iter(loader))", "pass", ["GRAD001"]),
+    ],
+)
+def test_a_loop_that_is_there_for_its_duration_need_not_clear(first, last, codes):
+    code = f"""
+import time
+
+began = time.perf_counter()
+for _ in range(5):
+    {first}
+    loss = F.cross_entropy(net(x), y)
+    loss.backward()
+    opt.step()
+    {last}
+duration = time.perf_counter() - began
+"""
+    assert [each.code for each in run_example(code).findings] == codes
