@@ -774,3 +774,21 @@ for _ in range(5):
 duration = time.perf_counter() - began
 """
     assert [each.code for each in run_example(code).findings] == codes
+
+
+@pytest.mark.parametrize(
+    ("kept", "codes"), [("[p.grad.clone() for p in net.parameters()]", []), ("loss.item()", ["GRAD004"])]
+)
+def test_gradients_that_are_kept_before_they_are_cleared_are_not_lost(kept, codes):
+    code = f"""
+for x, y in loader:
+    kept = []
+    for turn in range(2):
+        opt.zero_grad()
+        loss = F.cross_entropy(net(x), (y + turn) % 3)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 9.0)
+        kept.append({kept})
+    opt.step()
+"""
+    assert [each.code for each in run_example(code).findings] == codes
