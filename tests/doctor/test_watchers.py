@@ -792,3 +792,16 @@ for x, y in loader:
     opt.step()
 """
     assert [each.code for each in run_example(code).findings] == codes
+
+
+def test_the_rows_of_a_packed_sequence_are_no_examples():
+    code = """
+lstm = nn.LSTM(4, 6, batch_first=True)
+opt = torch.optim.SGD(lstm.parameters(), lr=0.1)
+for _ in range(3):
+    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(4, 5, 4), torch.tensor([5, 4, 3, 2]), batch_first=True)
+    opt.zero_grad()
+    lstm(packed)[0].data.square().mean().backward()
+    opt.step()
+"""
+    assert run_example(code).findings == []
