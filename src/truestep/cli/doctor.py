@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 from rich.console import Console
 
-from truestep.cli.read import FAIL_ON, IGNORE, SELECT, ReadOutput
+from truestep.cli.read import FAIL_ON, IGNORE, SELECT, ReadOutput, tell_files_read
 from truestep.cli.usage import refuse_command_option
 from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_paths
+from truestep.doctor.kept import source_readings_folder
+from truestep.doctor.reading import SourceReading
 from truestep.doctor.selection import configured_selection
 from truestep.explainer.explain import annotate_error
 
@@ -124,13 +125,15 @@ class CommandReportDelivery:
 def _doctored(script: "WatchedScript", watch: "Watch", delivery: CommandReportDelivery) -> int:
     """Read and run the target, have the report given by the process whose task that is, return the status."""
     from truestep.doctor.report import make_report
-    from truestep.doctor.runtime.children import gathered_notes, watched_children
+    from truestep.doctor.runtime.children import gathered_notes, reports_for_all, watched_children
     from truestep.doctor.runtime.notes import WatchNotesFolder
     from truestep.doctor.runtime.running import ScriptOutcome, run_watched
+    from truestep.doctor.script_reading import ScriptSources
 
-    reading = read_paths(script.sources(), watch.options.selection)
-    started = time.perf_counter()
     shared = WatchNotesFolder.of_this_run()
+    sources = ScriptSources(script, watch.options.selection, source_readings_folder())
+    reading = sources.read(tell_files_read) if reports_for_all(shared) else SourceReading()
+    started = time.perf_counter()
     with watched_children(watch, shared) as folder:
 
         def speak(outcome: ScriptOutcome) -> int:
@@ -138,6 +141,7 @@ def _doctored(script: "WatchedScript", watch: "Watch", delivery: CommandReportDe
             if others is None:
                 return outcome.status
             seconds = time.perf_counter() - started
+            reading.add(sources.read_imported())
             return delivery.deliver(
                 make_report(reading, watch, outcome, seconds, others=others, script=script)
             )

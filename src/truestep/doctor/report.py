@@ -36,17 +36,13 @@ class WatchedRunReport:
     num_hidden: int = 0
     others: list[WatchNotes] = field(default_factory=list)  # what other processes of the run saw
     silent: list[str] = field(default_factory=list)  # processes that ended without a word
+    is_unparsed: bool = False  # the script is no Python: there was nothing to run
 
     @property
     def failures(self) -> list[CheckFailure]:
         """The checks that broke, in either way and any process."""
         broke = [failure for notes in self.others for failure in notes.failures]
         return [*self.reading.failures, *self.watch.failures, *broke]
-
-    @property
-    def is_unparsed(self) -> bool:
-        """Whether the script is no Python: there was nothing to look at, neither to read nor to run."""
-        return bool(self.reading.lost_files and self.outcome.error and not self.watch.history.num_steps)
 
     def watched(self) -> list[str]:
         """Return, in a few lines, what was watched, what could not run and why, and the cost."""
@@ -58,6 +54,11 @@ class WatchedRunReport:
         lines += [
             f"also watched: {notes.process}; {notes.num_steps} optimizer steps" for notes in self.others
         ]
+        if self.outcome.stopped_early:
+            steps = _number(self.watch.options.max_steps or 0, "step")
+            lines.append(
+                f"stopped: after {steps}, as --steps says; files that the script wrote by then are left"
+            )
         if self.silent:
             lines.append(f"without a word: {', '.join(self.silent)} (killed, or still at work)")
         lines += [
@@ -72,7 +73,8 @@ class WatchedRunReport:
             lines.append(f"hidden: {self.num_hidden} by comments or the baseline")
         share = 100 * watch.dispatcher.seconds / self.total_seconds if self.total_seconds else 0.0
         cost = f"{watch.dispatcher.seconds:.2f} s of {self.total_seconds:.2f} s ({share:.0f}%)"
-        lines.append(f"own cost: {cost}, and {self.reading.seconds:.2f} s for reading")
+        files = _number(self.reading.num_read, "file")
+        lines.append(f"own cost: {cost}, and {self.reading.seconds:.2f} s for reading {files}")
         return lines
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,6 +133,7 @@ def make_report(
     outcome = _shown(outcome, script)
     report = WatchedRunReport(reading, watch, outcome, seconds, num_hidden=reading.num_hidden)
     report.others, report.silent = notes, silent
+    report.is_unparsed = any(str(each) in reading.lost_files for each in script.sources())
     baseline = FindingsBaseline(watch.options.selection.baseline)
     files: dict[str, _FileText] = {}
     ran = joined_findings(

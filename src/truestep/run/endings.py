@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from truestep.core.trials import ask_for_end_of_trial, ask_no_more
 from truestep.run.notebook import notebook_shell
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class LoopEndings:
         for hook in _hooks:
             hook.install()
         atexit.register(self._process_ends)
+        ask_for_end_of_trial(self.uncaught)
         notebook = notebook_shell()
         if notebook is not None:
             notebook.events.register("post_run_cell", self._cell_done)
@@ -53,6 +55,7 @@ class LoopEndings:
             for hook in _hooks:
                 hook.remove()
         atexit.unregister(self._process_ends)
+        ask_no_more(self.uncaught)
         notebook = notebook_shell()
         if notebook is not None:
             notebook.events.unregister("post_run_cell", self._cell_done)

@@ -20,6 +20,7 @@ from typing import Any
 
 from truestep.core.errors import OptionError, did_you_mean_path
 from truestep.core.frames import is_library_file
+from truestep.core.trials import tell_end_of_trial
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.at_exit import WatchReportAtExit
 from truestep.doctor.runtime.cells import cells_to_run, run_cells
@@ -158,8 +159,9 @@ def _guarded(
     """Turn the ways in which a script can end into a status, as the interpreter would."""
     try:
         start()
-    except StopWatching:
+    except StopWatching as over:
         outcome.stopped_early = True
+        tell_end_of_trial(over)
     except SystemExit as exit_:
         outcome.status = _status(exit_.code)
     except BaseException as error:  # noqa: BLE001 - whatever the script raised is shown as Python shows it

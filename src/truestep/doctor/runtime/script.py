@@ -33,13 +33,16 @@ class WatchedScript:
 
     def shown(self, place: Place) -> Place:
         """Return a place with its file named as the user would: the script as it was given, others from here."""
-        path = Path(place.path)
-        if not self.is_module and place.path == self.file():
-            return replace(place, path=self.name)
         if self.is_notebook and place.path.startswith(self.cell_file("")):
             return replace(place, path=self.name, cell=int(place.path.rpartition(":")[2]))
-        inside = path.is_relative_to(self.started_in)
-        return replace(place, path=str(path.relative_to(self.started_in))) if inside else place
+        return replace(place, path=self.shown_path(place.path))
+
+    def shown_path(self, full: str) -> str:
+        """Return a file's name as the user would give it."""
+        if not self.is_module and full == self.file():
+            return self.name
+        path = Path(full)
+        return str(path.relative_to(self.started_in)) if path.is_relative_to(self.started_in) else full
 
     def folder(self) -> Path:
         """Return where Python looks first for what a script imports."""
