@@ -261,15 +261,12 @@ class SourceBinder:
                     owner = node
                 elif isinstance(node, Function):
                     scope = self._enter(node, scope)
-            if not _FIELDS[kind]:
-                node.beneath = ()
-                continue
-            node.beneath = inside = children_of(node)
+            node.beneath = inside = children_of(node) if _FIELDS[kind] else ()
             if inside:
                 above.append(node)
-                for child in reversed(inside):
-                    parents[child] = node
-                    stack.append((child, scope, owner))
+            for child in reversed(inside):
+                parents[child] = node
+                stack.append((child, scope, owner))
         for node in reversed(above):
             node.last = node.beneath[-1].last
 
