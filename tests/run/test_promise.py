@@ -302,11 +302,12 @@ def test_what_was_unfrozen_on_the_way_trains_on_and_ends_with_the_same_bits(tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("switch", ["unfrozen", "modes", "held"])
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_ranks_train_on_what_was_unfrozen_with_the_same_bits(tmp_path, strategy):
+def test_ranks_go_on_with_what_was_switched_and_the_same_bits(tmp_path, strategy, switch):
     def go(name, stop):
         exported = tmp_path / f"{name}.safetensors"
-        ended = on_ranks(UNFREEZING, tmp_path / name, strategy, stop, exported, size=2)
+        ended = on_ranks(UNFREEZING, tmp_path / name, strategy, stop, exported, switch, size=2)
         assert {each.status for each in ended} == {143 if stop else 0}, ended[0].error
         return exported.read_bytes() if not stop else b""
 

@@ -42,6 +42,16 @@ class LayerOptions:
                 found[path] = found.get(path, {}) | {name: _number_of_torch(layer, name) for name in names}
         return found
 
+    def numbers(self, moved: Moved) -> dict[str, Any]:
+        """Return the numbers of torch's own layers by name, as text: as they began, or have moved to."""
+        found = {}
+        for path, layer in self._module.named_modules():
+            for name, text in self._at_start.get(path, ["", {}])[1].items():
+                if _number_of_torch(layer, name) is not None:
+                    value = moved.get(path, {}).get(name)
+                    found[f"{path}.{name}".lstrip(".")] = text if value is None else plain_value_text(value)
+        return found
+
     def state(self, moved: Moved) -> dict[str, Any]:
         """Return what a checkpoint keeps: one text of all layers, so that it has no leaf more for each."""
         return {"layers": json.dumps(self._at_start), "moved": moved}

@@ -47,9 +47,22 @@ class ModuleSwitches:
         """Be as they are: the loop goes on."""
         self._at_exit = None
 
+    def of_rank(self) -> dict[str, Any]:
+        """Return what must be the same on all ranks, as JSON, in words: a checkpoint keeps what rank 0 has."""
+        now, moved = self._kept()
+        numbers = self._options.numbers(moved)
+        said = {
+            f"what is {words}": [path or "the module" for path in now[name]]
+            for name, (words, _) in _SAID.items()
+        }
+        return said | numbers
+
+    def _kept(self) -> tuple[Switched, Moved]:
+        return (self._now(), self._options.moved()) if self._at_exit is None else self._at_exit
+
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps: as the code began, and as they are."""
-        now, moved = (self._now(), self._options.moved()) if self._at_exit is None else self._at_exit
+        now, moved = self._kept()
         begun = {_at_start(name): names for name, names in self._at_start.items()}
         return now | begun | self._options.state(moved)
 
