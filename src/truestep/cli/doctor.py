@@ -35,7 +35,9 @@ PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 @app.command(context_settings=PASS_ON)
 def doctor(
     context: typer.Context,
-    script: Annotated[str | None, typer.Argument(help="The script to run.", metavar="FILE.py")] = None,
+    script: Annotated[
+        str | None, typer.Argument(help="The script, or notebook, to run.", metavar="FILE.py")
+    ] = None,
     arguments: Annotated[list[str] | None, typer.Argument(help="Its own arguments, passed on.")] = None,
     module: Annotated[
         str | None,
@@ -56,7 +58,7 @@ def doctor(
         bool, typer.Option("--thorough", help="Also try to learn one batch with a copy of the model.")
     ] = False,
 ) -> None:
-    """Read a training script, run it under watch, and say what is wrong with it.
+    """Read a training script or notebook, run it under watch, and say what is wrong with it.
 
     The script runs as with `python FILE.py ARGUMENTS`: same output, same random numbers, same weights.
     The report goes to stderr; with --output json or sarif it is the one document on stdout, and what the

@@ -55,4 +55,4 @@ def _places(ran: Finding) -> Iterator[Place]:
 
 def _near(first: Place, second: Place) -> bool:
     same_file = Path(first.path).resolve() == Path(second.path).resolve()
-    return same_file and abs(first.line - second.line) <= 3
+    return same_file and first.cell == second.cell and abs(first.line - second.line) <= 3

@@ -342,7 +342,7 @@ class Run(SealedAttributes, Shown):
         self.session.save_requested = True
 
     def choices(self) -> list[Choice]:
-        """Return every automatic choice with its reason."""
+        """Return every automatic choice with its reason, and what each learner was given that changes its numbers."""
         return Choices(self.context.choices)
 
     # ------------------------------------------------------------------ where it stands

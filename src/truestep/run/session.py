@@ -191,12 +191,12 @@ class RunSession:
             self._rates.look(stream)
         if self._run.screen.progress.tick(cursor.step, cursor.epoch, stream.batch):
             self._run.screen.progress.show(run.logbook.newest)
+        made = self._saver.body_done()
         if run.context.nonfinite == "rollback" and (checkpoint := self._saver.roll_back_if_stuck()):
             self.say(
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
-        self._moments.body_done()
-        self._saver.body_done()
+        self._moments.body_done(made)
         is_asked = self._signals.requested is not None or self.save_requested
         if is_asked or not run.agreement.is_alone or self._saver.may_be_due:
             asked = self._take_up(run.agreement.between_batches(self._wishes()))
@@ -270,7 +270,8 @@ class RunSession:
 
     def updated(self, learner: LearnerParts, update: Update) -> None:
         """Note a learner's update."""
-        self._moments.updated()
+        if self._run.cursor.leader is None:
+            self._moments.updated_behind_pass()
         self._omissions.updated(learner)
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)

@@ -22,8 +22,19 @@ class WatchedScript:
         """Return the script's absolute name, which is what Python itself calls it."""
         return str(self.started_in / self.name)
 
+    @property
+    def is_notebook(self) -> bool:
+        """Whether its code is in the cells of a notebook."""
+        return not self.is_module and self.name.endswith(".ipynb")
+
+    def cell_file(self, number: object) -> str:
+        """Return what the code of a cell has as its file's name: a finding's path and cell."""
+        return f"{self.file()}:{number}"
+
     def shown(self, place: Place) -> Place:
         """Return a place with its file named as the user would: the script as it was given, others from here."""
+        if self.is_notebook and place.path.startswith(self.cell_file("")):
+            return replace(place, path=self.name, cell=int(place.path.rpartition(":")[2]))
         return replace(place, path=self.shown_path(place.path))
 
     def shown_path(self, full: str) -> str:

@@ -15,11 +15,8 @@ from pathlib import Path
 
 from truestep.doctor.source.places import ImportPlaces, SourceDisk
 
-_FROM = re.compile(
-    rb"(?:^|[;:])[ \t]*from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import\b[ \t]*(\([^)]*\)|(?:\\\r?\n|[^\n;#])*)",
-    re.M,
-)
-_IMPORT = re.compile(rb"(?:^|[;:])[ \t]*import[ \t]+((?:\\\r?\n|[^\n;#])*)", re.M)
+_FROM = re.compile(rb"from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import\b[ \t]*(\([^)]*\)|(?:\\\r?\n|[^\n;#])*)")
+_IMPORT = re.compile(rb"import[ \t]+((?:\\\r?\n|[^\n;#])*)")
 _WORD = re.compile(rb"[\w.]+")
 _MOST_IDLE = 64  # files that are parsed together, and anew when one of them changes
 
@@ -120,13 +117,26 @@ def _bytes_of(path: str) -> bytes | None:
 
 def _imports(content: bytes) -> Iterator[tuple[str, int]]:
     """Yield (full name, dots before it) for all that may be imported."""
-    for dots, base, names in _FROM.findall(content):
+    for dots, base, names in _statements(_FROM, content):
         yield base.decode(), len(dots)
         for name in _WORD.findall(names):
             yield b".".join(part for part in (base, name) if part).decode("utf-8", "replace"), len(dots)
-    for names in _IMPORT.findall(content):
+    for (names,) in _statements(_IMPORT, content):
         for name in _WORD.findall(names):
             yield name.decode("utf-8", "replace"), 0
+
+
+def _statements(pattern: re.Pattern[bytes], content: bytes) -> Iterator[tuple[bytes, ...]]:
+    """Yield what a pattern finds where a statement may begin; a pattern that begins with a word is found fastest."""
+    at = 0
+    while (found := pattern.search(content, at)) is not None:
+        before = found.start()
+        while before and content[before - 1] in b" \t":
+            before -= 1
+        begins = not before or content[before - 1] in b"\n;:"
+        if begins:
+            yield found.groups()
+        at = found.end() if begins else found.start() + 1
 
 
 def _digest(group: list[str], contents: dict[str, bytes], meant: dict[str, list[str]]) -> str:
