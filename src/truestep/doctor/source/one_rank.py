@@ -46,16 +46,22 @@ def asks_for_rank(module: SourceModule, test: ast.expr) -> bool:
             if any(_ASKS.search(name) for name in _names(current)):
                 return True
             for each in walk(current):
-                is_base = isinstance(module.parents.get(each), ast.Attribute)  # the object: not what is asked of it
+                is_base = isinstance(
+                    module.parents.get(each), ast.Attribute
+                )  # the object: not what is asked of it
                 if isinstance(each, ast.Name | ast.Attribute) and not is_base:
-                    behind += [made for made in module.definitions(each) if made is not None and made not in seen]
+                    behind += [
+                        made for made in module.definitions(each) if made is not None and made not in seen
+                    ]
         waiting = behind
     return False
 
 
 def _names(node: ast.expr) -> list[str]:
     attributes = [each.attr for each in walk(node) if isinstance(each, ast.Attribute)]
-    texts = [each.value for each in walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    texts = [
+        each.value for each in walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    ]
     return [*names_in(node), *attributes, *texts]
 
 
@@ -86,7 +92,11 @@ def differs_between_ranks(module: SourceModule, path: ast.expr, depth: int = 0) 
         name = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
         if _OWN.search(name):
             return True
-        if isinstance(each, ast.Name) and depth < _STEPS and not isinstance(module.parents[each], ast.Attribute):
+        if (
+            isinstance(each, ast.Name)
+            and depth < _STEPS
+            and not isinstance(module.parents[each], ast.Attribute)
+        ):
             found = [made for made in module.definitions(each) if made is not None]
             if any(differs_between_ranks(module, made, depth + 1) for made in found):
                 return True

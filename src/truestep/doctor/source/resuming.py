@@ -59,7 +59,11 @@ def _key(node: ast.expr) -> str | None:
     """Return K of `c[K]`, `c.get(K)` and `c.pop(K)`."""
     if isinstance(node, ast.Subscript):
         found = constant(node.slice)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("get", "pop")
+    ):
         found = constant(node.args[0]) if node.args else None
     else:
         return None

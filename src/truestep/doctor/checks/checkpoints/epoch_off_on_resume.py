@@ -67,7 +67,9 @@ def _told(read: KeyRead, saved: set[int]) -> str | None:
     if len(saved) != 1 or (off := read.added + next(iter(saved)) - _NEXT) == 0:
         return None
     what = "is trained again" if off < 0 else "is left out"
-    return f"The epoch saved under {read.key!r} and where the loop begins don't fit: after a resume one {what}."
+    return (
+        f"The epoch saved under {read.key!r} and where the loop begins don't fit: after a resume one {what}."
+    )
 
 
 def _first(loop: ast.For) -> ast.expr | None:

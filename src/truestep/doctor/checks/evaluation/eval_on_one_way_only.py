@@ -96,4 +96,6 @@ def _is_trained(module: SourceModule, function: Function, name: str) -> bool:
 def _asks_for_mode(module: SourceModule, node: ast.Return) -> bool:
     """Tell a way that a test for the training opens."""
     tests = [each.test for each in module.ancestors(node) if isinstance(each, ast.If)]
-    return any(word in ast.unparse(each) for each in tests for word in ("train", "eval", "None", "mode", "infer"))
+    return any(
+        word in ast.unparse(each) for each in tests for word in ("train", "eval", "None", "mode", "infer")
+    )

@@ -55,7 +55,12 @@ def _split_of(module: SourceModule, call: ast.Call, place: str) -> str | None:
     """Return the key of the split that a loop of this function goes through."""
     for node in module.directly_in(module.scope(call), ast.Subscript):
         key = constant(node.slice)
-        if isinstance(key, str) and key in _SPLITS and dotted(node.value) == place and _is_iterated(module, node):
+        if (
+            isinstance(key, str)
+            and key in _SPLITS
+            and dotted(node.value) == place
+            and _is_iterated(module, node)
+        ):
             return key
     return None
 
