@@ -37,7 +37,7 @@ from truestep.engine.result import Update
 from truestep.engine.side_effects import refuse_batch_with_graph, used_graph_error
 from truestep.engine.splitting import WHOLE, BatchCutting, BatchSplitting, balanced_micro_batches
 from truestep.engine.step import apply_step, decide_steps
-from truestep.engine.strategies.base import BatchLender, BatchPlacing
+from truestep.engine.strategies import BatchPlacing
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import UpdateTransaction, update_of_not_started
 from truestep.engine.untrained import note_frozen
@@ -182,7 +182,8 @@ def accumulate_gradients(
                 buffers.warn_of_moved()
                 buffers = None
     if placed.lender is not None:
-        _call_with_nothing(plan, loss, lent, sums, cutting, placed.lender)
+        with placed.lender.counting_nothing():
+            _call_with_nothing(plan, loss, lent, sums, cutting)
     plan.hooks.gradients_ready(sums)
     return sums
 
@@ -244,17 +245,11 @@ def _call(plan: UpdatePlan, loss: Loss, batch: Batch, index: int) -> Any:
 
 
 def _call_with_nothing(
-    plan: UpdatePlan,
-    loss: Loss,
-    example: Batch,
-    sums: LossTotals,
-    cutting: BatchCutting,
-    lender: BatchLender,
+    plan: UpdatePlan, loss: Loss, example: Batch, sums: LossTotals, cutting: BatchCutting
 ) -> None:
     """Call the loss as often as the other processes do, with an example that counts nothing, and go back through it."""
     for index in range(sums.num_parts, cutting.num_calls):
         plan.context.draws.begin(0, 1)
-        with lender.counting_nothing():
-            values = read_loss(_call(plan, loss, example, index), num_examples=1, whole=False).values
-            plan.hooks.before_backward(sums, is_last=index + 1 == cutting.num_calls)
-            backward_of_losses(values, torch.zeros_like(values))
+        values = read_loss(_call(plan, loss, example, index), num_examples=1, whole=False).values
+        plan.hooks.before_backward(sums, is_last=index + 1 == cutting.num_calls)
+        backward_of_losses(values, torch.zeros_like(values))

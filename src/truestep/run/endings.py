@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from truestep.core.trials import ask_for_end_of_trial, ask_no_more
 from truestep.engine.processes.world import World
 from truestep.run.notebook import notebook_shell
 
@@ -40,6 +41,7 @@ class LoopEndings:
         for hook in _hooks:
             hook.install()
         atexit.register(self._process_ends)
+        ask_for_end_of_trial(self.uncaught)
         notebook = notebook_shell()
         if notebook is not None:
             notebook.events.register("post_run_cell", self._cell_done)
@@ -54,6 +56,7 @@ class LoopEndings:
             for hook in _hooks:
                 hook.remove()
         atexit.unregister(self._process_ends)
+        ask_no_more(self.uncaught)
         notebook = notebook_shell()
         if notebook is not None:
             notebook.events.unregister("post_run_cell", self._cell_done)

@@ -201,9 +201,10 @@ class Protocol:
 
     def _handed_on(self, call: ast.Call, *kinds: str) -> Iterator[Found]:
         given = [*call.args, *(word.value for word in call.keywords)]
-        found = [each for each in given if type(each) in _NAMED and self.module.kind(each) in kinds]
-        if found and self.module.target(call) is None and self.module.qualify(call.func) not in _BUILTINS:
-            yield from (("unknown", call, each) for each in found)
+        named = [each for each in given if type(each) in _NAMED]
+        # most calls are ruled out by what is called, which is asked for anyway
+        if named and self.module.qualify(call.func) not in _BUILTINS and self.module.target(call) is None:
+            yield from (("unknown", call, each) for each in named if self.module.kind(each) in kinds)
 
 
 def _is_data(node: ast.expr) -> bool:

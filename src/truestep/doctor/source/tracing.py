@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows a program from each place where it can be entered, into every call, once for each world.
+"""Follows a program from a place where it is entered, into every call, once for each world.
 
-A trace starts at a file's body and at each function that nothing in the program calls. It walks statements and
-arguments in the order of evaluation, and enters calls with their arguments. A test that these decide is no branch.
-The tests left over that guard what happens are given values, the same throughout: each choice is a world.
+It walks statements and arguments in the order of evaluation, and enters calls with their arguments. A test that these
+decide is no branch. The tests left over that guard what happens are given values, the same throughout: each choice is
+a world. What one place gives does not depend on which others were followed before.
 """
 
 import ast
@@ -26,6 +26,7 @@ from truestep.doctor.source.varying import Varying
 from truestep.doctor.source.windows import asks_for_update
 from truestep.doctor.source.worlds import Guards, alike, values_around
 
+Root = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef  # where a program is entered
 MAX_CALLS_DEEP = 8
 MAX_EVENTS = 5_000  # of one entry, and
 MAX_CALLS = 3_000  # of one entry: beyond these it is followed no further, and the checks abstain
@@ -35,13 +36,8 @@ _UPDATE = ("backward", "step", "zero_grad", "scaler_update", "learn")  # what is
 _Around = tuple[tuple[str, ast.AST], ...]  # the comprehensions and choices around a part of an expression
 
 
-def follow(modules: list[SourceModule], resolver: Resolver) -> list[Trace]:
-    """Return what happens in a program, from each place where it can be entered and in each world."""
-    return _Tracer(modules, resolver).traces() if modules else []
-
-
-class _Tracer:
-    """Walks one entry after the other, and remembers which functions were entered on the way."""
+class ProgramTracer:
+    """Walks from a place where a program is entered, and notes which functions were entered on the way."""
 
     def __init__(self, modules: list[SourceModule], resolver: Resolver) -> None:
         self.modules = modules
@@ -53,13 +49,15 @@ class _Tracer:
         self.varying = Varying(resolver)
         matter = EventfulFunctions(modules, resolver, self.protocol, self.engines)
         self.eventful, self.targets = matter.found, matter.targets
+        self.runs = self.method_runs()
+        self.varying.numbered.update(*(run.numbered for run in self.runs.values()))
         held = self.resolver.index.attributes.values()
         self.kept = set(self.resolver.index.written).union(
             *held
         )  # the names of attributes that hold something
         self.evaluated: dict[ast.AST, list[tuple[ast.AST, _Around]]] = {}
         self.num_calls = 0
-        self.entered: set[Function] = set()
+        self.entered: set[Function] = set()  # from the place that was followed last
         self.stack: list[Function] = []
         self.trace = Trace(ast.Module([], []))
         self.guards = Guards()
@@ -70,30 +68,17 @@ class _Tracer:
             tuple[Function, Callable[[], None]]
         ] = []  # the with blocks whose managers are being run
 
-    def traces(self) -> list[Trace]:
-        """Return the traces: files first, then what nothing calls, then what only circles reach."""
-        found: list[Trace] = []
-        for module in self.modules:
-            if module.tree in self.eventful:
-                found += self.worlds_of(module.tree, module.tree.body)
-        functions = [each for module in self.modules for each in module.functions if each in self.eventful]
-        called: set[ast.AST] = {each for each in functions if self.resolver.callers(each)}
-        called.update(each.function for run in self.engines.values() for each in run.calls)
-        for function in [each for each in functions if each not in called] + [*functions]:
-            if function not in self.entered:
-                self.entered.add(function)
-                found += self.worlds_of(function, function.body)
-        return [trace for trace in found if any(event.kind != "count" for event in trace.events)]
-
-    def worlds_of(self, root: ast.AST, body: list[ast.stmt]) -> list[Trace]:
-        """Return one trace for each world in which something else happens."""
+    def worlds_of(self, root: Root) -> list[Trace]:
+        """Return one trace for each world in which something else happens; none where nothing does."""
+        self.entered = set()
         try:
-            return self._worlds_of(root, body)
+            found = self._worlds_of(root, root.body)
         except RecursionError:  # the checks abstain on what could not be followed; the rest is judged
             self.yields.clear()
-            return [Trace(root, events=self.trace.events[:1], complete=False)]
+            found = [Trace(root, events=self.trace.events[:1], complete=False)]
+        return [trace for trace in found if any(event.kind != "count" for event in trace.events)]
 
-    def _worlds_of(self, root: ast.AST, body: list[ast.stmt]) -> list[Trace]:
+    def _worlds_of(self, root: Root, body: list[ast.stmt]) -> list[Trace]:
         self.guards, self.replays, self.frames = Guards(), CallReplays(), {}
         context = CallFrame(root) if isinstance(root, Function) else TOP
         first = self.run(root, body, {}, context)
@@ -106,12 +91,13 @@ class _Tracer:
             trace.worlds = found
         return found
 
-    def run(self, root: ast.AST, body: list[ast.stmt], world: dict[str, Any], context: CallFrame) -> Trace:
+    def run(self, root: Root, body: list[ast.stmt], world: dict[str, Any], context: CallFrame) -> Trace:
+        """Go once from one place through the program, in one world."""
         self.contexts.choose(world, root)
         self.trace = Trace(root, world=world, contexts=self.contexts)
         self.num_calls = 0
         self.stack = [root] if isinstance(root, Function) else []
-        if (run := self.method_run(root)) is not None:
+        if (run := self.runs.get(root)) is not None:
             self.library_run(run, (), TOP)
         else:
             self.statements(body, (), context)
@@ -124,15 +110,16 @@ class _Tracer:
             self.frames[key] = TraceFrame(kind, node, context)
         return self.frames[key]
 
-    def method_run(self, root: ast.AST) -> LibraryRun | None:
-        """Return the loop that a library runs, if this is the method by which it trains."""
-        owner = self.resolver.index.parents.get(root)
-        kind = self.modules[0].class_kind(owner) if isinstance(owner, ast.ClassDef) else None
-        run = run_of_method(self.resolver, kind, owner) if isinstance(owner, ast.ClassDef) else None
-        if run is None or run.trains is not root:
-            return None
-        self.varying.numbered.update(run.numbered)
-        return run
+    def method_runs(self) -> dict[ast.AST, LibraryRun]:
+        """Return the loops that a library runs, by the methods by which it trains."""
+        found: dict[ast.AST, LibraryRun] = {}
+        for function in self.eventful:
+            owner = self.resolver.index.parents.get(function)
+            kind = self.modules[0].class_kind(owner) if isinstance(owner, ast.ClassDef) else None
+            run = run_of_method(self.resolver, kind, owner) if isinstance(owner, ast.ClassDef) else None
+            if run is not None and run.trains is function:
+                found[function] = run
+        return found
 
     def library_run(self, run: LibraryRun, path: Path, context: CallFrame) -> None:
         """Go through what a library calls for each batch, in a loop, and around it."""
@@ -145,6 +132,7 @@ class _Tracer:
             self.body(each.function, here, self.contexts.enter_for(each.function, run.trains, context, {}))
 
     def body(self, function: Function, path: Path, inside: CallFrame) -> None:
+        """Go through a function in the call in which it runs."""
         self.stack.append(function)
         if isinstance(function, ast.Lambda):
             self.expressions(function.body, path, inside)
@@ -168,6 +156,7 @@ class _Tracer:
         return False
 
     def statement(self, node: ast.stmt, path: Path, context: CallFrame) -> bool:
+        """Run a statement, and tell whether it leaves its block for certain."""
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 pass  # a function's body happens where it is called
@@ -219,12 +208,14 @@ class _Tracer:
     def hook(
         self, name: str, owner: ast.ClassDef | None, manager: ast.expr, path: Path, context: CallFrame
     ) -> None:
+        """Go through what a with block calls of an object of the program."""
         function = self.resolver.method(owner, name) if owner is not None else None
         if function is not None:
             known = {"self": LocatedExpression(manager, context)}
             self.enter(self.contexts.enter_for(function, manager, context, known), manager, path)
 
     def is_generator(self, function: Function | None) -> bool:
+        """Tell whether a function yields."""
         return function is not None and any(
             self.resolver.index.scope_of.get(each) is function
             for each in walk(function)
@@ -232,6 +223,7 @@ class _Tracer:
         )
 
     def branch(self, node: ast.If, path: Path, context: CallFrame) -> bool:
+        """Run the arm that its test decides on, or both: then the test may be worth a world."""
         self.expressions(node.test, path, context)
         holds = self.contexts.test(LocatedExpression(node.test, context))
         if not isinstance(holds, UnknownValue):
@@ -288,6 +280,7 @@ class _Tracer:
             yield self.contexts.variable(LocatedExpression(node, context)), [True, False]
 
     def attempt(self, node: ast.Try, path: Path, context: CallFrame) -> None:
+        """Run a block, and each handler as a branch."""
         self.statements(node.body, path, context)
         for handler in node.handlers:
             self.statements(handler.body, (*path, self.frame("if", node, context)), context)
@@ -341,6 +334,7 @@ class _Tracer:
         return all(each is not None and each.how in ("import", "def") for each in bound)
 
     def call(self, call: ast.Call, path: Path, context: CallFrame) -> None:
+        """Note what a call does, and go through what it runs."""
         closure = self.protocol.closure(call)
         if closure is not None:
             self.enter(self.contexts.enter(closure, call, context), call, path)
@@ -366,6 +360,7 @@ class _Tracer:
         return self.contexts.enter(function, call, context) if function is not None else None
 
     def enter(self, inside: CallFrame, call: ast.expr, path: Path) -> None:
+        """Go through a function that is called, unless it is being run already or lies too deep."""
         target = inside.function
         assert target is not None
         self.entered.add(target)
@@ -408,6 +403,7 @@ class _Tracer:
         path: Path,
         context: CallFrame,
     ) -> None:
+        """Note events, each with the object that it is about."""
         for kind, node, subject in found:
             key = self.contexts.key(LocatedExpression(subject, context)) if subject is not None else ""
             event = TraceEvent(kind, node, key, path, subject, context)

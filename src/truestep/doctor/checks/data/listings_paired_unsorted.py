@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 
 _LISTINGS = functions("lists files")
 
@@ -52,12 +52,32 @@ class ListingsPairedUnsorted(SourceCheck):
                     and not isinstance(scope, ast.Module | ast.Lambda)
                     and _is_listing(module, node.value)
                 ):
-                    pairs.setdefault((scope, node.slice.id), {}).setdefault(name, node)
-        for paired in pairs.values():
-            nodes = list(paired.values())
-            if len(nodes) > 1 and not _is_sorted_later(module, [each.value for each in nodes]):
+                    pairs.setdefault((scope, _index_of(module, node.slice)), {}).setdefault(name, node)
+        told: set[tuple[ast.AST, frozenset[str]]] = set()
+        for (home, _), paired in pairs.items():
+            nodes, both = list(paired.values()), (home, frozenset(paired))
+            if (
+                len(nodes) > 1
+                and both not in told
+                and not _is_sorted_later(module, [each.value for each in nodes])
+            ):
                 shown = _shown([each.value for each in nodes])
+                told.add(both)
                 yield At(nodes[1], f"{shown} are paired in whatever order they are listed.", RISK)
+
+
+def _index_of(module: SourceModule, name: ast.Name) -> str:
+    """Return a text that is the same for the same places: `i` in `range(3)`, or in one and the same list of them."""
+    loops = [
+        each.iter
+        for above in module.ancestors(name)
+        if isinstance(above, ast.ListComp | ast.GeneratorExp)
+        for each in above.generators
+        if isinstance(each.target, ast.Name) and each.target.id == name.id
+    ]
+    over = [part for each in loops[:1] for part in walk(each) if isinstance(part, ast.Name)]
+    made = sorted({binding.line for each in over for binding in module.resolver.reaching(each)})
+    return f"{name.id} in {ast.unparse(loops[0])} of {made}" if loops else name.id
 
 
 def _shown(nodes: list[ast.expr]) -> str:

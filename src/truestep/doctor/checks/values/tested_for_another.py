@@ -76,10 +76,24 @@ def _made_sure_of(test: ast.expr) -> str | None:
     return None
 
 
+def _times_asked(test: ast.expr, name: str) -> int:
+    """Return how often a test asks whether a name is there; one that compares it with a value uses it."""
+    valued = [
+        each
+        for each in walk(test)
+        if isinstance(each, ast.Compare) and not isinstance(each.ops[0], ast.Is | ast.IsNot)
+    ]
+    times, compared = (
+        sum(isinstance(part, ast.Name) and part.id == name for each in nodes for part in walk(each))
+        for nodes in ([test], valued)
+    )
+    return times - compared
+
+
 def _read_elsewhere(function: Function, name: str) -> bool:
-    """Tell whether more than tests reads a name."""
+    """Tell whether more than a test for None reads a name."""
     tests = [each.test for each in walk(function) if isinstance(each, ast.If | ast.IfExp)]
-    in_tests = sum(sum(isinstance(n, ast.Name) and n.id == name for n in walk(each)) for each in tests)
+    in_tests = sum(_times_asked(each, name) for each in tests)
     reads = [
         each
         for each in walk(function)
