@@ -50,6 +50,7 @@ class MovedCopyThrownAway(SourceCheck):
             if statement in module.shown:
                 continue
             own = call.func.attr in OF_TENSORS_ALONE and not _is_tried(module, statement)
+            own = own and (call.func.attr != "detach" or _is_computed(module, call.func.value))
             if call.func.attr in METHODS and (own or _is_tensor(module, call.func.value)):
                 if _has_parts(module, call.func.value):
                     yield Unsure(call, "what has named parts may move them in place, as batches of texts do")
@@ -61,6 +62,16 @@ class MovedCopyThrownAway(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep what is returned."""
         return [replaced(module, node, f"{text_of(module, node.func.value)} = {text_of(module, node)}")]
+
+
+def _is_computed(module: SourceModule, node: ast.expr) -> bool:
+    """Tell what arithmetic gives, or an operation on a tensor: contexts and processes are detached too."""
+    made = module.definitions(node)
+    return bool(made) and all(
+        isinstance(each, ast.BinOp)
+        or (isinstance(each, ast.Call) and getattr(each.func, "attr", "") in operations(graph="kept cut"))
+        for each in made
+    )
 
 
 def _is_tried(module: SourceModule, statement: ast.stmt) -> bool:

@@ -8,7 +8,8 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.uses import arms
+from truestep.doctor.source.values import constant, seen_through
 
 _LEAVES = ast.Continue | ast.Break | ast.Return | ast.Raise
 
@@ -44,23 +45,25 @@ class RemainderNotCompared(SourceCheck):
         if not module.of_program(mentions_torch):
             return
         for node in module.all(ast.If):
-            test = node.test
-            if not isinstance(test, ast.BinOp) or not isinstance(test.op, ast.Mod) or node.orelse:
+            asked, body, orelse = arms(node)
+            test = seen_through(module, asked)
+            if not isinstance(test, ast.BinOp) or not isinstance(test.op, ast.Mod) or orelse:
                 continue
             counter, every = dotted(test.left), constant(test.right)
             few = isinstance(every, int) and every < 4
-            if counter is None or few or not _only_calls(node) or not _counts(module, node, counter):
+            if counter is None or few or not _only_calls(body) or not _counts(module, node, counter):
                 continue
             yield At(
                 node, f"{ast.unparse(test)} is true unless it is 0: this is done at all other steps.", RISK
             )
 
 
-def _only_calls(node: ast.If) -> bool:
+def _only_calls(body: list[ast.stmt]) -> bool:
     """Tell a body that calls something, and leaves no step out."""
-    if any(isinstance(each, _LEAVES) for part in node.body for each in walk(part)):
+    if any(isinstance(each, _LEAVES) for part in body for each in walk(part)):
         return False
-    return all(isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) for each in node.body)
+    calls = [isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) for each in body]
+    return bool(calls) and all(calls)
 
 
 def _counts(module: SourceModule, node: ast.If, counter: str) -> bool:

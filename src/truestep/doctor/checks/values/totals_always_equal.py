@@ -9,6 +9,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, stored_in, walk
 from truestep.doctor.source.questions import mentions_torch
+from truestep.doctor.source.values import seen_through
 
 
 class TotalsAlwaysEqual(SourceCheck):
@@ -44,9 +45,10 @@ class TotalsAlwaysEqual(SourceCheck):
             return
         for first in module.all(ast.AugAssign):
             second = _next(module, first)
-            if second is None or not _is_counted(first.value):
+            value = _value(module, first)
+            if second is None or type(first.op) is not type(second.op) or not _is_counted(value):
                 continue
-            if ast.dump(first.value) != ast.dump(second.value) or type(first.op) is not type(second.op):
+            if ast.dump(value) != ast.dump(_value(module, second)):
                 continue
             names = dotted(first.target), dotted(second.target)
             if None in names or names[0] == names[1]:
@@ -60,9 +62,14 @@ class TotalsAlwaysEqual(SourceCheck):
 def _next(module: SourceModule, node: ast.AugAssign) -> ast.AugAssign | None:
     """Return the neighbour that adds too."""
     body = getattr(module.parents[node], "body", [])
-    index = body.index(node) + 1 if isinstance(body, list) and node in body else 0
-    found = body[index] if 0 < index < len(body) else None
-    return found if isinstance(found, ast.AugAssign) else None
+    index = body.index(node) + 1 if isinstance(body, list) and node in body else len(body)
+    behind = [each for each in body[index : index + 2] if not isinstance(each, ast.Assign)]
+    return behind[0] if behind and isinstance(behind[0], ast.AugAssign) else None
+
+
+def _value(module: SourceModule, node: ast.Assign | ast.AugAssign) -> ast.expr:
+    """Return what is added, be it under a name of its own."""
+    return seen_through(module, node.value) or node.value if isinstance(node.value, ast.Name) else node.value
 
 
 def _is_counted(value: ast.expr) -> bool:
@@ -86,6 +93,6 @@ def _stores(module: SourceModule, node: ast.AugAssign, name: str) -> list[str]:
     for each in every:
         targets = each.targets if isinstance(each, ast.Assign) else [stored_in(each)]
         if any(dotted(target) == name for target in targets):
-            value = re.sub(rf"(?<![\w.]){re.escape(name)}(?!\w)", "@", ast.unparse(each.value))
+            value = re.sub(rf"(?<![\w.]){re.escape(name)}(?!\w)", "@", ast.unparse(_value(module, each)))
             found.append(f"{type(each).__name__} {value}")
     return sorted(found)
