@@ -55,7 +55,9 @@ class BestOverwrittenByLast(SourceCheck):
             for best in _directly(module, node):
                 last = _overwriting(module, node, best)
                 if last is not None:
-                    yield At(last.call, "This overwrites the best model, which was saved to the same path.", RISK)
+                    yield At(
+                        last.call, "This overwrites the best model, which was saved to the same path.", RISK
+                    )
                     break
 
 
@@ -100,7 +102,9 @@ def _overwriting(module: SourceModule, node: ast.If, best: Written) -> Written |
         for later in _behind(module, block):
             if any(_gives_back(module, each, best) for each in walk(later)):
                 return None
-            for each in writes_in(module, later) if not isinstance(later, ast.If | ast.For | ast.While) else ():
+            for each in (
+                writes_in(module, later) if not isinstance(later, ast.If | ast.For | ast.While) else ()
+            ):
                 if ast.dump(each.path) == ast.dump(best.path) and _same_owner(each, best):
                     return each
     return None
@@ -132,7 +136,9 @@ def _gives_back(module: SourceModule, node: ast.AST, best: Written) -> bool:
     if not isinstance(node, ast.Call) or "load" not in (dotted(node.func) or "").lower():
         return False
     function = module.target(node)
-    makes_own = function is not None and not isinstance(function, ast.Lambda) and any(
-        dotted(each) in ("classmethod", "staticmethod") for each in function.decorator_list
+    makes_own = (
+        function is not None
+        and not isinstance(function, ast.Lambda)
+        and any(dotted(each) in ("classmethod", "staticmethod") for each in function.decorator_list)
     )
     return not makes_own

@@ -67,7 +67,9 @@ def _told(read: KeyRead, saved: set[int]) -> str | None:
     if len(saved) != 1 or (off := read.added + next(iter(saved)) - _NEXT) == 0:
         return None
     what = "is trained again" if off < 0 else "is left out"
-    return f"The epoch saved under {read.key!r} and where the loop begins don't fit: after a resume one {what}."
+    return (
+        f"The epoch saved under {read.key!r} and where the loop begins don't fit: after a resume one {what}."
+    )
 
 
 def _first(loop: ast.For) -> ast.expr | None:
@@ -116,7 +118,7 @@ def _is_behind_training(module: SourceModule, loop: ast.For, node: ast.expr) -> 
 def _may_train(module: SourceModule, node: ast.AST, depth: int = 0) -> bool:
     """Tell whether something goes backward in a loop, or in a function of the program that is called."""
     for call in module.inside(node, ast.Call):
-        name = (dotted(call.func) or "").rpartition(".")[2]
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         if name in ("backward", "manual_backward") and (depth or module.loop(call) is not module.loop(node)):
             return True
         function = module.target(call) if depth < MAX_CALLS else None

@@ -10,8 +10,12 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
 
 # what the field calls figures that are better when they are high, and when they are low
-_HIGH = re.compile(r"(^|_)(acc|accuracy|f1|auc|auroc|miou|iou|dice|bleu|recall|psnr|ssim|map)($|_|\d)", re.IGNORECASE)
-_LOW = re.compile(r"(^|_|[a-z])(loss|error|mse|mae|rmse|perplexity|ppl|nll|wer|cer|eer)($|_|\d)", re.IGNORECASE)
+_HIGH = re.compile(
+    r"(^|_)(acc|accuracy|f1|auc|auroc|miou|iou|dice|bleu|recall|psnr|ssim|map)($|_|\d)", re.IGNORECASE
+)
+_LOW = re.compile(
+    r"(^|_|[a-z])(loss|error|mse|mae|rmse|perplexity|ppl|nll|wer|cer|eer)($|_|\d)", re.IGNORECASE
+)
 
 
 class BestByWrongDirection(SourceCheck):
@@ -85,7 +89,9 @@ def _said(module: SourceModule, value: ast.expr) -> dict[str, bool]:
     given = _given(module, value)
     if given:  # what is handed over tells more than the parameter's name
         names = [dotted(each) for each in given]
-        found = {each.rpartition(".")[2]: _is_high(each.rpartition(".")[2]) for each in names if each is not None}
+        found = {
+            each.rpartition(".")[2]: _is_high(each.rpartition(".")[2]) for each in names if each is not None
+        }
         return {each: high for each, high in found.items() if high is not None} if None not in names else {}
     high = _is_high(name)
     return {name: high} if high is not None else {}

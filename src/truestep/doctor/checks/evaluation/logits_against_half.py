@@ -40,7 +40,9 @@ class LogitsAgainstHalf(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a comparison with 0.5, and a rounding, of what the same model gives a loss of logits."""
         found: list[tuple[ast.expr, ast.expr]] = [
-            (node, value) for node in module.all(ast.Compare) if (value := _compared(module, node)) is not None
+            (node, value)
+            for node in module.all(ast.Compare)
+            if (value := _compared(module, node)) is not None
         ]
         found += [
             (node, value) for node in module.all(ast.Call) if (value := _rounded(module, node)) is not None

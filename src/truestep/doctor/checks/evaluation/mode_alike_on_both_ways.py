@@ -44,7 +44,13 @@ class ModeAlikeOnBothWays(SourceCheck):
             for subject, (mode, call) in first.items():
                 other = second.get(subject)
                 alone = min(len(node.body), len(node.orelse)) == 1
-                if alone and other is not None and other[0] is mode and mode is not None and _is_model(module, call):
+                if (
+                    alone
+                    and other is not None
+                    and other[0] is mode
+                    and mode is not None
+                    and _is_model(module, call)
+                ):
                     text = f"Both branches call {ast.unparse(call)}: the condition does not choose the mode."
                     yield At(call, text, RISK)
 

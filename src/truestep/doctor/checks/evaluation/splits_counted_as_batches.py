@@ -16,7 +16,7 @@ _GOES_THROUGH = {"enumerate", "tqdm", "iter", "trange", "zip", "cycle", "track"}
 class SplitsCountedAsBatches(SourceCheck):
     """A figure is divided by the length of a dict of loaders, one of which the loop goes through.
 
-    Why: that length is the number of splits, 2 or 3, and not the number of batches: a mean, or a share of the epoch, is wrong by their ratio.
+    Why: that length is the number of splits, 2 or 3, and not of batches: a mean, or a share of the epoch, is wrong by their ratio.
 
     Bad:
         loaders = {"train": DataLoader(train_set, shuffle=True), "valid": DataLoader(valid_set)}
@@ -55,7 +55,12 @@ def _split_of(module: SourceModule, call: ast.Call, place: str) -> str | None:
     """Return the key of the split that a loop of this function goes through."""
     for node in module.directly_in(module.scope(call), ast.Subscript):
         key = constant(node.slice)
-        if isinstance(key, str) and key in _SPLITS and dotted(node.value) == place and _is_iterated(module, node):
+        if (
+            isinstance(key, str)
+            and key in _SPLITS
+            and dotted(node.value) == place
+            and _is_iterated(module, node)
+        ):
             return key
     return None
 
