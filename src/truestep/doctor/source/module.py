@@ -12,7 +12,17 @@ from truestep.doctor.source import kinds
 from truestep.doctor.source.apart import parsed_apart
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.averagers import reads_no_gradient
-from truestep.doctor.source.names import Binding, Class, Function, Index, Node, Scope, SourceBinder, dotted
+from truestep.doctor.source.names import (
+    Binding,
+    Class,
+    Function,
+    Index,
+    Node,
+    Scope,
+    SourceBinder,
+    dotted,
+    is_none,
+)
 from truestep.doctor.source.questions import (
     attributes_read_of,
     by_scope,
@@ -353,11 +363,7 @@ class SourceModule:
             return self._call_kind(node, depth)
         if depth > MAX_DEPTH:
             return None
-        found = [
-            each
-            for each in self.definitions(node)
-            if not (isinstance(each, ast.Constant) and each.value is None)
-        ]
+        found = [each for each in self.definitions(node) if not is_none(each)]
         known = {self.kind(each, depth + 1) for each in found if each is not None}
         known -= {None} if "optimizer" in known else set()  # in the other branch it is another framework's
         if len(known) == 1 and None not in found and (kind := known.pop()) is not None:
