@@ -37,7 +37,7 @@ class RemainderTakenForZero(SourceCheck):
     Fix: compare it: `if step % save_every == 0`.
     """
 
-    code = "VALUE040"
+    code = "VALUE050"
     words = ("%",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
