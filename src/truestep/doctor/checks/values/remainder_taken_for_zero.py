@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.values import literal
+from truestep.doctor.source.uses import arms
+from truestep.doctor.source.values import literal, seen_through
 
 _LEAVES = (ast.Continue, ast.Break, ast.Return, ast.Raise, ast.Pass)
 _PARITY = 2  # `if i % 2:` asks for the odd ones
@@ -45,27 +46,29 @@ class RemainderTakenForZero(SourceCheck):
         if "torch" not in module.text:
             return
         for node in module.all(ast.If):
-            if not isinstance(node.test, ast.BinOp) or not isinstance(node.test.op, ast.Mod) or node.orelse:
+            asked, body, other = arms(node)
+            test = seen_through(module, asked)
+            if other or not isinstance(test, ast.BinOp) or not isinstance(test.op, ast.Mod):
                 continue
-            if _counts(module, node) and _acts(node):
-                every = ast.unparse(node.test.right)
+            if module.loop(node) is not None and _counts(module, test) and _acts(body):
+                every = ast.unparse(test.right)
                 text = f"This is done at all steps but the multiples of {every}: a remainder is true unless it is 0."
-                yield At(node.test, text, RISK)
+                yield At(asked, text, RISK)
 
 
-def _counts(module: SourceModule, node: ast.If) -> bool:
-    """Tell a remainder by an option, or by a number above 2, in a loop; a text may be formatted by `%`."""
-    assert isinstance(node.test, ast.BinOp)
-    if module.loop(node) is None or isinstance(node.test.left, ast.Constant | ast.JoinedStr):
+def _counts(module: SourceModule, test: ast.BinOp) -> bool:
+    """Tell a remainder by an option, or by a number above 2; a text may be formatted by `%`."""
+    if isinstance(test.left, ast.Constant | ast.JoinedStr):
         return False
-    size = literal(module, node.test.right)
-    return isinstance(node.test.right, ast.Name | ast.Attribute | ast.Constant | ast.Subscript) and not (
+    size = literal(module, test.right)
+    return isinstance(test.right, ast.Name | ast.Attribute | ast.Constant | ast.Subscript) and not (
         isinstance(size, str) or (isinstance(size, int) and size <= _PARITY)
     )
 
 
-def _acts(node: ast.If) -> bool:
+def _acts(body: list[ast.stmt]) -> bool:
     """Tell a branch that only calls something: it neither leaves, nor chooses a value."""
-    if any(isinstance(each, _LEAVES) for part in node.body for each in walk(part)):
+    if any(isinstance(each, _LEAVES) for part in body for each in walk(part)):
         return False
-    return all(isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) for each in node.body)
+    calls = [isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) for each in body]
+    return bool(calls) and calls[-1] and all(isinstance(each, ast.Expr | ast.Assign) for each in body)
