@@ -29,7 +29,6 @@ from truestep.doctor.source.settings import is_setting
 if TYPE_CHECKING:
     from truestep.doctor.source.events import Trace
 
-
 _NUMBER = attrgetter("number")  # of a node, in the order of the file
 Answer = TypeVar("Answer")
 
@@ -40,8 +39,11 @@ class Follower(Protocol):
     def traces_of(self, module: "SourceModule") -> "list[Trace]":
         """Return the traces that start in a file."""
 
-    def every_trace(self) -> "list[Trace]":
-        """Return the traces of all files."""
+    def traces_through(self, node: ast.AST) -> "Iterator[Trace]":
+        """Yield the traces that come by a node, in whatever file they start."""
+
+    def training_loops(self) -> set[ast.AST]:
+        """Return the loops of the program in which an optimizer steps."""
 
     def linked_with(self, module: "SourceModule") -> "list[SourceModule]":
         """Return a file and those that imports connect it with, whichever imports which."""
@@ -73,6 +75,7 @@ class SourceModule:
         self.shown: set[ast.stmt] = set()  # expressions that a notebook shows: the last of their cells
         self.was_followed = False  # whether anyone asked for the order of calls
         self._follower = follower
+        self._in_scopes: dict[type[ast.AST], dict[Scope, list[ast.AST]]] = {}
 
     # ── looking around ────────────────────────────────────────────────────────────────────────
 
@@ -90,10 +93,6 @@ class SourceModule:
             return binder.inside(node, types[0])
         found = [each for kind in types for each in binder.inside(node, kind)]
         return sorted(found, key=_NUMBER)
-
-    @cached_property
-    def _in_scopes(self) -> dict[type[ast.AST], dict[Scope, list[ast.AST]]]:
-        return {}
 
     def directly_in(self, scope: Scope, kind: type[Node]) -> list[Node]:
         """Return the nodes of a type in a function, not in one inside of it, or outside of all functions of the file."""
@@ -176,8 +175,7 @@ class SourceModule:
     @cached_property
     def _answers(self) -> dict[object, Any]:
         """What was answered about the whole program: one table for all its files."""
-        first = self.linked[0]
-        return first._answers if first is not self else {}
+        return self.linked[0]._answers if self.linked[0] is not self else {}
 
     def of_program(self, question: "Callable[[list[SourceModule]], Answer]") -> Answer:
         """Return what a question about all files gives: it is answered once, however many files ask it."""
@@ -237,15 +235,19 @@ class SourceModule:
         """The traces, and those that had to be cut: what would come last in them is not known."""
         return self._follower.traces_of(self) if self._follower is not None else []
 
-    def every_trace(self) -> "list[Trace]":
-        """Return what happens from each place where the program can be entered, in whatever file."""
-        found = self._follower.every_trace() if self._follower is not None else []
-        return [each for each in found if each.complete]
+    def traces_through(self, node: ast.AST) -> "Iterator[Trace]":
+        """Yield what happens on each way that comes by a node, from whatever file."""
+        found = self._follower.traces_through(node) if self._follower is not None else ()
+        return (each for each in found if each.complete)
+
+    def training_loops(self) -> set[ast.AST]:
+        """Return the loops of the program in which an optimizer steps, be it in a function that is called."""
+        return self._follower.training_loops() if self._follower is not None else set()
 
     def home(self, node: ast.AST) -> "SourceModule":
         """Return the file of the program that a node stands in."""
         known = node in self.index.scope_of and self._follower is not None
-        return self._follower.module_of(node) if known and self._follower is not None else self
+        return self._follower.module_of(node) if known and self._follower else self
 
     def words_of_program(self, words: frozenset[str]) -> frozenset[str]:
         """Return those of some words that stand somewhere in the program; it is searched once for them."""
