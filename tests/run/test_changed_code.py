@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import truestep as ts
+from truestep.engine.precision import MODES, Precision
 from truestep.run.likeness import are_run_weights_finite
 
 POINTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
@@ -189,6 +190,25 @@ def test_all_that_a_learner_was_given_is_among_the_choices(tmp_path):
     assert chosen["ema of net"].startswith("EMA(decay=0.9")
     assert (chosen["micro_batch of net"], chosen["starts_at of net"]) == ("3", "1")
     assert not {"clip of net", "compile of net", "loss_scale of net"} & chosen.keys()
+
+
+def test_a_precision_of_ones_own_is_shown_and_compared_by_its_fields(tmp_path, capsys, monkeypatch):
+    def mode(**fields):
+        monkeypatch.setitem(MODES, "mine", Precision(name="mine", meaning="As I like it.", **fields))
+
+    mode(autocast=torch.bfloat16)
+    train(tmp_path, precision="mine", epochs=1)
+    net = train(tmp_path, precision="mine", epochs=2)
+    assert "the rest is bit-identical" in capsys.readouterr().err
+    (chosen,) = [each for each in net._parts.context.choices if each.name == "precision of net"]
+    assert "autocast=torch.bfloat16" in chosen.value
+    assert chosen.reason == "As I like it."
+    mode(autocast=torch.float16)
+    train(tmp_path, precision="mine", epochs=3)
+    message = capsys.readouterr().err
+    assert "net: precision=Precision(name='mine'" in message
+    assert "autocast=torch.float16" in message
+    assert "bit-identical" not in message
 
 
 class ClipToUsual(ts.Clip):

@@ -426,6 +426,37 @@ def test_a_cell_that_is_run_again_with_the_same_module_is_no_edit(tmp_path, caps
     assert net.module[0].weight.requires_grad
 
 
+@pytest.mark.parametrize("stop", [2, 4, 6, 8])
+def test_a_group_that_the_loop_adds_to_its_optimizer_goes_on_with_the_same_bits(tmp_path, capsys, stop):
+    def made(directory, stop=None):
+        torch.manual_seed(0)
+        with ts.Run(directory, progress=False, saving=ts.Saving(background=False)) as run:
+            net = run.learner(
+                first_frozen(),
+                lambda p: torch.optim.AdamW([each for each in p if each.requires_grad], lr=0.1),
+                name="net",
+            )
+            data = run.data(POINTS, batch_size=4, shuffle=True)
+            for epoch in run.epochs(3):
+                if epoch == 1:  # a resumed run comes here again
+                    ts.unfreeze(net, "0")
+                    net.optimizers[0].add_param_group({"params": net.module[0].parameters(), "lr": 0.01})
+                for batch in run.batches(data):
+                    net.update(lambda b: net(b).square().sum(1), batch)
+                    if run.step == stop:
+                        os.kill(os.getpid(), signal.SIGTERM)
+        return net
+
+    whole = made(tmp_path / "whole")
+    with pytest.raises(SystemExit):
+        made(tmp_path / "run", stop)
+    capsys.readouterr()
+    net = made(tmp_path / "run")
+    assert "the rest is bit-identical" in capsys.readouterr().err
+    assert all(map(torch.equal, net.module.parameters(), whole.module.parameters()))
+    assert [group["lr"] for group in net.optimizers[0].param_groups] == [0.1, 0.01]
+
+
 def test_what_is_frozen_after_the_learner_was_made_is_the_codes_too(tmp_path, capsys):
     def go(epochs, *, freezes):
         with ts.Run(tmp_path, progress=False) as run:

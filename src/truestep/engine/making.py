@@ -122,7 +122,7 @@ def _place(module: nn.Module, precision: Precision, name: str, context: LearnerC
             "are not registered: use nn.ModuleList, nn.ModuleDict, or assign them as attributes."
         )
     _refuse_lazy_parameters(module)
-    _refuse_meta(module)
+    _refuse_tensors_without_use(module)
     check_sharing(module, name, precision, context.learners.values())
     module.to(context.device)
     cast_weights(module, precision)
@@ -216,13 +216,18 @@ def _refuse_lazy_parameters(module: nn.Module) -> None:
         )
 
 
-def _refuse_meta(module: nn.Module) -> None:
+def _refuse_tensors_without_use(module: nn.Module) -> None:
     tensors = [*module.named_parameters(), *module.named_buffers()]
     if meta := [name for name, tensor in tensors if tensor.is_meta]:
         raise OptionError(
             f"{len(meta)} tensors of {type(module).__name__} ({', '.join(meta[:4])}) are on the meta device and hold no numbers, "
             "so there is nothing to begin training with. Make the module outside of torch.device('meta'), or give it memory and "
             "weights first: module.to_empty(device='cpu'), then ts.load_weights(module, path)."
+        )
+    if made := [name for name, tensor in tensors if tensor.is_inference()]:
+        raise OptionError(
+            f"{len(made)} tensors of {type(module).__name__} ({', '.join(made[:4])}) were made under torch.inference_mode(), and "
+            "torch lets nothing be trained with them. Make the module outside of it, or copy it there: copy.deepcopy(module)."
         )
 
 

@@ -13,6 +13,11 @@ from torch.optim import Optimizer
 from truestep.core.errors import CheckpointError
 from truestep.engine.counters import UpdateCounters
 from truestep.engine.divided_state import divided_learner_state
+from truestep.engine.late_groups import (
+    add_late_optimizer_groups,
+    expected_with_late_groups,
+    late_optimizer_groups,
+)
 from truestep.engine.optimizers import KERNEL_OPTIONS, optimizer_parameters
 from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
@@ -36,7 +41,7 @@ def learner_state(learner: LearnerParts) -> dict[str, Any]:
     state: dict[str, Any] = {
         "settings": learner_settings(learner)
         | learner.switches.state()
-        | {"unsaved": learner.unsaved.moved()},
+        | {"unsaved": learner.unsaved.moved(), "late_groups": late_optimizer_groups(learner)},
         "modules": dict(learner.module.state_dict()),
         "optimizers": [optimizer.state_dict() for optimizer in learner.optimizers],
         "schedules": _without_functions(learner.schedules.state_dict()),
@@ -59,6 +64,7 @@ def check_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     """Raise a CheckpointError unless `state` fits the learner: same parts, same tensors, same number of optimizers."""
     # Compared with the state of now, and before anything is loaded: a refused one must leave the learner as it is.
     mine = learner_state(learner)
+    mine["optimizers"] = expected_with_late_groups(learner, mine, state)
     mine["modules"] = _as_grown(learner.module, mine["modules"], state.get("modules", {}))
     problems = _differences(mine, state)
     problems += [
@@ -75,11 +81,11 @@ def check_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
 
 
 def _own_buffers(module: torch.nn.Module) -> dict[str, Tensor]:
-    """Return the buffers of the user's own layers, which may grow in training; those of torch's layers tell the architecture."""
+    """Return the buffers that may grow in training, as observers of quantisation have; those of torch.nn tell the architecture."""
     return {
         f"{path}.{name}" if path else name: buffer
         for path, layer in module.named_modules(remove_duplicate=False)
-        if not type(layer).__module__.startswith("torch.")
+        if not type(layer).__module__.startswith("torch.nn.")
         for name, buffer in layer.named_buffers(recurse=False, remove_duplicate=False)
     }
 
@@ -240,6 +246,7 @@ def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     learner.module.load_state_dict(state["modules"])
     for name, master in learner.weights.masters.items():
         master.copy_(state["masters"][name])
+    add_late_optimizer_groups(learner, state)
     for optimizer, saved in zip(learner.optimizers, state["optimizers"], strict=True):
         _load_optimizer(optimizer, saved, keep_dtypes=are_alike)
     learner.schedules.load_state_dict(state["schedules"])

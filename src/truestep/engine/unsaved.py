@@ -45,5 +45,6 @@ class UnsavedFields:
             if type(optimizer).state_dict is Optimizer.state_dict:  # one of its own knows best
                 for name, value in own_fields(optimizer).items():
                     text = plain_value_text(value)
-                    if text is not None and not name.startswith("_") and name not in _TORCHS:
+                    is_kept = callable(value) or name.startswith("_") or name in _TORCHS
+                    if text is not None and not is_kept:
                         yield f"{type(optimizer).__name__}.{name}" + (f"[{number}]" if number else ""), text

@@ -106,4 +106,4 @@ def _parts(module: SourceModule, call: ast.Call, position: tuple[int, ...]) -> l
     function = module.target(call)
     results = module.resolver.results(function) if function is not None else []
     whole = [each for each in results if isinstance(each, ast.Tuple) and len(position) == 1]
-    return [each.elts[position[0]] for each in whole if position[0] < len(each.elts)]  # type: ignore[attr-defined]
+    return [each.elts[position[0]] for each in whole if position[0] < len(each.elts)]

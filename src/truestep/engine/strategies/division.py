@@ -58,11 +58,11 @@ class SharedBatch:
         self._meeting = self._world.later(
             self._what, count, num_parts, self._counts_calls, self._switches.sum()
         )
-        lends = False
+        lender = None
         if self._counts_calls:  # else nothing has to be known before the loss is called
             self._learn()
-            num_parts, lends = max(self._calls), len(set(self._calls)) > 1
-        return BatchPlacing(self._first, count, self._total, num_parts, lends)
+            num_parts, lender = max(self._calls), self if len(set(self._calls)) > 1 else None
+        return BatchPlacing(self._first, count, self._total, num_parts, lender)
 
     def _learn(self) -> None:
         """Take in what the others have, once they have said it."""

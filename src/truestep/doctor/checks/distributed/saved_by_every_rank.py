@@ -60,7 +60,7 @@ class SavedByEveryRank(SourceCheck):
     words = ("init_process_group",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report the outermost call on the way to a torch.save that nothing around asks the rank for, behind the start of the group."""
+        """Report the outermost call on a way to torch.save without a test for the rank, behind the start of the group."""
         if module.identifiers & _SHARDED:
             return
         told: set[ast.AST] = set()
