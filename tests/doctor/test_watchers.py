@@ -774,3 +774,34 @@ for _ in range(5):
 duration = time.perf_counter() - began
 """
     assert [each.code for each in run_example(code).findings] == codes
+
+
+@pytest.mark.parametrize(
+    ("kept", "codes"), [("[p.grad.clone() for p in net.parameters()]", []), ("loss.item()", ["GRAD004"])]
+)
+def test_gradients_that_are_kept_before_they_are_cleared_are_not_lost(kept, codes):
+    code = f"""
+for x, y in loader:
+    kept = []
+    for turn in range(2):
+        opt.zero_grad()
+        loss = F.cross_entropy(net(x), (y + turn) % 3)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 9.0)
+        kept.append({kept})
+    opt.step()
+"""
+    assert [each.code for each in run_example(code).findings] == codes
+
+
+def test_the_rows_of_a_packed_sequence_are_no_examples():
+    code = """
+lstm = nn.LSTM(4, 6, batch_first=True)
+opt = torch.optim.SGD(lstm.parameters(), lr=0.1)
+for _ in range(3):
+    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(4, 5, 4), torch.tensor([5, 4, 3, 2]), batch_first=True)
+    opt.zero_grad()
+    lstm(packed)[0].data.square().mean().backward()
+    opt.step()
+"""
+    assert run_example(code).findings == []

@@ -94,7 +94,8 @@ def _optimizers(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 def _clearing(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def clearing(original: Call) -> Call:
         def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
+            with gate.quiet():  # it reads gradients, to clear them
+                original(self, *args, **kwargs)
             if gate.live and gate.sees():
                 gate.tell("on_clear", self)
 
@@ -151,6 +152,8 @@ def _clipping(gate: Dispatcher, wrappers: WatchWrappers) -> None:
                 single = isinstance(parameters, torch.Tensor)
                 parameters = parameters if single else list(parameters)  # it may be a generator
                 gate.tell("on_clip", [parameters] if single else parameters)
+                with gate.quiet():
+                    return original(parameters, *args, **kwargs)
             return original(parameters, *args, **kwargs)
 
         return wrapped

@@ -292,9 +292,11 @@ class Recorder:
         return id(optimizer) in self._sharing
 
     def read_gradient(self) -> None:
-        """A gradient was read; whether by a step is known by whether one is at work."""
+        """A gradient was read, by the optimizer whose step is at work or by the script."""
         if self._stepping is not None:
             self._stepping.reads_gradients = True
+        else:
+            self.history.num_gradient_reads += 1
 
     def count_run(self, record: OptimizerRecord) -> int | None:
         """Count a step of the run, if this optimizer's are; return the new number.

@@ -59,7 +59,11 @@ def _key(node: ast.expr) -> str | None:
     """Return K of `c[K]`, `c.get(K)` and `c.pop(K)`."""
     if isinstance(node, ast.Subscript):
         found = constant(node.slice)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("get", "pop")
+    ):
         found = constant(node.args[0]) if node.args else None
     else:
         return None
@@ -102,4 +106,4 @@ def _parts(module: SourceModule, call: ast.Call, position: tuple[int, ...]) -> l
     function = module.target(call)
     results = module.resolver.results(function) if function is not None else []
     whole = [each for each in results if isinstance(each, ast.Tuple) and len(position) == 1]
-    return [each.elts[position[0]] for each in whole if position[0] < len(each.elts)]  # type: ignore[attr-defined]
+    return [each.elts[position[0]] for each in whole if position[0] < len(each.elts)]

@@ -45,7 +45,11 @@ def _path_parameter(module: SourceModule, function: Function, depth: int) -> str
             path = argument(call, 1, "f")
         elif depth < _MOST_CALLS and "save" in (dotted(call.func) or ""):
             inner = home.target(call)
-            name = _path_parameter(home, inner, depth + 1) if inner is not None and inner is not function else None
+            name = (
+                _path_parameter(home, inner, depth + 1)
+                if inner is not None and inner is not function
+                else None
+            )
             path = home.argument_for(inner, call, name) if inner is not None and name is not None else None
         if isinstance(path, ast.Name) and path.id in names:
             return path.id

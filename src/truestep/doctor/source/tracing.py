@@ -18,8 +18,8 @@ from truestep.doctor.source.eventful import EventfulFunctions
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, walk
-from truestep.doctor.source.protocol import Protocol
+from truestep.doctor.source.names import Function, stored_in, walk
+from truestep.doctor.source.protocol import Found, Protocol, is_count
 from truestep.doctor.source.replays import CallReplays, FollowedCall
 from truestep.doctor.source.resolving import Resolver
 from truestep.doctor.source.varying import Varying
@@ -33,6 +33,11 @@ MAX_CALLS = 3_000  # of one entry: beyond these it is followed no further, and t
 _QUIET = ("unknown", "forward", "count")  # what a branch may hold without its test being worth a world
 _UPDATE = ("backward", "step", "zero_grad", "scaler_update", "learn")  # what is worth one before all else
 
+# what is run for its expressions alone, or not where it stands
+_SIMPLE = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete, ast.Assert,
+    ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Pass,
+)  # fmt: skip
 _Around = tuple[tuple[str, ast.AST], ...]  # the comprehensions and choices around a part of an expression
 
 
@@ -56,6 +61,7 @@ class ProgramTracer:
             *held
         )  # the names of attributes that hold something
         self.evaluated: dict[ast.AST, list[tuple[ast.AST, _Around]]] = {}
+        self.blocks: dict[int, list[ast.stmt]] = {}  # by the identity of the list in the tree
         self.num_calls = 0
         self.entered: set[Function] = set()  # from the place that was followed last
         self.stack: list[Function] = []
@@ -142,18 +148,29 @@ class ProgramTracer:
 
     # ── statements ────────────────────────────────────────────────────────────────────────────
 
-    def statements(self, body: list[ast.stmt], path: Path, context: CallFrame) -> bool:
-        """Run a block, and tell whether it leaves its function or loop for certain."""
-        for place, statement in enumerate(body):
+    def statements(self, body: list[ast.stmt], path: Path, context: CallFrame, start: int = 0) -> bool:
+        """Run a block from one of its statements on, and tell whether it leaves its function or loop for certain."""
+        busy = self.busy(body)
+        for place in range(start, len(busy)):
             if len(self.trace.events) >= MAX_EVENTS or self.num_calls >= MAX_CALLS:
                 self.trace.complete = False
                 return False
             self.staying = None
-            if self.statement(statement, path, context):
+            if self.statement(busy[place], path, context):
                 return True
             if self.staying is not None:
-                return self.statements(body[place + 1 :], (*path, self.staying), context)
+                return self.statements(body, (*path, self.staying), context, place + 1)
+        if body and (not busy or body[-1] is not busy[-1]):
+            self.staying = None  # something stands behind the arm, although nothing happens there
         return False
+
+    def busy(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Return the statements of a block in which something may happen, or which leave it."""
+        if id(body) not in self.blocks:
+            self.blocks[id(body)] = [
+                each for each in body if not isinstance(each, _SIMPLE) or self.evaluated_in(each)
+            ]
+        return self.blocks[id(body)]
 
     def statement(self, node: ast.stmt, path: Path, context: CallFrame) -> bool:
         """Run a statement, and tell whether it leaves its block for certain."""
@@ -291,9 +308,7 @@ class ProgramTracer:
 
     def expressions(self, node: ast.AST, path: Path, context: CallFrame) -> None:
         """Visit what an expression evaluates, arguments before the call they are for."""
-        if node not in self.evaluated:
-            self.evaluated[node] = list(self.evaluations(node, ()))
-        for each, around in self.evaluated[node]:
+        for each, around in self.evaluated_in(node):
             here = (*path, *(self.frame(kind, frame, context) for kind, frame in around)) if around else path
             if isinstance(each, ast.Call):
                 self.call(each, here, context)
@@ -303,6 +318,12 @@ class ProgramTracer:
             elif self.yields and self.stack[-1:] == [self.yields[-1][0]]:
                 _, rest = self.yields.pop()
                 rest()
+
+    def evaluated_in(self, node: ast.AST) -> "list[tuple[ast.AST, _Around]]":
+        """Return the parts of an expression or statement at which something may happen."""
+        if node not in self.evaluated:
+            self.evaluated[node] = list(self.evaluations(node, ()))
+        return self.evaluated[node]
 
     def evaluations(self, node: ast.AST, around: _Around) -> Iterator[tuple[ast.AST, _Around]]:
         """Yield the parts of an expression at which something may happen, in their order, and what encloses each."""
@@ -315,9 +336,13 @@ class ProgramTracer:
         for child in node.beneath:  # type: ignore[attr-defined]
             if not isinstance(child, (ast.Name, ast.Constant)):
                 yield from self.evaluations(child, around)
-        if isinstance(node, ast.Yield | ast.Assign | ast.AugAssign) or (
-            isinstance(node, ast.Call) and not self.is_quiet(node)
-        ):
+        if isinstance(node, ast.Call):
+            happens = not self.is_quiet(node)
+        elif isinstance(node, ast.Assign | ast.AugAssign):
+            happens = is_count(node) or bool(self.protocol.assignment(node))
+        else:
+            happens = isinstance(node, ast.Yield)
+        if happens:
             yield node, around
 
     def is_quiet(self, call: ast.Call) -> bool:
@@ -397,12 +422,7 @@ class ProgramTracer:
         self.staying = known.staying
         return True
 
-    def add(
-        self,
-        found: Iterable[tuple[str, ast.expr, ast.expr | None]],
-        path: Path,
-        context: CallFrame,
-    ) -> None:
+    def add(self, found: Iterable[Found], path: Path, context: CallFrame) -> None:
         """Note events, each with the object that it is about."""
         for kind, node, subject in found:
             key = self.contexts.key(LocatedExpression(subject, context)) if subject is not None else ""
@@ -422,8 +442,7 @@ class ProgramTracer:
 
     def count(self, node: ast.Assign | ast.AugAssign, path: Path, context: CallFrame) -> None:
         """Note what gives a counter its value."""
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        simple = isinstance(node.value, ast.Constant | ast.BinOp | ast.UnaryOp | ast.Name)
-        if len(targets) == 1 and isinstance(targets[0], ast.Name | ast.Attribute) and simple:
-            slot = self.contexts.slot(LocatedExpression(targets[0], context))
-            self.trace.events.append(TraceEvent("count", targets[0], slot, path, targets[0], context))
+        if is_count(node):
+            target = stored_in(node)
+            slot = self.contexts.slot(LocatedExpression(target, context))
+            self.trace.events.append(TraceEvent("count", target, slot, path, target, context))

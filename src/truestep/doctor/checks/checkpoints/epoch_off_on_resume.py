@@ -67,7 +67,9 @@ def _told(read: KeyRead, saved: set[int]) -> str | None:
     if len(saved) != 1 or (off := read.added + next(iter(saved)) - _NEXT) == 0:
         return None
     what = "is trained again" if off < 0 else "is left out"
-    return f"The epoch saved under {read.key!r} and where the loop begins don't fit: after a resume one {what}."
+    return (
+        f"The epoch saved under {read.key!r} and where the loop begins don't fit: after a resume one {what}."
+    )
 
 
 def _first(loop: ast.For) -> ast.expr | None:
@@ -108,15 +110,19 @@ def _is_behind_training(module: SourceModule, loop: ast.For, node: ast.expr) -> 
     """Tell a save that stands in the loop itself, behind an inner loop or a call which may train."""
     if module.loop(node) is not loop or module.enclosing(node, ast.ExceptHandler) is not None:
         return False
-    own = next((each for each in loop.body if each in (node, *module.ancestors(node))), None)
-    before = loop.body[: loop.body.index(own)] if own is not None else []
-    return any(_may_train(module, each) for each in before)
+    around = set(module.ancestors(node))
+    before = [
+        each
+        for each in walk(loop)
+        if isinstance(each, ast.stmt) and each not in around and (each.end_lineno or 0) < node.lineno
+    ]
+    return any(_may_train(module, each) for each in before if module.loop(each) is loop)
 
 
 def _may_train(module: SourceModule, node: ast.AST, depth: int = 0) -> bool:
     """Tell whether something goes backward in a loop, or in a function of the program that is called."""
     for call in module.inside(node, ast.Call):
-        name = (dotted(call.func) or "").rpartition(".")[2]
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         if name in ("backward", "manual_backward") and (depth or module.loop(call) is not module.loop(node)):
             return True
         function = module.target(call) if depth < MAX_CALLS else None

@@ -85,7 +85,11 @@ def _asked(module: SourceModule, owner: Class, name: str) -> dict[str, ast.Call]
     """Return the last call of a method on each attribute of the class's objects."""
     found: dict[str, ast.Call] = {}
     for call in module.inside(owner, ast.Call):
-        place = dotted(call.func.value) if isinstance(call.func, ast.Attribute) and call.func.attr == name else None
+        place = (
+            dotted(call.func.value)
+            if isinstance(call.func, ast.Attribute) and call.func.attr == name
+            else None
+        )
         if place is not None and place.startswith(_PART):
             found[place] = call
     return found
@@ -117,4 +121,6 @@ def _may_be(module: SourceModule, receiver: ast.expr, names: set[str]) -> bool:
     owners = [each.parameter_of for each in module.bindings(receiver) if each.how == "parameter"]
     if owners and not any(module.callers(each) for each in owners if each is not None):
         return False  # what is never called is given none
-    return any(each is None or _may_be(module, each, names) for each in module.definitions(receiver) or [None])
+    return any(
+        each is None or _may_be(module, each, names) for each in module.definitions(receiver) or [None]
+    )

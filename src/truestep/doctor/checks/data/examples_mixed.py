@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import RISK
 from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.history import ForwardCall
+from truestep.doctor.runtime.looking import watched_tensors
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
@@ -108,8 +109,8 @@ def _changed(given: torch.Tensor, rows: slice) -> torch.Tensor:
 
 
 def _obstacle(forward: ForwardCall, given: torch.Tensor | None) -> str | None:
-    """Several inputs may mix examples by right: a graph's edges do."""
-    single = len(forward.args) == 1 and not forward.kwargs
+    """Several inputs may mix examples by right: a graph's edges do, and the rows of a packed sequence are time steps."""
+    single = len(list(watched_tensors((forward.args, forward.kwargs)))) == 1
     if not single or given is None or given.dim() < 2:
         return "the model's only input is no batch of numbers"
     return None if len(given) > 1 else "the batch holds one example"

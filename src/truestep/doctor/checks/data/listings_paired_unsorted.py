@@ -3,6 +3,7 @@
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
@@ -56,6 +57,8 @@ class ListingsPairedUnsorted(SourceCheck):
         told: set[tuple[ast.AST, frozenset[str]]] = set()
         for (home, _), paired in pairs.items():
             nodes, both = list(paired.values()), (home, frozenset(paired))
+            if _have_lengths_of_their_own(module, nodes):
+                continue
             if (
                 len(nodes) > 1
                 and both not in told
@@ -78,6 +81,19 @@ def _index_of(module: SourceModule, name: ast.Name) -> str:
     over = [part for each in loops[:1] for part in walk(each) if isinstance(part, ast.Name)]
     made = sorted({binding.line for each in over for binding in module.resolver.reaching(each)})
     return f"{name.id} in {ast.unparse(loops[0])} of {made}" if loops else name.id
+
+
+def _have_lengths_of_their_own(module: SourceModule, nodes: list[ast.Subscript]) -> bool:
+    """Tell `min(len(a), len(b))` and `max(...)`: sets of two kinds, whose items are no pairs."""
+    names = {dotted(each.value) for each in nodes}
+    return any(
+        len({dotted(part.args[0]) for part in walk(call) if _is_length(part)} & names) > 1
+        for call in (*module.calls("min"), *module.calls("max"))
+    )
+
+
+def _is_length(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and dotted(node.func) == "len" and len(node.args) == 1
 
 
 def _shown(nodes: list[ast.expr]) -> str:

@@ -60,7 +60,7 @@ class SavedByEveryRank(SourceCheck):
     words = ("init_process_group",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report the outermost call on the way to a torch.save that nothing around asks the rank for, behind the start of the group."""
+        """Report the outermost call on a way to torch.save without a test for the rank, behind the start of the group."""
         if module.identifiers & _SHARDED:
             return
         told: set[ast.AST] = set()
@@ -112,8 +112,7 @@ def _starts(module: SourceModule, scope: Function | ast.Module, depth: int) -> b
     if key not in module.remembered:
         module.remembered[key] = False  # a cycle ends here
         module.remembered[key] = any(
-            _is_start(module, each, depth)
-            for each in module.directly_in(scope, ast.Call)
+            _is_start(module, each, depth) for each in module.directly_in(scope, ast.Call)
         )
     return bool(module.remembered[key])
 
@@ -124,7 +123,6 @@ def _is_start(module: SourceModule, call: ast.Call, depth: int) -> bool:
     if depth > 2 or (dotted(call.func) or "").endswith("save"):
         return False
     function = module.target(call)
-    return (
-        isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        and _starts(module.home(function), function, depth + 1)
+    return isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and _starts(
+        module.home(function), function, depth + 1
     )

@@ -17,21 +17,21 @@ class EvalOnOneWayOnly(SourceCheck):
     Bad:
         def load(path):
             try:
-                model = torch.load(path, weights_only=False)
+                model = build(path)
                 return model  # here
             except FileNotFoundError:
-                model = torch.jit.load("fallback.pt")
+                model = build("fallback.pt")
             model.eval()
             return model
 
     Good:
         def load(path):
             try:
-                model = torch.load(path, weights_only=False)
+                model = build(path)
                 model.eval()
                 return model
             except FileNotFoundError:
-                model = torch.jit.load("fallback.pt")
+                model = build("fallback.pt")
             model.eval()
             return model
 
@@ -50,7 +50,7 @@ class EvalOnOneWayOnly(SourceCheck):
             names = {name for _, name in returned}
             for name in sorted(names):
                 ways = [each for each, own in returned if own == name]
-                if len(ways) > 1 and not _is_trained(module, function, name):
+                if len(ways) > 1 and not _is_trained(module, function):
                     yield from _without(module, ways, name)
 
 
@@ -86,7 +86,7 @@ def _sets_mode(call: ast.Call, name: str) -> bool:
     return isinstance(function.value, ast.Name) and function.value.id == name
 
 
-def _is_trained(module: SourceModule, function: Function, name: str) -> bool:
+def _is_trained(module: SourceModule, function: Function) -> bool:
     """Tell a function that sets the other mode somewhere, or trains itself."""
     calls = [each.func for each in module.inside(function, ast.Call)]
     methods = [each for each in calls if isinstance(each, ast.Attribute)]
@@ -96,4 +96,6 @@ def _is_trained(module: SourceModule, function: Function, name: str) -> bool:
 def _asks_for_mode(module: SourceModule, node: ast.Return) -> bool:
     """Tell a way that a test for the training opens."""
     tests = [each.test for each in module.ancestors(node) if isinstance(each, ast.If)]
-    return any(word in ast.unparse(each) for each in tests for word in ("train", "eval", "None", "mode", "infer"))
+    return any(
+        word in ast.unparse(each) for each in tests for word in ("train", "eval", "None", "mode", "infer")
+    )

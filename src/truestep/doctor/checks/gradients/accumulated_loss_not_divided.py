@@ -98,6 +98,10 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
         if loss.options.get("reduction", "mean") == "mean":
             self.losses.append((loss, loss.value._version))
 
+    def on_clear(self, history: WatchHistory, records: list[OptimizerRecord], place: Place) -> None:
+        """What is cleared is not added up."""
+        self.places, self.targets = [], []
+
     def on_clip(self, history: WatchHistory, parameters: list[Tensor], place: Place) -> None:
         """A clip changes gradients once."""
         self.num_clips += 1

@@ -107,7 +107,9 @@ def _is_of_a_critic(module: SourceModule, advantage: ast.Name) -> bool:
 def _is_detached_elsewhere(module: SourceModule, value: ast.expr) -> bool:
     """Tell what the function detaches in another place: `values[i].detach()` says that values[i] has a graph."""
     text = ast.dump(value) if isinstance(value, ast.Name | ast.Attribute | ast.Subscript) else None
-    detached = [each.func.value for each in module.method_calls("detach") if isinstance(each.func, ast.Attribute)]
+    detached = [
+        each.func.value for each in module.method_calls("detach") if isinstance(each.func, ast.Attribute)
+    ]
     scope = module.scope(value)
     return any(module.scope(each) is scope and ast.dump(each) == text for each in detached)
 

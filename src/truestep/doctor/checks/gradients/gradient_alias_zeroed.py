@@ -44,12 +44,15 @@ class GradientAliasZeroed(SourceCheck):
                     break
         yield from self._listed(module)
 
-
     def _listed(self, module: SourceModule) -> Iterator[At]:
         """Report gradients that are gathered in a list, where a zero_grad() follows before the list is read."""
         for kept in module.all(ast.Assign):
             target, value = kept.targets[0], kept.value
-            if not isinstance(target, ast.Name) or not isinstance(value, ast.ListComp) or not _gathers(module, value):
+            if (
+                not isinstance(target, ast.Name)
+                or not isinstance(value, ast.ListComp)
+                or not _gathers(module, value)
+            ):
                 continue
             for call in module.method_calls("zero_grad"):
                 if module.scope(call) is not module.scope(kept) or is_forgetting(call):

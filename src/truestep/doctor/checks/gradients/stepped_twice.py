@@ -39,10 +39,10 @@ class SteppedTwice(SourceCheck):
         """Report a step that follows another of its optimizer in the same iteration, with no new gradients since."""
         for trace in module.traces:
             if len(trace.of("step")) > 1 and trace.of("backward"):
-                yield from _again(module, trace)
+                yield from _again(trace)
 
 
-def _again(module: SourceModule, trace: Trace) -> Iterator[At]:
+def _again(trace: Trace) -> Iterator[At]:
     last: dict[str, TraceEvent] = {}
     for event in trace.events:
         if event.kind in ("backward", "unknown", "zero_grad", "learn", "unscale"):
