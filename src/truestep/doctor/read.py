@@ -45,7 +45,9 @@ from truestep.doctor.tally import ReadTally, Waiting, count_source_read
 Result = TypeVar("Result")
 
 # A file without any of these trains nothing: no check is asked of it.
-_RELEVANT = re.compile(rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex")
+_RELEVANT = re.compile(
+    rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex|add_argument|\.shuffle\("
+)
 
 
 def read_paths(

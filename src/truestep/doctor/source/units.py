@@ -7,6 +7,7 @@ like an import, as in a text, makes a unit larger, never smaller.
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -46,23 +47,12 @@ def idle_source_units(files: Sequence[Path]) -> list[SourceUnit]:
 
 def source_units_of(files: Iterable[Path]) -> list[SourceUnit]:
     """Return the units of some files, in the order of their first ones; one that can't be opened has no digest."""
-    contents: dict[str, bytes] = {}
-    meant: dict[str, list[str]] = {}
-    places, root = ImportPlaces(SourceDisk()), _Roots()
-    named = {str(each.absolute()): each for each in files}
-    waiting = list(named)
-    while waiting:
-        full = waiting.pop()
-        if full in contents or (content := _bytes_of(full)) is None:
-            continue
-        contents[full] = content
-        if full.endswith(".ipynb"):  # its imports stand in strings
-            content = content.replace(b"\\n", b"\n").replace(b'"', b"\n")
-        found = {each for name, dots in _imports(content) for each in places.reached(full, name, dots)}
-        meant[full] = sorted(found)
-        for each in meant[full]:
+    named = {os.path.normpath(each.absolute()): each for each in files}
+    contents, meant = _closed(named)
+    root = _Roots()
+    for full, others in meant.items():
+        for each in others:
             root.join(full, each)
-            waiting.append(each)
     groups: dict[str, list[str]] = {}
     for full in sorted(contents):
         groups.setdefault(root.of(full), []).append(full)
@@ -76,6 +66,30 @@ def source_units_of(files: Iterable[Path]) -> list[SourceUnit]:
     ]
     lost = [SourceUnit((path,), "", 0) for full, path in named.items() if full not in contents]
     return [each for each in units if each.named] + lost
+
+
+def files_reached_from(files: Iterable[Path]) -> list[str]:
+    """Return the full paths of local files that some files reach by their imports, without themselves."""
+    named = {os.path.normpath(each.absolute()) for each in files}
+    return sorted(_closed(named)[0].keys() - named)
+
+
+def _closed(named: Iterable[str]) -> tuple[dict[str, bytes], dict[str, list[str]]]:
+    """Return, by full path, the contents of some files and of all that their imports reach, and what each imports."""
+    contents: dict[str, bytes] = {}
+    meant: dict[str, list[str]] = {}
+    places, waiting = ImportPlaces(SourceDisk()), list(named)
+    while waiting:
+        full = waiting.pop()
+        if full in contents or (content := _bytes_of(full)) is None:
+            continue
+        contents[full] = content
+        if full.endswith(".ipynb"):  # its imports stand in strings
+            content = content.replace(b"\\n", b"\n").replace(b'"', b"\n")
+        found = {each for name, dots in _imports(content) for each in places.reached(full, name, dots)}
+        meant[full] = sorted(found)
+        waiting += meant[full]
+    return contents, meant
 
 
 class _Roots:
