@@ -4,7 +4,7 @@
 LEFT = {
     "aliased": (
         "the check follows the uses of a variable under one name",
-        ("SAVE011 bad"),
+        ("SAVE011 bad, SAVE016 bad, SAVE017 bad"),
     ),
     "from_factory": (
         "the check reads an assignment of what is made to a name",
@@ -19,7 +19,7 @@ LEFT = {
     ),
     "helper": (
         "the check asks for both of its places in one function",
-        ("EVAL018 bad, EVAL043 bad, VALUE003 bad, VALUE021 bad, VALUE036 bad"),
+        ("EVAL018 bad, EVAL043 bad, SAVE017 bad, VALUE003 bad, VALUE021 bad, VALUE036 bad"),
     ),
     "in_function": (
         "what is set for the process, or read from a command, stands at the top of a file; a fragment ends unread",
@@ -35,14 +35,14 @@ LEFT = {
     "method": (
         "the check asks for both of its places in one function",
         (
-            "EVAL018 bad, EVAL043 bad, GRAD029 bad, SCHED004 bad, SCHED009 bad, VALUE003 bad, "
-            "VALUE021 bad, VALUE036 bad"
+            "EVAL018 bad, EVAL043 bad, GRAD029 bad, SAVE017 bad, SCHED004 bad, SCHED009 bad, VALUE003 bad, "
+            "VALUE021 bad, VALUE036 bad, VALUE040 bad"
         ),
     ),
     "other_file": (
         "the check asks for both of its places in one file; what is only imported elsewhere is looked at there",
         (
-            "AMP007 bad, DIST002 bad, DIST014 bad, GRAD029 bad, SAVE007 bad, SCHED005 bad, SEED004 bad, snippet "
+            "AMP007 bad, DIST002 bad, DIST014 bad, GRAD029 bad, SAVE007 bad, SAVE017 bad, SCHED005 bad, SEED004 bad, snippet "
             "13 wrong"
         ),
     ),
@@ -54,7 +54,7 @@ LEFT = {
         "the check reads what a call is given where the call is written",
         (
             "GRAD013 bad, GRAD027 bad, GRAD040 bad, MEM006 bad, PARAM037 bad, "
-            "VALUE036 bad, snippet 20 wrong, snippet 3 wrong, "
+            "VALUE034 bad, VALUE036 bad, snippet 20 wrong, snippet 3 wrong, "
             "snippet 40 wrong"
         ),
     ),
