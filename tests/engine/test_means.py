@@ -98,13 +98,40 @@ def test_a_metric_that_is_not_finite_stops_nothing(make_learner):
 )
 def test_a_norm_that_is_computed_later_has_the_bits_of_one_computed_at_once(many, dtype, seed):
     generator = torch.Generator().manual_seed(seed)
-    gradients = [
-        [torch.randn(size, 2, generator=generator).t().to(dtype) for size in sizes] for sizes in many
-    ]
-    alone, together = ([*map(NotedGradientNorm, gradients)] for _ in range(2))
+    gradients = [[torch.randn(2, size, generator=generator).to(dtype) for size in sizes] for sizes in many]
+    counts = [[2 * size for size in sizes] for sizes in many]
+    alone, together = ([*map(NotedGradientNorm, gradients, counts)] for _ in range(2))
     expected = [float(total_gradient_norm(each)) for each in gradients]
     for each in gradients:
         torch._foreach_zero_(each)
     read_gradient_norms(together[:1])  # some are read sooner: their copies are let go of
     read_gradient_norms(together)
     assert expected == [*map(float, alone)] == [each.number for each in together]
+
+
+class Turned(torch.autograd.Function):
+    """Gives its weight a gradient whose values lie in another order."""
+
+    @staticmethod
+    def forward(context, weight):
+        return weight.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        return torch.randn(gradient.shape[::-1]).t()
+
+
+@pytest.mark.parametrize("turn", [Turned.apply, lambda weight: weight], ids=["turned", "as it is"])
+def test_a_line_has_the_norm_of_the_gradient_however_that_lies_in_memory(make_learner, turn):
+    model = nn.Linear(33, 17)
+    net = make_learner(model, lambda p: torch.optim.SGD(p, lr=0.1))
+    batch = torch.randn(4, 33)
+    update = net.update(
+        lambda batch: nn.functional.linear(batch, turn(model.weight), model.bias).sum(1), batch
+    )
+    noted = float(update.note_norm())
+    assert (
+        noted
+        == float(update.gradient_norm)
+        == float(total_gradient_norm([p.grad for p in model.parameters()]))
+    )

@@ -8,12 +8,13 @@ They have the bits that each has alone (tests/engine/test_means.py).
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, Union
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
 
-Noted = Union[Tensor, "array[float]"]
+Noted = Tensor | list[float]
 """What stands for a mean: the mean itself (without dimensions), a copy of what it is of, or the numbers."""
 
 MOST_NUMBERS = 64
@@ -29,7 +30,7 @@ def noted_metric_mean(values: Tensor) -> Noted:
     if values.ndim == 1 and values.is_cpu and values.dtype is torch.float32 and values.is_contiguous():
         count = values.numel()  # `len` of a tensor is a function in Python
         if count <= MOST_NUMBERS:
-            return array("f", values.tolist())
+            return values.tolist()
         if count <= MOST_VALUES:
             return values.detach().clone()
     return values.detach().mean()
@@ -37,8 +38,8 @@ def noted_metric_mean(values: Tensor) -> Noted:
 
 def noted_metric_value(one: Noted) -> Tensor:
     """Return the mean that was noted."""
-    if isinstance(one, array):
-        return torch.frombuffer(one, dtype=torch.float32).mean()
+    if isinstance(one, list):
+        return _rows_of([one]).mean()
     return one.mean() if one.ndim else one
 
 
@@ -49,8 +50,8 @@ def metric_means_as_numbers(many: Sequence[Noted]) -> list[float]:
     numbers = [0.0] * len(many)
     places: dict[tuple[bool, int], list[int]] = {}
     for place, one in enumerate(many):
-        are_numbers = isinstance(one, array)
-        length = len(one) if isinstance(one, array) or one.ndim else 0
+        are_numbers = isinstance(one, list)
+        length = len(one) if isinstance(one, list) or one.ndim else 0
         places.setdefault((are_numbers, length), []).append(place)
     for (are_numbers, length), found in places.items():
         size = max(1, AT_ONCE // length - 1) if length else len(found)
@@ -62,6 +63,6 @@ def metric_means_as_numbers(many: Sequence[Noted]) -> list[float]:
     return numbers
 
 
-def _rows_of(rows: list["array[float]"]) -> Tensor:
+def _rows_of(rows: list[list[float]]) -> Tensor:
     """Return rows of as many numbers as one tensor."""
-    return torch.frombuffer(bytearray().join(rows), dtype=torch.float32).view(len(rows), -1)
+    return torch.frombuffer(array("f", chain.from_iterable(rows)), dtype=torch.float32).view(len(rows), -1)

@@ -22,10 +22,14 @@ MOST_NOTED_VALUES = 1 << 15
 class NotedGradientNorm:
     """The norm of gradients that were copied, computed where somebody reads it; its bits are the same."""
 
-    __slots__ = ("copies", "number")
+    __slots__ = ("_copy", "_sizes", "number")
 
-    def __init__(self, gradients: list[Tensor]) -> None:
-        self.copies = [gradient.clone() for gradient in gradients]
+    def __init__(self, gradients: list[Tensor], sizes: list[int]) -> None:
+        """Copy `gradients`, which are contiguous and have one type and these numbers of values."""
+        # One block: a copy of each takes twice as long. Of one tensor torch makes no copy.
+        flat = torch._C._nn.flatten_dense_tensors(gradients)
+        self._copy: Tensor | None = flat if len(gradients) > 1 else flat.clone()
+        self._sizes = sizes
         self.number: float | None = None
 
     def __float__(self) -> float:
@@ -34,22 +38,28 @@ class NotedGradientNorm:
         assert self.number is not None
         return self.number
 
+    @property
+    def copies(self) -> list[Tensor]:
+        """What the norm is to be computed from; nothing where it is known."""
+        return [] if self._copy is None else list(torch.split_with_sizes(self._copy, self._sizes))
+
     def become(self, number: float) -> None:
         """The norm is known, and what it was to be computed from is let go of."""
-        self.number, self.copies = number, []
+        self.number, self._copy = number, None
 
 
 def read_gradient_norms(noted: Iterable[NotedGradientNorm]) -> None:
     """Compute many norms in few calls; each has the bits that it has alone (tests/engine/test_means.py)."""
-    alike: dict[tuple[int, torch.dtype], list[NotedGradientNorm]] = {}
+    alike: dict[tuple[int, torch.dtype], list[tuple[NotedGradientNorm, list[Tensor]]]] = {}
     for each in noted:
         if each.number is not None:
             continue
-        alike.setdefault((len(each.copies), each.copies[0].dtype), []).append(each)
+        copies = each.copies
+        alike.setdefault((len(copies), copies[0].dtype), []).append((each, copies))
     for (count, _), found in alike.items():
-        norms = gradient_norms([copy for each in found for copy in each.copies])
+        norms = gradient_norms([copy for _, copies in found for copy in copies])
         rows = torch.stack(norms).view(len(found), count)
-        for each, number in zip(found, torch.linalg.vector_norm(rows, dim=1).tolist(), strict=True):
+        for (each, _), number in zip(found, torch.linalg.vector_norm(rows, dim=1).tolist(), strict=True):
             each.become(number)
 
 
@@ -128,8 +138,8 @@ class Update(HelpfulAttributes):
         weights = self._weights
         if self._norm is None and self.has_gradient and weights.num_at_hand <= MOST_NOTED_VALUES:
             tensors = weights.gather().tensors
-            if tensors:
-                return NotedGradientNorm(tensors)
+            if len(tensors) == len(weights.sizes) and all(map(Tensor.is_contiguous, tensors)):
+                return NotedGradientNorm(tensors, weights.sizes)
         return self.gradient_norm
 
     def __repr__(self) -> str:

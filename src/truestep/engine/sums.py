@@ -3,7 +3,6 @@
 
 import math
 import operator
-from array import array
 from collections.abc import Callable, KeysView
 from typing import Any
 
@@ -116,7 +115,7 @@ class LossTotals:
             self.may_be_empty = True
         self._means.append(mean)
         self._weights.append(weight)
-        if isinstance(mean, array):
+        if isinstance(mean, list):
             # no sum of float32 numbers overflows as python's, and one that is not finite stays so
             self.is_finite = self.is_finite and math.isfinite(sum(mean))
         elif mean.ndim:
@@ -228,12 +227,12 @@ class LossTotals:
 
     def _total_of(self, means: list[Noted]) -> Tensor:
         first = means[0]
-        if self.may_be_empty or not (isinstance(first, array) or first.is_cpu):
+        if self.may_be_empty or not (isinstance(first, list) or first.is_cpu):
             shares: Any = sum(map(operator.mul, map(noted_metric_value, means), self._weights))
             return shares  # type: ignore[no-any-return]
         # They are at hand: one tensor is made, not two a part.
         numbers = map(operator.mul, metric_means_as_numbers(means), self._weights)
-        dtype = torch.float32 if isinstance(first, array) else torch.promote_types(first.dtype, torch.float32)
+        dtype = torch.float32 if isinstance(first, list) else torch.promote_types(first.dtype, torch.float32)
         return torch.tensor(sum(numbers), dtype=dtype)
 
     @property

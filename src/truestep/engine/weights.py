@@ -43,9 +43,11 @@ class LearnerWeights:
         """Whether each process has a part of them only; gradients are gathered as the parts that are here."""
         self.are_usual = not (self.has_half or self.has_sparse or self.are_divided)
         """Whether what is gathered of each gradient is the gradient itself."""
-        at_hand = self.are_usual and all(parameter.is_cpu for parameter in self.parameters)
-        self.num_at_hand = sum(each.numel() for each in self.parameters) if at_hand else math.inf
-        """How many values a gradient has that lies in the memory of the host, and as it was made."""
+        self.sizes = [parameter.numel() for parameter in self.parameters]
+        kinds = {(parameter.is_cpu, parameter.dtype) for parameter in self.parameters}
+        at_hand = self.are_usual and len(kinds) == 1 and next(iter(kinds))[0]
+        self.num_at_hand = sum(self.sizes) if at_hand else math.inf
+        """How many values a gradient has that lies in the memory of the host, in one type, and as it was made."""
         self.num_cleared = 0
         """How often the gradients were dropped: what was computed from them before is of another update."""
         self._sums: dict[nn.Parameter, Tensor] = {}  # of half-precision gradients, in float32

@@ -19,7 +19,7 @@ class SaveMoments:
     def __init__(self, run: RunState) -> None:
         self._run, self._cursor, self._screen = run, run.cursor, run.screen
         self._ahead = LoopTakenAhead()
-        self._attempts_at_pass: list[int] = []
+        self._attempts_at_pass = 0
         # a pass that gave nothing since the resume, and what it had given
         self._empty: tuple[StreamCursor, int] | None = None
 
@@ -35,15 +35,14 @@ class SaveMoments:
             self._ahead.pass_begun()
             self._attempts_at_pass = self._run.attempts
 
-    def updated(self) -> None:
-        """A learner was updated."""
-        if self._cursor.leader is None and self._ahead.is_whole_pass:
+    def updated_behind_pass(self) -> None:
+        """A learner was updated where no pass is read."""
+        if self._ahead.is_whole_pass:
             self._tell_of_ahead()
-        self._ahead.made += 1
 
-    def body_done(self) -> None:
-        """The next batch is asked for."""
-        if self._ahead.body_done():
+    def body_done(self, made: int) -> None:
+        """The next batch is asked for, and so many updates were made with this one."""
+        if self._ahead.body_done(made):
             self._tell_of_ahead()
 
     def is_between_batches_of(self, stream: StreamCursor) -> bool:

@@ -79,6 +79,8 @@ class RunOmissions:
 
     def updated(self, learner: LearnerParts) -> None:
         """See an update: one of a model that is in evaluation mode as a whole was most likely left there by `net.eval()`."""
+        if learner.module.training and self.trains and not self._run.is_closed:
+            return  # as in nearly all updates
         if not self.trains:
             self.trains = True
             self._look_at_order()

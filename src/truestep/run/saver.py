@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a run is saved, and what it goes on from."""
 
-import operator
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -44,10 +43,9 @@ class RunSaver:
         self._metrics: dict[str, float] = {}  # logged for the weights as they are
         self._logged: set[str] = set()
         self._left_at: int | None = None
-        # of updates by each learner, up to the last moment between two batches, and to the begin of the body
-        self._attempts: list[int] = []
-        self._begun: list[int] = []
-        self._longest: list[int] = []  # the most of them in one body
+        # of updates by all learners, up to the last moment between two batches, and to the begin of the body
+        self._attempts = self._begun = 0
+        self._longest = 0  # the most of them in one body
 
     @property
     def store(self) -> "CheckpointStore":
@@ -152,13 +150,13 @@ class RunSaver:
         """Whether the last save was long enough ago for one at the end of an epoch."""
         return time.monotonic() - self._saved_at >= self._options.epoch_seconds
 
-    def body_done(self) -> None:
-        """The next batch is asked for: note how many updates this body made."""
+    def body_done(self) -> int:
+        """The next batch is asked for: note how many updates this body made, and return it."""
         updates = self._run.attempts
-        made = [*map(operator.sub, updates, self._begun)]
-        if made != self._longest:
-            self._longest = [*map(max, made, self._longest)] if self._longest else made
+        made = updates - self._begun
+        self._longest = max(self._longest, made)
         self._attempts = self._begun = updates
+        return made
 
     @property
     def may_be_due(self) -> bool:
@@ -217,6 +215,7 @@ class RunSaver:
             load_learner_state(learner, saved[name])
             # What was skipped since then stays counted; the checkpoint knows less.
             learner.counters.skipped, learner.counters.skipped_in_a_row = skipped, 0
+        self._mark_boundary()
         return str(checkpoint)
 
     def between_epochs(self, *, has_waited: bool) -> None:
@@ -287,14 +286,12 @@ class RunSaver:
 
     @property
     def is_body_whole(self) -> bool:
-        """Whether the learners made as many updates in this body as in the longest, as far as can be known.
+        """Whether as many updates were made in this body as in the longest, as far as can be known.
 
         For the end of a process that says nothing: `break` behind the updates looks there like an exit between two of them.
         """
-        usual = self._longest or [int(learner.started) for learner in self._run.context.learners.values()]
-        return not self._run.cursor.in_body or all(
-            map(operator.ge, map(operator.sub, self._run.attempts, self._begun), usual)
-        )
+        usual = self._longest or sum(learner.started for learner in self._run.context.learners.values())
+        return not self._run.cursor.in_body or self._run.attempts - self._begun >= usual
 
     def _newest(self) -> str:
         self._wait()

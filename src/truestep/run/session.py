@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.core.files import remove_unfinished_files
 from truestep.core.forks import undo_in_children
+from truestep.core.trials import TrialOver
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
 from truestep.model.layers.interval import Every
@@ -46,6 +47,7 @@ class RunSession:
         self.say = run.screen.say
         self._signals = StopSignals(statuses)
         self._endings = LoopEndings(self)
+        self.dropped = self._endings.dropped
         self._saver, self._moments = RunSaver(run), SaveMoments(run)
         self._first_steps = DoctorOfFirstSteps(run, wanted=doctor)
         self._layers, self._rates = RunLayers(run, watch_layers), RunRates(run)
@@ -190,12 +192,12 @@ class RunSession:
             self._rates.look(stream)
         if self._run.screen.progress.tick(cursor.step, cursor.epoch, stream.batch):
             self._run.screen.progress.show(run.logbook.newest)
+        made = self._saver.body_done()
         if run.context.nonfinite == "rollback" and (checkpoint := self._saver.roll_back_if_stuck()):
             self.say(
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
-        self._moments.body_done()
-        self._saver.body_done()
+        self._moments.body_done(made)
         is_asked = self._signals.requested is not None or self.save_requested
         if is_asked or not run.agreement.is_alone or self._saver.may_be_due:
             asked = self._take_up(run.agreement.between_batches(self._wishes()))
@@ -269,7 +271,8 @@ class RunSession:
 
     def updated(self, learner: LearnerParts, update: Update) -> None:
         """Note a learner's update."""
-        self._moments.updated()
+        if self._run.cursor.leader is None:
+            self._moments.updated_behind_pass()
         self._omissions.updated(learner)
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)
@@ -327,7 +330,7 @@ class RunSession:
         """An exception goes through the loop: save what is there, marked so; nothing here may hide it."""
         if not self.owner.is_this_process:
             return
-        if self._endings.ended or not self.started:
+        if self._endings.ended or not self.started or isinstance(error, TrialOver):
             self._finish()
             return
         self._crashed = True

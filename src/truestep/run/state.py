@@ -77,9 +77,9 @@ class RunState:
         return 1 if self.context.world is None else self.context.world.size
 
     @property
-    def attempts(self) -> list[int]:
-        """How many updates each learner has tried."""
-        return [*map(_attempts, self.context.learners.values())]
+    def attempts(self) -> int:
+        """How many updates the learners have tried."""
+        return sum(map(_attempts, self.context.learners.values()))
 
     @property
     def is_main(self) -> bool:

@@ -10,25 +10,22 @@ _MOST = 16
 
 
 class LoopTakenAhead:
-    """Counts the updates that each body of a pass makes."""
+    """Looks how many updates each body of a pass makes."""
 
     def __init__(self) -> None:
-        self.made = 0
-        """Updates in the body under way; whoever hears of one adds it."""
         self.pass_begun()
 
     def pass_begun(self) -> None:
         """No body of this pass is over yet."""
-        self.made = self._idle = self._idle_first = self._busy = 0
+        self._idle = self._idle_first = self._busy = 0
 
-    def body_done(self) -> bool:
-        """The next batch is asked for; return whether updates come one batch late: none at first, then one after each batch."""
-        if self.made:
+    def body_done(self, made: int) -> bool:
+        """A body is over that made so many updates; return whether they come one batch late: none at first, then always some."""
+        if made:
             self._idle, self._busy = 0, self._busy + 1
         else:
             self._idle, self._busy = self._idle + 1, 0
             self._idle_first = max(self._idle_first, self._idle)
-        self.made = 0
         return 0 < self._idle_first <= _MOST and self._busy == 2
 
     @property

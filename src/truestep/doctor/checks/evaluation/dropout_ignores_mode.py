@@ -43,6 +43,7 @@ class DropoutIgnoresMode(SourceCheck):
 
     code = "EVAL001"
     words = ("dropout",)
+    shows_as = ("EVAL012",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the call without it, or with a literal True, inside of a module."""

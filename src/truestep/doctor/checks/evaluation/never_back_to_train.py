@@ -125,9 +125,7 @@ def _made_in(module: SourceModule, path: Path, event: TraceEvent) -> bool:
 
 def _trained(trace: Trace, loop: TrainingLoop, event: TraceEvent) -> bool:
     """A teacher or a frozen part may stay in eval mode: only what the loop applies counts."""
-    applied = {each.subject for each in loop.of("forward")}
-    first = loop.of("forward", "backward")
-    early = (
-        bool(first) and trace.events.index(event) < trace.events.index(first[0]) and event.inside(loop.path)
-    )
-    return event.subject in applied and not early
+    if not any(each.subject == event.subject for each in loop.of("forward")):
+        return False
+    first = loop.of("forward", "backward")[0]
+    return not (trace.order[event] < trace.order[first] and event.inside(loop.path))

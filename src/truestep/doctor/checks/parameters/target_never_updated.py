@@ -62,9 +62,9 @@ class TargetNeverUpdated(SourceCheck):
 
 def _is_dropped(module: SourceModule, applied: ast.expr) -> bool:
     """Tell `_ = target(x)`: applied only to be made ready, and its result is nobody's target."""
-    statement = module.statement(applied)
+    statement, call = module.statement(applied), module.parents[applied]
     names = [dotted(each) or "" for each in getattr(statement, "targets", ())]
-    alone = isinstance(statement, ast.Expr) and statement.value is module.parents[applied]
+    alone = isinstance(statement, ast.Expr) and statement.value is call
     return alone or (bool(names) and all(set(each) == {"_"} for each in names))
 
 

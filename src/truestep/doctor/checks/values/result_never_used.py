@@ -81,6 +81,8 @@ def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str)
     if name in names_read(node.value):
         return f"This new value of {name!r} is never used." if not _only_reshapes(node.value) else None
     read = names_read(function)
+    if (layer := _layer_of(module, node.value)) is not None:
+        return f"The output of {layer} is never used: {name!r} is given it in vain."
     if name in read:
         return None
     if isinstance(node.value, ast.Name):
@@ -94,6 +96,18 @@ def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str)
             if any(line > (node.end_lineno or node.lineno) for line in later):
                 return f"Nothing uses {name!r}: what follows uses {place!r}, from which it is made."
     return None
+
+
+def _layer_of(module: SourceModule, value: ast.expr) -> str | None:
+    """Return the layer `self.NAME` of a module that a call applies, if torch made it."""
+    layer = value.func if isinstance(value, ast.Call) and value.args else None
+    if not isinstance(layer, ast.Attribute) or dotted(layer.value) != "self":
+        return None
+    made = module.definitions(layer)
+    kept = bool(made) and all(isinstance(each, ast.Call) for each in made)
+    names = [module.qualify(each.func) or "" for each in made if isinstance(each, ast.Call)]
+    own = kept and all(each.startswith("torch.nn.") and "Norm" not in each for each in names)
+    return ast.unparse(layer) if own else None
 
 
 def _only_reshapes(value: ast.expr) -> bool:
@@ -121,5 +135,7 @@ def _is_work(module: SourceModule, value: ast.expr) -> bool:
             and value.func.attr not in _ASKS
             and (dotted(value.func) or "").partition(".")[0] != "os"
         )
+    if isinstance(value, ast.IfExp):
+        return _is_work(module, value.body) and isinstance(value.body, ast.Call)
     converts = isinstance(value, ast.Call) and dotted(value.func) in _BUILTINS
     return isinstance(value, ast.Call | ast.Subscript | ast.Name | ast.BinOp) and not converts
