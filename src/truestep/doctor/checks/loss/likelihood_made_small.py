@@ -149,7 +149,7 @@ def _written_out(module: SourceModule) -> Iterator[At]:
         for term in terms_of(module, node.value):
             signs = [literal(module, each) for each in term.factors]
             positive = not any(isinstance(each, int | float) and each < 0 for each in signs)
-            here = module.statement(term.node) is node
+            here = any(module.statement(each) is node for each in (term.node, *term.factors))
             if here and term.sign * turned < 0 and positive and _is_p_log_p(module, term):
                 yield At(node, _ENTROPY, RISK)
 

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, names_in
+from truestep.doctor.source.names import walk
+from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.terms import value_here
+
+_LIBRARIES = ("torch", "numpy", "math")
 
 
 class OffsetsByOtherSize(SourceCheck):
@@ -62,18 +65,20 @@ class OffsetsByOtherSize(SourceCheck):
                 )
 
 
-def _box(module: SourceModule, node: ast.expr, depth: int = 0) -> str:
-    """Return the one variable that a coordinate or a size is computed of, its parameter if it has one."""
-    found = {name for name in names_in(node) if name not in ("torch", "np", "math")}
-    if len(found) != 1 or depth > 6:
-        return ""
-    name = found.pop()
-    given = next(each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == name)
-    value = value_here(module, given)
-    scope = module.scope(given)
-    own = {each.arg for each in scope.args.args} if isinstance(scope, Function) else set()
-    if value is None or name in own:
-        return name
-    if isinstance(value, ast.Call) and not names_in(ast.Tuple([*value.args], ast.Load())):
-        return name
-    return _box(module, value, depth + 1) or name
+def _box(module: SourceModule, node: ast.expr) -> str:
+    """Return the one variable that a coordinate or a size is computed of, a parameter if it comes from one."""
+    found = _roots(module, node, 0)
+    return found.pop() if len(found) == 1 else ""
+
+
+def _roots(module: SourceModule, node: ast.expr, depth: int) -> set[str]:
+    found: set[str] = set()
+    for name in (each for each in walk(node) if isinstance(each, ast.Name)):
+        if (
+            module.class_named(name) is not None
+            or (module.qualify(name) or "").partition(".")[0] in _LIBRARIES
+        ):
+            continue
+        value = value_here(module, name) if depth < MAX_DEPTH else None
+        found |= (_roots(module, value, depth + 1) if value is not None else set()) or {name.id}
+    return found
