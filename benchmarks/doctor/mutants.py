@@ -54,7 +54,7 @@ def _traces_of(text):
     project = SourceProject(SourceTexts({"script.py": text}))
     project.add(text, "script.py")
     project.link()
-    return project.every_trace()
+    return project.entries.every_trace()
 
 
 def parents(work, truths):

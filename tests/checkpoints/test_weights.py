@@ -7,13 +7,31 @@ from collections import OrderedDict
 import pytest
 import safetensors.torch
 import torch
+from support import warm
 from torch import nn
 
 from truestep.checkpoints import CheckpointStore
 from truestep.checkpoints.apply import apply_state
+from truestep.checkpoints.dtypes import CODES
 from truestep.checkpoints.sources import read_checkpoint
 from truestep.checkpoints.weights import export_weights, load_weights
 from truestep.core.errors import CheckpointError
+
+CUT_WHILE_READ = """
+import os, sys, truestep as ts
+from torch.utils._python_dispatch import TorchDispatchMode
+
+class Cut(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        os.truncate(sys.argv[1], 9000)  # at the first operation on a tensor, behind the header
+        return function(*args, **(kwargs or {}))
+
+with Cut():
+    try:
+        ts.read_checkpoint(sys.argv[1])
+    except ts.CheckpointError as error:
+        print(error)
+"""
 
 
 def make_net(seed: int = 0) -> nn.Module:
@@ -134,6 +152,20 @@ def test_a_file_of_the_safetensors_library_is_read(tmp_path):
     for name, tensor in tensors.items():
         assert read[name].dtype == tensor.dtype
         assert torch.equal(read[name].float(), tensor.float())
+
+
+def test_every_dtype_of_the_safetensors_library_is_known():
+    assert {
+        code: getattr(torch, name) for code, name in CODES.items() if code in safetensors.torch._TYPES
+    } == (safetensors.torch._TYPES)
+
+
+def test_a_safetensors_file_that_is_cut_while_it_is_read_is_an_error_and_not_the_end_of_the_process(tmp_path):
+    path = tmp_path / "a.safetensors"
+    safetensors.torch.save_file({str(number): torch.zeros(10_000) for number in range(9)}, path)
+    ended = warm.run("-c", CUT_WHILE_READ, path)
+    assert ended.returncode == 0, ended.returncode
+    assert "ends too early" in ended.stdout
 
 
 @pytest.mark.parametrize(

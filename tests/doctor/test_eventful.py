@@ -3,10 +3,10 @@
 
 import pytest
 
+from truestep.doctor.source.entries import ProgramEntries
 from truestep.doctor.source.eventful import EventfulFunctions
 from truestep.doctor.source.project import SourceProject
 from truestep.doctor.source.protocol import Protocol
-from truestep.doctor.source.tracing import follow
 
 PROGRAM = """
 import torch
@@ -45,7 +45,7 @@ def test_a_program_is_followed_into_what_matters(call: str, num_traces: int) -> 
     project = SourceProject()
     module = project.add(PROGRAM.format(call=call), "read.py")
     project.link()
-    found = follow([module], project.resolver)
+    found = ProgramEntries([module], project.resolver).every_trace()
     assert len([each for each in found if getattr(each.root, "name", "") == "main"]) == num_traces
 
 

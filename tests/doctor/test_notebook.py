@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A notebook is read as its code cells one after another; findings name cell and line."""
 
+import ast
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from truestep.doctor.catalogue import checks
 from truestep.doctor.notebook import parse_notebook
+from truestep.doctor.page import PRELUDE
 from truestep.doctor.read import read_paths
 from truestep.doctor.replacement import apply_source_edits
 
@@ -126,3 +132,103 @@ def test_a_byte_order_mark_and_another_language(tmp_path):
     assert [each.code for each in read_paths([path]).findings] == ["GRAD001"]
     other = notebook(tmp_path, ("code", "using torch"), name="j.ipynb", language_info={"name": "julia"})
     assert "julia" in read_paths([other]).unreadable[0][1]
+
+
+def test_the_lines_that_a_message_names_are_those_of_their_cells(tmp_path):
+    path = notebook(
+        tmp_path,
+        ("code", "import torch\nimport torch.nn.functional as F\nnet = torch.nn.Linear(4, 3)"),
+        ("code", "scores = net(torch.randn(8, 4))\nscores = scores.softmax(1)"),
+        ("code", "F.cross_entropy(scores, torch.zeros(8).long()).backward()"),
+    )
+    finding = next(each for each in read_paths([path]).findings if each.code == "LOSS001")
+    assert finding.message.startswith(
+        "The input of cross entropy is the result of softmax at train.ipynb:2:2:"
+    )
+    assert finding.evidence["made_at"] == f"{path}:2:2"
+
+
+def _cells_of(text):
+    tree = ast.parse(text)
+    return [("code", ast.get_source_segment(text, each)) for each in tree.body]
+
+
+@pytest.mark.parametrize("code", ["GRAD012", "PARAM005", "SAVE009", "DATA013", "DEV001"])
+def test_a_line_that_a_message_names_is_there(tmp_path, code):
+    cells = _cells_of(PRELUDE + checks()[code].page().bad)
+    told = [each.message for each in read_paths([notebook(tmp_path, *cells)]).findings]
+    named = [found for text in told for found in re.findall(r"line (\d+)(?: of cell (\d+))?", text)]
+    assert named
+    for line, cell in named:
+        assert int(line) <= len(cells[int(cell) - 1][1].splitlines())
+
+
+FIRST = """\
+from __future__ import annotations
+%matplotlib inline
+import torch
+import torch.nn.functional as F
+"""
+MODEL = """\
+net: unknown = torch.nn.Linear(4, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+display(type(net))
+"""
+LOOP = """\
+def made(x):
+    return net(x).softmax(1)
+
+for _ in range(3):
+    opt.zero_grad()
+    F.cross_entropy(made(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+    opt.step()
+"""
+RUN = (("markdown", "# Title"), ("code", FIRST), ("code", MODEL), ("code", LOOP))
+
+
+def run_doctor(path, *options):
+    command = [sys.executable, "-m", "truestep", "doctor", "--json", *options, path.name]
+    ran = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def test_the_doctor_runs_the_cells_of_a_notebook(tmp_path):
+    status, printed, said = run_doctor(notebook(tmp_path, *RUN))
+    [finding] = json.loads(printed)["findings"]
+    assert (finding["code"], finding["cell"], finding["line"], finding["seen"]) == (
+        "LOSS001",
+        4,
+        6,
+        "read and ran",
+    )
+    assert finding["evidence"]["made_at"].endswith("train.ipynb:4:2")
+    assert "<class 'torch.nn.modules.linear.Linear'>" in said
+    assert status == 1
+
+
+def test_a_comment_in_a_cell_hides_what_only_the_run_shows(tmp_path):
+    hidden = LOOP.replace(".backward()", ".backward()  # truestep: ignore")
+    cells = [*RUN[:3], ("code", hidden)]
+    status, printed, _ = run_doctor(notebook(tmp_path, *cells))
+    assert (json.loads(printed)["findings"], status) == ([], 0)
+
+
+def test_an_error_in_a_cell_is_shown_with_its_place(tmp_path):
+    path = notebook(tmp_path, *RUN[:3], ("code", "x = 1\nraise ValueError('no such data')"))
+    status, printed, said = run_doctor(path)
+    assert f'File "{path}:4", line 2' in said
+    assert "raise ValueError('no such data')" in said
+    script = json.loads(printed)["script"]
+    assert (status, script["error_cell"], script["error_line"]) == (1, 4, 2)
+
+
+@pytest.mark.parametrize(("text", "why"), [("{", "can't be run"), (None, "Cell 2 .* can't be run")])
+def test_a_notebook_that_can_not_be_run_is_refused_before_it_begins(tmp_path, text, why):
+    path = notebook(tmp_path, ("code", "print('begun')"), ("code", "for x in"))
+    if text is not None:
+        path.write_text(text)
+    status, _, said = run_doctor(path)
+    assert re.search(why, said)
+    assert "begun" not in said
+    assert "Traceback" not in said
+    assert status not in (0, 1)

@@ -402,3 +402,55 @@ for _ in range(6):
     assert "compiled" in document["not_run"]["PARAM018"]
     assert len(document["unseen"]) == 1
     assert document["torch_warnings"] == []
+
+
+# ── what a script leaves ──────────────────────────────────────────────────────────────────────────
+
+RUN = """\
+import sys
+import torch
+import torch.nn.functional as F
+import truestep as ts
+
+run = ts.Run("run", seed=0, saving=ts.Saving(every_steps=5))
+net = run.learner(torch.nn.Linear(4, 3), lambda p: torch.optim.SGD(p, lr=0.1))
+data = run.data(torch.utils.data.TensorDataset(torch.randn(64, 4), torch.arange(64) % 3), batch_size=8)
+
+
+def loss(batch):
+    return F.cross_entropy(net(batch[0]), batch[1], reduction="none")
+
+
+def train():
+    for epoch in run.epochs(9):
+        for batch in run.batches(data):
+            net.update(loss, batch)
+            (torch.save(run.step, "own.pt"), print(run.step))
+
+
+if "with" in sys.argv:
+    with run:
+        train()
+else:
+    train()
+"""
+
+
+@pytest.mark.parametrize("how", ["with", "without"])
+def test_a_run_that_is_tried_out_leaves_nothing_to_go_on_from(how, tmp_path):
+    (tmp_path / "train.py").write_text(RUN, "utf-8")
+    for _ in range(2):  # the second sees the first steps again
+        ran = warm.run(*DOCTOR, "--steps", "3", "train.py", how, cwd=tmp_path)
+        assert (ran.returncode, ran.stdout.split()) == (0, ["1", "2"]), ran.stderr
+        assert "stopped: after 3 steps, as --steps says" in ran.stderr
+        assert [each.name for each in (tmp_path / "run" / "checkpoints").iterdir()] == [".lock"]
+        assert (tmp_path / "own.pt").is_file()
+
+
+def test_what_a_run_saved_before_it_was_stopped_stays(tmp_path):
+    (tmp_path / "train.py").write_text(RUN, "utf-8")
+    ran = warm.run(*DOCTOR, "--steps", "8", "train.py", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert [each.name[-6:] for each in (tmp_path / "run" / "checkpoints").iterdir() if each.is_dir()] == [
+        "step-5"
+    ]

@@ -9,6 +9,7 @@ import pytest
 
 from truestep.doctor.read import read_paths, read_texts
 from truestep.doctor.source import module
+from truestep.doctor.source.linking import SourceLinker
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.places import SourceTexts
 from truestep.doctor.source.project import SourceProject
@@ -111,6 +112,22 @@ def test_files_that_import_one_another_end():
         "b.py": "import torch\nfrom a import x\ny = x\nfrom a import *\n",
     }
     assert found(texts) == []
+
+
+def test_files_that_take_all_of_one_another_are_each_asked_once_for_a_name(monkeypatch):
+    names, asked = [f"m{number}" for number in range(6)], []
+    stars = {name: "".join(f"from {other} import *\n" for other in names if other != name) for name in names}
+    texts = {f"{name}.py": text + f"x = gone\ny = {names[-1]}_only\n" for name, text in stars.items()}
+    texts[f"{names[-1]}.py"] += f"{names[-1]}_only = torch.nn.Linear(4, 3)\n"
+    project = SourceProject(SourceTexts(texts))
+    modules = [project.add(text, path) for path, text in texts.items()]
+    project.link()
+    inner = SourceLinker._stars
+    monkeypatch.setattr(SourceLinker, "_stars", lambda self, tree: asked.append(tree) or inner(self, tree))
+    unknown, known = modules[0].tree.body[-2].value, modules[0].tree.body[-1].value
+    assert modules[0].definitions(unknown) == []
+    assert len(asked) == len(set(asked)) == len(names)
+    assert modules[0].definitions(known) == [modules[-1].tree.body[-1].value]
 
 
 def test_a_named_file_shows_what_it_leads_to_and_nothing_else(tmp_path):

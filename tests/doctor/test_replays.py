@@ -4,10 +4,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from truestep.doctor.source.entries import ProgramEntries
 from truestep.doctor.source.execution import Execution, execution_of
 from truestep.doctor.source.project import SourceProject
 from truestep.doctor.source.replays import CallReplays
-from truestep.doctor.source.tracing import follow
 
 NUM_FUNCTIONS = 4
 EVENTS = (
@@ -65,7 +65,7 @@ def programs(draw: st.DrawFn) -> str:
 
 def told(project: SourceProject) -> list[object]:
     """Return all that the traces of a project say."""
-    found = follow(list(project.modules.values()), project.resolver)
+    found = ProgramEntries(list(project.modules.values()), project.resolver).every_trace()
     return [
         (trace.root, sorted(map(str, trace.world.items())), trace.complete, [
             (event.kind, event.node, event.subject, event.path, event.made, event.of_optimizer)
@@ -105,7 +105,7 @@ def test_a_loop_that_runs_the_same_in_another_world_is_run_once(text: str) -> No
     project = SourceProject()
     project.add(text, "train.py")
     project.link()
-    for trace in follow(list(project.modules.values()), project.resolver):
+    for trace in ProgramEntries(list(project.modules.values()), project.resolver).every_trace():
         for loop in trace.training_loops():
             assert seen(execution_of(trace, loop.path)) == seen(Execution(trace, loop.path))
 
@@ -137,7 +137,7 @@ def main(args):
     project.link()
     loops = [
         each
-        for trace in follow(list(project.modules.values()), project.resolver)
+        for trace in ProgramEntries(list(project.modules.values()), project.resolver).every_trace()
         for each in trace.training_loops()
     ]
     kinds = [[event.kind for event in execution_of(each.trace, each.path).happened] for each in loops]
@@ -167,7 +167,9 @@ def main(args):
     project.add(text, "train.py")
     project.link()
     traces = [
-        each for each in follow(list(project.modules.values()), project.resolver) if len(each.worlds) > 1
+        each
+        for each in ProgramEntries(list(project.modules.values()), project.resolver).every_trace()
+        if len(each.worlds) > 1
     ]
     assert len(traces) == 2
     assert traces[0].of("eval")[0] is traces[1].of("eval")[0]

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Units of files: one that is large is shared by processes, and nothing of one that was read stays."""
 
+import ast
 import gc
 import os
 import weakref
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truestep.doctor import processes, read
-from truestep.doctor.processes import shares_of
+from truestep.doctor.processes import read_sources_in_processes, shares_of
+from truestep.doctor.source.places import SourceTexts
+from truestep.doctor.source.project import SourceProject
+from truestep.doctor.source.tracing import ProgramTracer
 
 FAULTY = """\
 import torch
@@ -62,6 +67,110 @@ def test_a_unit_that_is_shared_gives_what_it_gives_alone(tmp_path, monkeypatch):
 def test_shares_hold_each_piece_once_and_in_order(sizes):
     shares = shares_of(sizes)
     assert [index for start, end in shares for index in range(start, end)] == list(range(len(sizes)))
+
+
+def test_who_shares_a_unit_follows_nothing_of_it(tmp_path, monkeypatch):
+    followed = tmp_path / "followed"
+    inner = ProgramTracer.worlds_of
+
+    def noted(tracer, root):
+        with followed.open("a", encoding="utf-8") as file:
+            file.write(f"{os.getpid()} {id(root)}\n")
+        return inner(tracer, root)
+
+    monkeypatch.setattr(processes, "_WORTH_IT", 1)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(ProgramTracer, "worlds_of", noted)
+    (tmp_path / "code").mkdir()
+    read.read_paths(written(tmp_path / "code"))
+    lines = [line.split() for line in followed.read_text("utf-8").splitlines()]
+    roots = [root for _, root in lines]
+    assert len(set(roots)) == NUM_FILES
+    assert str(os.getpid()) not in {process for process, _ in lines}
+
+
+# what a function of a program calls: the number of another one, of three files with three each
+Calls = st.lists(st.integers(0, 8), max_size=1)
+TRAINS = """    for x, y in loader:
+        opt.zero_grad()
+        net(x).sum().backward()
+        opt.step()
+"""
+
+
+def program(calls, bodies):
+    """Return three files that import one another, whose functions train and call one another as is said."""
+    texts = {}
+    for file in range(3):
+        others = [number for number in range(9) if number // 3 != file]
+        lines = [f"from m{other // 3} import f{other}" for other in others]
+        for number in range(3 * file, 3 * file + 3):
+            lines += [f"def f{number}(net, opt, loader):", TRAINS if number % 2 else "    opt.zero_grad()"]
+            lines += [f"    f{each}(net, opt, loader)" for each in calls[number]]
+        lines += [f"f{each}(net, opt, loader)" for each in bodies[file]]
+        texts[f"m{file}.py"] = "import torch\n" + "\n".join(lines) + "\n"
+    return texts
+
+
+def entries_of(texts):
+    project = SourceProject(SourceTexts(texts))
+    trees = [project.add(text, path).tree for path, text in texts.items()]
+    project.link()
+    return project.entries, trees
+
+
+def places(trees, nodes):
+    return sorted(
+        (trees.index(tree), node.number) for tree in trees for node in ast.walk(tree) if node in nodes
+    )
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    st.lists(Calls, min_size=9, max_size=9),
+    st.lists(Calls, min_size=3, max_size=3),
+    st.lists(st.integers(0, 1), min_size=3, max_size=3),
+)
+def test_what_processes_tell_one_another_leads_to_the_places_that_one_alone_finds(calls, bodies, who):
+    texts = program(calls, bodies)
+    alone, trees = entries_of(texts)
+    told = []
+    for process in (0, 1):
+        entries, own = entries_of(texts)
+        told += [each for file in range(3) if who[file] == process for each in entries.told_of(own[file])]
+    shared, shared_trees = entries_of(texts)
+    shared.take(told)
+    expected = [places(trees, roots) for roots in alone.roots.values()]
+    assert [places(shared_trees, roots) for roots in shared.roots.values()] == expected
+    assert places(shared_trees, shared.training()) == places(trees, alone.training())
+    for mine, other in zip(trees, shared_trees, strict=True):
+        found = [[event.kind for event in each.events] for each in alone.traces_of(mine)]
+        assert [[event.kind for event in each.events] for each in shared.traces_of(other)] == found
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.lists(Calls, min_size=9, max_size=9), st.lists(Calls, min_size=3, max_size=3))
+def test_the_traces_that_come_by_an_event_are_found_without_all_others(calls, bodies):
+    entries, trees = entries_of(program(calls, bodies))
+    for tree in trees:
+        for node in (each for each in ast.walk(tree) if isinstance(each, ast.Call)):
+            every = [trace for trace in entries.every_trace() if any(e.node is node for e in trace.events)]
+            found = [trace for trace in entries.through(node) if any(e.node is node for e in trace.events)]
+            assert found == every
+
+
+def test_a_process_that_is_ended_from_outside_is_told(monkeypatch):
+    monkeypatch.setattr(processes, "_WORTH_IT", 1)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    with pytest.raises(ChildProcessError, match="ended from outside"):
+        list(read_sources_in_processes(os._exit, [(3,), (3,)], [9, 9], meanwhile=lambda: None))
+
+
+def test_what_fails_in_a_process_fails_here(monkeypatch):
+    monkeypatch.setattr(processes, "_WORTH_IT", 1)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    with pytest.raises(ZeroDivisionError):
+        list(read_sources_in_processes(divmod, [(1, 1), (1, 0)], [9, 9], meanwhile=lambda: None))
 
 
 def test_what_was_read_is_gone_without_the_collector(tmp_path, monkeypatch):

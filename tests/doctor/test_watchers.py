@@ -282,10 +282,10 @@ for x, y in loader:
     F.cross_entropy(net(x), y).backward()
     opt.step()
 with torch.no_grad():
-    net(x)
+    net(x).argmax(1)
 net.eval()
 with torch.no_grad():
-    net(x)
+    net(x).argmax(1)
 """
     assert found_in(code) == [("EVAL002", 18, "bug")]
 
@@ -304,7 +304,7 @@ for _ in range(4):
     net({arguments})[0].square().mean().backward()
     opt.step()
 with torch.no_grad():
-    net({arguments})
+    net({arguments})[0].mean()
 """
     assert ("EVAL002", 10, "bug") in found_in(code)
 
@@ -320,7 +320,7 @@ for x, y in loader:
 net.eval()
 net[1].train()
 with torch.no_grad():
-    net(x)
+    net(x).argmax(1)
 """
     assert found_in(code) == [("EVAL002", 11, "question")]
 
@@ -638,3 +638,170 @@ for epoch in range(2):
 """
     (finding,) = [each for each in run_example(code).findings if each.code == "EVAL003"]
     assert finding.fix == "student.train() after each evaluation, before the next batch is trained on."
+
+
+INTERFACES = {
+    "an averager": ("state = self.state[p].setdefault('average', p.clone()).lerp_(p, 0.1)", []),
+    "weights put back slowly": ("p.lerp_(self.state[p].setdefault('slow', p.clone()), 0.5)", []),
+    "a record of gradients": ("self.state[p]['norm'] = p.grad.norm()", []),
+    "an optimizer": ("p.sub_(p.grad, alpha=0.1)", ["PARAM023"]),
+    "an optimizer by .data": ("p.data -= 0.1 * p.grad.data", ["PARAM023"]),
+}
+
+
+@pytest.mark.parametrize("line", INTERFACES)
+@pytest.mark.parametrize("base", ["torch.optim.Optimizer", "torch.optim.SGD"])
+def test_a_second_optimizer_is_one_that_reads_gradients_and_moves_weights(line, base):
+    does, codes = INTERFACES[line]
+    code = f"""
+class Other({base}):
+    def __init__(self, params):
+        super().__init__(params, {{}}) if {base} is torch.optim.Optimizer else super().__init__(params, lr=0.1)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                {does}
+
+
+other = Other(net.parameters())
+for _ in range(2):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        other.step()
+"""
+    assert [each.code for each in run_example(code).findings] == codes
+    turned = code.replace(
+        "        opt.step()\n        other.step()\n", "        other.step()\n        opt.step()\n"
+    )
+    assert [each.code for each in run_example(turned).findings] == codes
+
+
+def test_an_optimizer_that_steps_within_another_is_a_part_of_it():
+    code = """
+class Outer(torch.optim.Optimizer):
+    def __init__(self, inner):
+        super().__init__(inner.param_groups, {})
+        self.inner = inner
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            p.add_(p.grad, alpha=0.01)
+        self.inner.step()
+
+
+outer = Outer(opt)
+for _ in range(2):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        outer.step()
+"""
+    assert run_example(code).findings == []
+
+
+# where four micro-batches are brought to the size of one, by the line that does it: before the window, in it, at its end
+DIVIDED = {
+    "the loss in place": ("", "loss /= 4; loss.backward()", ""),
+    "by a method, in place": ("", "loss.div_(4); loss.backward()", ""),
+    "where the backward begins": ("", "loss.backward(torch.tensor(0.25))", ""),
+    "where the backward begins, by name": (
+        "",
+        "torch.autograd.backward(loss, grad_tensors=torch.tensor(0.25))",
+        "",
+    ),
+    "the gradients": ("", "loss.backward()", "for p in net.parameters(): p.grad /= 4"),
+    "the gradients anew": ("", "loss.backward()", "for p in net.parameters(): p.grad = p.grad / 4"),
+    "the gradients after a clip": (
+        "",
+        "loss.backward()",
+        "nn.utils.clip_grad_norm_(net.parameters(), 9.0); torch._foreach_div_([p.grad for p in net.parameters()], 4)",
+    ),
+    "by hooks": ("for p in net.parameters(): p.register_hook(lambda grad: grad / 4)", "loss.backward()", ""),
+    "before the step": (
+        "opt.register_step_pre_hook(lambda *_: torch._foreach_div_([p.grad for p in net.parameters()], 4) and None)",
+        "loss.backward()",
+        "",
+    ),
+}
+UNDIVIDED = {
+    "nothing": ("", "loss.backward()", ""),
+    "a clip alone": ("", "loss.backward()", "nn.utils.clip_grad_norm_(net.parameters(), 9.0)"),
+    "a copy": ("", "shown = loss / 4; loss.backward()", ""),
+}
+
+
+@pytest.mark.parametrize("way", [*DIVIDED, *UNDIVIDED])
+def test_micro_batches_are_divided_in_many_ways(way):
+    before, backward, end = {**DIVIDED, **UNDIVIDED}[way]
+    code = f"""
+{before}
+for epoch in range(4):
+    for x, y in loader:
+        loss = F.cross_entropy(net(x), y)
+        {backward}
+    {end or "pass"}
+    opt.step()
+    opt.zero_grad()
+"""
+    assert [each.code for each in run_example(code).findings] == ["GRAD005"] * (way in UNDIVIDED)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "codes"),
+    [
+        ("x = x", "pass", []),
+        ("x = x", "loss.item()", ["GRAD001"]),
+        ("x = x", "print(f'{loss:.3f}')", ["GRAD001"]),
+        ("x, y = next(iter(loader))", "pass", ["GRAD001"]),
+    ],
+)
+def test_a_loop_that_is_there_for_its_duration_need_not_clear(first, last, codes):
+    code = f"""
+import time
+
+began = time.perf_counter()
+for _ in range(5):
+    {first}
+    loss = F.cross_entropy(net(x), y)
+    loss.backward()
+    opt.step()
+    {last}
+duration = time.perf_counter() - began
+"""
+    assert [each.code for each in run_example(code).findings] == codes
+
+
+@pytest.mark.parametrize(
+    ("kept", "codes"), [("[p.grad.clone() for p in net.parameters()]", []), ("loss.item()", ["GRAD004"])]
+)
+def test_gradients_that_are_kept_before_they_are_cleared_are_not_lost(kept, codes):
+    code = f"""
+for x, y in loader:
+    kept = []
+    for turn in range(2):
+        opt.zero_grad()
+        loss = F.cross_entropy(net(x), (y + turn) % 3)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 9.0)
+        kept.append({kept})
+    opt.step()
+"""
+    assert [each.code for each in run_example(code).findings] == codes
+
+
+def test_the_rows_of_a_packed_sequence_are_no_examples():
+    code = """
+lstm = nn.LSTM(4, 6, batch_first=True)
+opt = torch.optim.SGD(lstm.parameters(), lr=0.1)
+for _ in range(3):
+    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(4, 5, 4), torch.tensor([5, 4, 3, 2]), batch_first=True)
+    opt.zero_grad()
+    lstm(packed)[0].data.square().mean().backward()
+    opt.step()
+"""
+    assert run_example(code).findings == []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Factories, groups, what is refused, Muon beside AdamW, LBFGS, sparse and complex parameters, averages."""
 
+import copy
 import dataclasses
 import math
 
@@ -117,6 +118,17 @@ def test_a_lazy_module_that_has_seen_an_example_trains(make_learner):
         module(torch.ones(2, 5))
     learner = make_learner(module, ema=ts.EMA())
     assert not bool(learner.update(lambda x: learner(x).sum(1), torch.randn(4, 5)).skipped)
+
+
+def test_a_module_made_in_inference_mode_is_refused_and_its_copy_trains(make_learner):
+    with torch.inference_mode():
+        module = nn.Linear(5, 1)
+    with pytest.raises(
+        ts.OptionError, match=r"weight, bias\) were made under torch\.inference_mode\(\).*copy\.deepcopy"
+    ):
+        make_learner(module)
+    learner = make_learner(copy.deepcopy(module))
+    learner.update(lambda x: learner(x).sum(1), torch.randn(4, 5))
 
 
 @pytest.mark.parametrize("modules", [dict, list])

@@ -280,6 +280,49 @@ def test_batch_normalisation_warns_by_layer_name_once(make_learner):
     other.update(lambda x: other(x).squeeze(1), torch.randn(8, 3), micro_batch=4)
 
 
+class Centred(nn.Module):
+    """A layer that keeps a running centre, and a table that never moves."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = spectral_norm(nn.Linear(12, 1))
+        self.register_buffer("centre", torch.zeros(1))
+        self.register_buffer("table", torch.ones(1))
+
+    def forward(self, rows):
+        values = self.inner(rows)
+        if self.training:
+            self.centre.lerp_(values.detach().mean(0), 0.1)
+        return values * self.table - self.centre
+
+
+def instance_normed():
+    norm = nn.InstanceNorm1d(3, track_running_stats=True)
+    return nn.Sequential(nn.Unflatten(1, (3, 4)), norm, nn.Flatten(), nn.Linear(12, 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: nn.Sequential(Centred()), r"The buffers 0\.centre move whenever"),
+        (
+            instance_normed,
+            r"The buffers 1\.running_mean, 1\.running_var, 1\.num_batches_tracked move whenever",
+        ),
+    ],
+)
+def test_buffers_that_each_part_moves_are_named_once(make_learner, make, named):
+    learner = make_learner(make())
+    loss = lambda x: learner(x).squeeze(1)
+    learner.update(loss, torch.randn(8, 12))
+    with pytest.warns(UserWarning, match=named) as told:
+        learner.update(loss, torch.randn(8, 12), micro_batch=4)
+    assert len(told) == 1
+    learner.update(loss, torch.randn(8, 12), micro_batch=4)
+    still = make_learner(make().eval())
+    still.update(lambda x: still(x).squeeze(1), torch.randn(8, 12), micro_batch=4)
+
+
 @pytest.mark.parametrize(("precision", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
 def test_half_precision_weights_accumulate_in_float32(make_learner, precision, dtype):
     """512 micro-batches: a sum in bfloat16 loses what is below a 256th of it."""

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run that goes on with other code than it was started with is refused, or says that its end is another one."""
 
+import json
+from dataclasses import dataclass
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import truestep as ts
+from truestep.engine.precision import MODES, Precision
 from truestep.run.likeness import are_run_weights_finite
 
 POINTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
@@ -95,6 +100,169 @@ def test_other_settings_in_the_code_are_named_and_no_bits_are_promised(tmp_path,
     assert said in message
     assert "the rest is what the code now makes of it" in message
     assert "bit-identical" not in message
+
+
+class OwnClip(ts.Clip):
+    """A clip of the user's own, with no text of its own."""
+
+    def __init__(self, factor=0.5):
+        self._factor = factor
+
+    def apply(self, gradients, norm):
+        torch._foreach_mul_(gradients.tensors, self._factor)
+
+
+class OtherClip(OwnClip):
+    """Another class with the same fields."""
+
+
+@dataclass(frozen=True)
+class OwnNorm(ts.ClipNorm):
+    """A kind of a kind that there is."""
+
+    factor: float = 0.5
+
+
+def scaling(factor):
+    def scaled(gradients, *, bias=1.0):
+        for gradient in gradients.values():
+            gradient.mul_(factor * bias)
+
+    return scaled
+
+
+class Callable:
+    """An object that is called."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, gradients):
+        scaling(self.factor)(gradients)
+
+
+OWN_CLIPS = [
+    (OwnClip(), OwnClip(0.25), "OwnClip(_factor=0.25)", "OwnClip(_factor=0.5)"),
+    (OwnClip(), OtherClip(), "OtherClip(_factor=0.5)", "OwnClip(_factor=0.5)"),
+    (
+        OwnNorm(1.0),
+        OwnNorm(1.0, factor=2.0),
+        "OwnNorm(max_norm=1.0, norm_type=2.0, factor=2.0)",
+        "factor=0.5)",
+    ),
+    (scaling(0.5), scaling(0.25), "scaled factor=0.25 bias=1.0>)", "scaled factor=0.5 bias=1.0>)"),
+    (Callable(0.5), Callable(0.25), "Callable(factor=0.25))", "Callable(factor=0.5))"),
+    (partial(scaling(1.0), bias=0.5), partial(scaling(1.0), bias=0.25), "bias=0.25))", "bias=0.5))"),
+]
+
+
+@pytest.mark.parametrize(("before", "now", "new", "old"), OWN_CLIPS)
+def test_a_clip_of_ones_own_is_among_the_choices_and_another_one_is_told(
+    tmp_path, capsys, before, now, new, old
+):
+    for epochs in (1, 2):
+        train(tmp_path, clip=before, epochs=epochs)
+    assert "the rest is bit-identical" in capsys.readouterr().err
+    train(tmp_path, clip=now, epochs=3)
+    message = capsys.readouterr().err
+    assert "net: clip=" in message
+    assert new in message
+    assert old in message.partition("before ")[2]
+    assert "bit-identical" not in message
+    choices = {each["name"]: each["value"] for each in json.loads((tmp_path / "choices.json").read_text())}
+    assert new in choices["clip of net"]
+
+
+def test_all_that_a_learner_was_given_is_among_the_choices(tmp_path):
+    net = train(
+        tmp_path,
+        optimizer=in_two_groups,
+        precision="bf16-mixed",
+        schedule=linear,
+        ema=ts.EMA(decay=0.9),
+        micro_batch=3,
+        starts_at=1,
+    )
+    chosen = {each.name: each.value for each in net._parts.context.choices}
+    assert chosen["optimizer of net"].startswith("AdamW(")
+    assert "lr=0.1" in chosen["optimizer of net"]
+    assert (chosen["precision of net"], chosen["schedule of net"]) == ("bf16-mixed", "LambdaLR")
+    assert chosen["ema of net"].startswith("EMA(decay=0.9")
+    assert (chosen["micro_batch of net"], chosen["starts_at of net"]) == ("3", "1")
+    assert not {"clip of net", "compile of net", "loss_scale of net"} & chosen.keys()
+
+
+def test_a_precision_of_ones_own_is_shown_and_compared_by_its_fields(tmp_path, capsys, monkeypatch):
+    def mode(**fields):
+        monkeypatch.setitem(MODES, "mine", Precision(name="mine", meaning="As I like it.", **fields))
+
+    mode(autocast=torch.bfloat16)
+    train(tmp_path, precision="mine", epochs=1)
+    net = train(tmp_path, precision="mine", epochs=2)
+    assert "the rest is bit-identical" in capsys.readouterr().err
+    (chosen,) = [each for each in net._parts.context.choices if each.name == "precision of net"]
+    assert "autocast=torch.bfloat16" in chosen.value
+    assert chosen.reason == "As I like it."
+    mode(autocast=torch.float16)
+    train(tmp_path, precision="mine", epochs=3)
+    message = capsys.readouterr().err
+    assert "net: precision=Precision(name='mine'" in message
+    assert "autocast=torch.float16" in message
+    assert "bit-identical" not in message
+
+
+class ClipToUsual(ts.Clip):
+    """Clip to the largest norm so far."""
+
+    def __init__(self):
+        self.largest = 0.01
+
+    def apply(self, gradients, norm):
+        torch._foreach_mul_(gradients.tensors, min(1.0, self.largest / float(norm)))
+        self.largest = max(self.largest, 1.01 * self.largest)
+
+
+class StatefulClip(ClipToUsual):
+    """The same, saved with its learner."""
+
+    def state_dict(self):
+        return {"largest": self.largest}
+
+    def load_state_dict(self, state):
+        self.largest = state["largest"]
+
+
+class OwnStep(torch.optim.SGD):
+    """An optimizer that counts in an attribute."""
+
+    num_steps = 0
+
+    def __init__(self, parameters):
+        super().__init__(parameters, lr=0.1)
+        self.num_steps = 0
+
+    def step(self, closure=None):
+        self.num_steps += 1
+        super().step(closure)
+
+
+def test_what_a_clip_keeps_is_saved_with_its_learner_or_told(tmp_path, capsys):
+    whole = train(tmp_path / "whole", clip=StatefulClip(), epochs=3)
+    train(tmp_path / "run", clip=StatefulClip(), epochs=1)
+    net = train(tmp_path / "run", clip=StatefulClip(), epochs=3)
+    assert "the rest is bit-identical" in capsys.readouterr().err
+    assert torch.equal(net.weight, whole.weight)
+    train(tmp_path / "told", clip=ClipToUsual(), epochs=1)
+    train(tmp_path / "told", clip=ClipToUsual(), epochs=2)
+    message = capsys.readouterr().err
+    assert "net: clip had changed since it was made, and no checkpoint keeps it" in message
+    assert "bit-identical" not in message
+
+
+def test_what_an_optimizer_keeps_outside_of_its_state_is_told(tmp_path, capsys):
+    train(tmp_path, optimizer=OwnStep, epochs=1)
+    train(tmp_path, optimizer=OwnStep, epochs=2)
+    assert "net: OwnStep.num_steps had changed since it was made" in capsys.readouterr().err
 
 
 def test_data_of_another_size_is_refused_with_both_values(tmp_path):

@@ -2,10 +2,12 @@
 """A pass is over when its source is exhausted, or something follows on a loop that was left; never because something failed."""
 
 import contextlib
+import gc
 import os
 import signal
 import sys
 import threading
+import weakref
 
 import pytest
 import torch
@@ -63,6 +65,43 @@ class Training:
         for _ in self.run.epochs(EPOCHS):
             self.body(wrap)
         return self.net.weight.detach().clone()
+
+
+def first_steps(directory):
+    """Leave a loop by `return`, in a function that keeps nothing; return what tells whether its weights are still there."""
+    training = Training(directory)
+    weights = weakref.ref(training.net.weight)
+    for _ in training.run.epochs(EPOCHS):
+        for batch in training.run.batches(training.source):
+            training.update(batch)
+            if training.run.step == 2:
+                return weights
+    return None
+
+
+def test_a_run_that_a_loop_was_left_of_is_closed_when_nobody_holds_it(tmp_path):
+    weights = first_steps(tmp_path)
+    gc.collect()
+    assert weights() is None
+    newest = checkpoint_overview(tmp_path)[0]
+    assert (newest.step, newest.summary.reason, newest.summary.complete) == (2, "closed", True)
+    assert (tmp_path / "report.html").exists()
+
+
+def loop_alone(directory):
+    """Return a learner, and loops whose run has no name."""
+    training = Training(directory)
+    return training.net, training.run.epochs(1), training.run.batches(training.source)
+
+
+def test_a_loop_holds_its_run(tmp_path):
+    net, epochs, batches = loop_alone(tmp_path)
+    gc.collect()
+    for _ in epochs:
+        for batch in batches:
+            net.update(lambda b: net(b).squeeze(1).square(), batch)
+            gc.collect()
+    assert checkpoint_overview(tmp_path)[0].step == BATCHES
 
 
 @pytest.fixture

@@ -5,7 +5,10 @@ import os
 import signal
 import sys
 import textwrap
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -176,6 +179,89 @@ def test_options_are_compared_in_layers_of_every_kind():
     assert changed_layer_options(before, layer_options(added)) == ["5=Tanh, before nothing"]
 
 
+class Config:
+    """Options in a plain object."""
+
+    def __init__(self, **options):
+        self.__dict__.update({"p": 0.5, "kind": Kind.A, "layers": [1, 2], "_cache": 0} | options)
+
+
+@dataclass(slots=True)
+class Slotted:
+    p: float = 0.5
+
+
+class Kind(Enum):
+    A, B = 1, 2
+
+
+class Configured(nn.Module):
+    """A layer that holds its options in objects, counts its calls and keeps caches."""
+
+    def __init__(self, **held):
+        super().__init__()
+        torch.manual_seed(0)
+        self.__dict__.update(held)
+        self.inner = nn.Linear(4, 3)
+        self.inner.config = held.get("config")  # shared, and told once
+        self.calls, self.sizes, self.table = 0, {"largest": 0}, {str(number): number for number in range(300)}
+
+    def forward(self, rows):
+        self.calls += 1
+        self.sizes["largest"] = max(self.sizes["largest"], len(rows))
+        if isinstance(self.config, Config):
+            self.config._cache = self.calls
+        return self.inner(rows)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (Config, lambda: Config(p=0.3), "net: config.p=0.3, before 0.5"),
+        (Config, lambda: Config(kind=Kind.B), "net: config.kind=Kind.B, before Kind.A"),
+        (Config, lambda: Config(layers=[1, 3]), "net: config.layers=[1, 3], before [1, 2]"),
+        (Slotted, lambda: Slotted(0.3), "net: config.p=0.3, before 0.5"),
+        (lambda: SimpleNamespace(p=0.5), lambda: SimpleNamespace(p=0.3), "net: config.p=0.3, before 0.5"),
+    ],
+)
+def test_options_in_objects_are_told_and_what_moves_in_training_is_not(tmp_path, capsys, before, now, said):
+    train(tmp_path, Configured(config=before()), epochs=1)
+    net = train(tmp_path, Configured(config=before()), epochs=2)
+    assert "the rest is bit-identical" in capsys.readouterr().err
+    train(tmp_path, net.module, epochs=3)  # a cell that is run again: its counters go on
+    assert "the rest is bit-identical" in capsys.readouterr().err
+    train(tmp_path, Configured(config=now()), epochs=4)
+    message = capsys.readouterr().err
+    assert said in message
+    assert message.count("before") == 1
+    assert "bit-identical" not in message
+    train(tmp_path, Configured(config=now()), epochs=5)
+    assert "the rest is bit-identical" in capsys.readouterr().err
+
+
+def less_dropout(module):
+    module[1][2].p = 0.05
+    module[2].momentum = 0.5
+
+
+@pytest.mark.parametrize("stop", [2, 4, 8])
+def test_numbers_of_torchs_layers_that_the_loop_sets_are_kept(tmp_path, capsys, stop):
+    whole = train(tmp_path / "whole", normed(), unfreeze=less_dropout).module.state_dict()
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", normed(), unfreeze=less_dropout, stop=stop)
+    capsys.readouterr()
+    net = train(tmp_path / "run", normed(), unfreeze=less_dropout)
+    assert "the rest is bit-identical" in capsys.readouterr().err
+    for name, value in net.module.state_dict().items():
+        assert torch.equal(value, whole[name]), name
+    train(tmp_path / "run", net.module, unfreeze=less_dropout, epochs=4)
+    assert "the rest is bit-identical" in capsys.readouterr().err
+    edited = normed()
+    edited[1][2].p = 0.7
+    assert train(tmp_path / "run", edited, epochs=5).module[1][2].p == 0.7
+    assert "net: 1.2.p=0.7, before 0.3" in capsys.readouterr().err
+
+
 def first_frozen():
     module = network()
     module[0].requires_grad_(False)
@@ -216,11 +302,12 @@ def test_what_was_unfrozen_on_the_way_trains_on_and_ends_with_the_same_bits(tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("switch", ["unfrozen", "modes", "held"])
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_ranks_train_on_what_was_unfrozen_with_the_same_bits(tmp_path, strategy):
+def test_ranks_go_on_with_what_was_switched_and_the_same_bits(tmp_path, strategy, switch):
     def go(name, stop):
         exported = tmp_path / f"{name}.safetensors"
-        ended = on_ranks(UNFREEZING, tmp_path / name, strategy, stop, exported, size=2)
+        ended = on_ranks(UNFREEZING, tmp_path / name, strategy, stop, exported, switch, size=2)
         assert {each.status for each in ended} == {143 if stop else 0}, ended[0].error
         return exported.read_bytes() if not stop else b""
 
@@ -337,6 +424,37 @@ def test_a_cell_that_is_run_again_with_the_same_module_is_no_edit(tmp_path, caps
     net = train(tmp_path, first_frozen(), unfreeze=unfrozen_alone, epochs=4)
     assert "the rest is bit-identical" in capsys.readouterr().err
     assert net.module[0].weight.requires_grad
+
+
+@pytest.mark.parametrize("stop", [2, 4, 6, 8])
+def test_a_group_that_the_loop_adds_to_its_optimizer_goes_on_with_the_same_bits(tmp_path, capsys, stop):
+    def made(directory, stop=None):
+        torch.manual_seed(0)
+        with ts.Run(directory, progress=False, saving=ts.Saving(background=False)) as run:
+            net = run.learner(
+                first_frozen(),
+                lambda p: torch.optim.AdamW([each for each in p if each.requires_grad], lr=0.1),
+                name="net",
+            )
+            data = run.data(POINTS, batch_size=4, shuffle=True)
+            for epoch in run.epochs(3):
+                if epoch == 1:  # a resumed run comes here again
+                    ts.unfreeze(net, "0")
+                    net.optimizers[0].add_param_group({"params": net.module[0].parameters(), "lr": 0.01})
+                for batch in run.batches(data):
+                    net.update(lambda b: net(b).square().sum(1), batch)
+                    if run.step == stop:
+                        os.kill(os.getpid(), signal.SIGTERM)
+        return net
+
+    whole = made(tmp_path / "whole")
+    with pytest.raises(SystemExit):
+        made(tmp_path / "run", stop)
+    capsys.readouterr()
+    net = made(tmp_path / "run")
+    assert "the rest is bit-identical" in capsys.readouterr().err
+    assert all(map(torch.equal, net.module.parameters(), whole.module.parameters()))
+    assert [group["lr"] for group in net.optimizers[0].param_groups] == [0.1, 0.01]
 
 
 def test_what_is_frozen_after_the_learner_was_made_is_the_codes_too(tmp_path, capsys):

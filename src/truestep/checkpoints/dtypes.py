@@ -50,6 +50,12 @@ DTYPES: dict[str, StoredDtype] = {
     "complex64": StoredDtype("C64", 8),
     "complex128": StoredDtype("F64", 8, 2),
 }
+# what a plain safetensors file from elsewhere can hold, as the dtype it is read as
+CODES = {
+    stored.code: name
+    for name, stored in DTYPES.items()
+    if stored.parts == 1 and (stored.code, name[:5]) != ("U8", "float")
+} | {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
 
 
 def is_dense_in_checkpoint(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:

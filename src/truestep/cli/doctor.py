@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 from rich.console import Console
 
-from truestep.cli.read import FAIL_ON, IGNORE, SELECT, ReadOutput
+from truestep.cli.read import FAIL_ON, IGNORE, SELECT, ReadOutput, tell_files_read
 from truestep.cli.usage import refuse_command_option
 from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_paths
+from truestep.doctor.kept import source_readings_folder
+from truestep.doctor.reading import SourceReading
 from truestep.doctor.selection import configured_selection
 from truestep.explainer.explain import annotate_error
 
@@ -34,7 +35,9 @@ PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 @app.command(context_settings=PASS_ON)
 def doctor(
     context: typer.Context,
-    script: Annotated[str | None, typer.Argument(help="The script to run.", metavar="FILE.py")] = None,
+    script: Annotated[
+        str | None, typer.Argument(help="The script, or notebook, to run.", metavar="FILE.py")
+    ] = None,
     arguments: Annotated[list[str] | None, typer.Argument(help="Its own arguments, passed on.")] = None,
     module: Annotated[
         str | None,
@@ -55,7 +58,7 @@ def doctor(
         bool, typer.Option("--thorough", help="Also try to learn one batch with a copy of the model.")
     ] = False,
 ) -> None:
-    """Read a training script, run it under watch, and say what is wrong with it.
+    """Read a training script or notebook, run it under watch, and say what is wrong with it.
 
     The script runs as with `python FILE.py ARGUMENTS`: same output, same random numbers, same weights.
     The report goes to stderr; with --output json or sarif it is the one document on stdout, and what the
@@ -122,13 +125,15 @@ class CommandReportDelivery:
 def _doctored(script: "WatchedScript", watch: "Watch", delivery: CommandReportDelivery) -> int:
     """Read and run the target, have the report given by the process whose task that is, return the status."""
     from truestep.doctor.report import make_report
-    from truestep.doctor.runtime.children import gathered_notes, watched_children
+    from truestep.doctor.runtime.children import gathered_notes, reports_for_all, watched_children
     from truestep.doctor.runtime.notes import WatchNotesFolder
     from truestep.doctor.runtime.running import ScriptOutcome, run_watched
+    from truestep.doctor.script_reading import ScriptSources
 
-    reading = read_paths(script.sources(), watch.options.selection)
-    started = time.perf_counter()
     shared = WatchNotesFolder.of_this_run()
+    sources = ScriptSources(script, watch.options.selection, source_readings_folder())
+    reading = sources.read(tell_files_read) if reports_for_all(shared) else SourceReading()
+    started = time.perf_counter()
     with watched_children(watch, shared) as folder:
 
         def speak(outcome: ScriptOutcome) -> int:
@@ -136,6 +141,7 @@ def _doctored(script: "WatchedScript", watch: "Watch", delivery: CommandReportDe
             if others is None:
                 return outcome.status
             seconds = time.perf_counter() - started
+            reading.add(sources.read_imported())
             return delivery.deliver(
                 make_report(reading, watch, outcome, seconds, others=others, script=script)
             )

@@ -85,7 +85,9 @@ def read(
     if new_baseline is not None:
         selection = replace(selection, baseline=None)  # the new one is to hold what the old one hides
     paths = paths or [Path()]
-    reading = read_paths(paths, selection, _waiting, cache=None if no_cache else source_readings_folder())
+    reading = read_paths(
+        paths, selection, tell_files_read, cache=None if no_cache else source_readings_folder()
+    )
     if diff:
         for each in fix_files(reading.findings, write=False):
             typer.echo("".join(each.diff()), nl=False)
@@ -137,5 +139,6 @@ def _show(reading: SourceReading, fixed: Sequence[FixedFile], output: ReadOutput
         typer.echo(json.dumps(document, indent=2))
 
 
-def _waiting(done: int, total: int) -> None:
+def tell_files_read(done: int, total: int) -> None:
+    """Say how far a long reading is."""
     warn_on_screen(f"{done} of {total} files read")

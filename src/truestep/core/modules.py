@@ -9,6 +9,7 @@ from torch import nn
 
 from truestep.core.buffers import BufferSnapshot, buffer_places
 from truestep.core.errors import OptionError
+from truestep.core.random_streams import torch_streams_put_back
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
@@ -16,11 +17,9 @@ NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 @contextmanager
 def restoring_module(model: nn.Module) -> Iterator[None]:
     """Run without gradients; put back modes, buffers and torch's random state afterwards, also after an error."""
-    tensors = [*model.parameters(), *model.buffers()]
-    devices = list({tensor.device for tensor in tensors if tensor.device.type == "cuda"})
     modes = [(module, module.training) for module in model.modules()]
     buffers = BufferSnapshot(buffer_places(model))
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
+    with torch_streams_put_back([*model.parameters(), *model.buffers()]), torch.no_grad():
         try:
             yield
         finally:

@@ -99,6 +99,7 @@ class SourceCheck(Check):
 
     rewrites: ClassVar[Rewrites] = "fix"  # what its rewrite is
     words: ClassVar[tuple[str, ...]] = ()  # a program with none of these can't have the fault
+    shows_as: ClassVar[tuple[str, ...]] = ()  # running checks that see this fault by what it does: told once
 
     @abstractmethod
     def read(self, module: "SourceModule") -> Iterator[At | Unsure]:

@@ -30,6 +30,11 @@ def files_to_read(paths: Sequence[Path], selection: CheckSelection) -> Iterator[
                 yield each
 
 
+def is_excluded(path: Path, selection: CheckSelection) -> bool:
+    """Tell whether the selection leaves out a file, by its path from the folder that is read."""
+    return any(path.match(pattern) or pattern.rstrip("/") in path.parts for pattern in selection.exclude)
+
+
 def _beneath(folder: Path, selection: CheckSelection) -> Iterator[Path]:
     """Walk a folder in the order of names; links to folders are not followed, so that no circle is."""
     for here, folders, names in os.walk(folder):
@@ -37,13 +42,9 @@ def _beneath(folder: Path, selection: CheckSelection) -> Iterator[Path]:
         folders[:] = sorted(each for each in folders if not _passed_over(inside / each, selection))
         for name in sorted(names):
             found = Path(here, name)
-            if name.endswith(_ENDINGS) and not _excluded(inside / name, selection) and found.is_file():
+            if name.endswith(_ENDINGS) and not is_excluded(inside / name, selection) and found.is_file():
                 yield found
 
 
 def _passed_over(folder: Path, selection: CheckSelection) -> bool:
-    return folder.name in _PASSED_OVER or folder.name.startswith(".") or _excluded(folder, selection)
-
-
-def _excluded(path: Path, selection: CheckSelection) -> bool:
-    return any(path.match(pattern) or pattern.rstrip("/") in path.parts for pattern in selection.exclude)
+    return folder.name in _PASSED_OVER or folder.name.startswith(".") or is_excluded(folder, selection)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joins what reading a script found with what its run showed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from truestep.doctor.catalogue import checks
+from truestep.doctor.check import SourceCheck
 from truestep.doctor.finding import Finding, Place
 
 
@@ -13,17 +16,43 @@ def merge_findings(ran: Sequence[Finding], read: Sequence[Finding]) -> list[Find
     left = list(ran)
     found = []
     for finding in read:
-        same = [each for each in left if each.code == finding.code and _near(each.place, finding.place)]
-        if same:
-            left = [each for each in left if each not in same]
-            saw = same[0]
-            message = saw.message if saw.evidence.get("made_at") else finding.message  # it says more
-            evidence = {**finding.evidence, **saw.evidence}
-            finding = replace(finding, message=message, evidence=evidence, seen="read and ran")
-        found.append(finding)
+        same = [each for each in left if _is_same_fault(finding, each)]
+        left = [each for each in left if each not in same]
+        found.append(_borne_out(finding, same) if same else finding)
     return sorted([*found, *left], key=lambda each: each.order)
+
+
+def _borne_out(finding: Finding, same: Sequence[Finding]) -> Finding:
+    """Return what reading found with what the run adds: its severity if that is graver, its figures, its words."""
+    gravest = min((finding, *same), key=lambda each: each.severity.rank).severity
+    own = next((each for each in same if each.code == finding.code), None)
+    evidence: dict[str, Any] = dict(finding.evidence)
+    message = finding.message
+    if own is not None:
+        evidence |= own.evidence
+        message = own.message if own.evidence.get("made_at") else message  # it says more
+    if others := sorted({each.code for each in same} - {finding.code}):
+        evidence["seen_as"] = others
+    return replace(finding, message=message, severity=gravest, evidence=evidence, seen="read and ran")
+
+
+def _is_same_fault(read: Finding, ran: Finding) -> bool:
+    """Tell whether the run shows, by the same check or by what the fault does, what reading found there."""
+    check = checks().get(read.code)
+    shows_as = check.shows_as if check is not None and issubclass(check, SourceCheck) else ()
+    if ran.code != read.code and ran.code not in shows_as:
+        return False
+    return any(_near(each, read.place) for each in _places(ran))
+
+
+def _places(ran: Finding) -> Iterator[Place]:
+    """Yield where a fault did harm, and where the value was made that did it."""
+    yield ran.place
+    path, _, line = str(ran.evidence.get("made_at") or "").rpartition(":")
+    if line.isdigit():
+        yield Place(path, int(line))
 
 
 def _near(first: Place, second: Place) -> bool:
     same_file = Path(first.path).resolve() == Path(second.path).resolve()
-    return same_file and abs(first.line - second.line) <= 3
+    return same_file and first.cell == second.cell and abs(first.line - second.line) <= 3

@@ -4,7 +4,10 @@
 import bisect
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import PurePath
 
 from truestep.doctor.finding import Finding, Place
 from truestep.doctor.replacement import (
@@ -21,6 +24,7 @@ _MAGIC = re.compile(r"(\s*)[%!?]")
 _TIMED = re.compile(r"(\s*)%(?:time|prun)\s+(?!-)(.+)")
 _HELP = re.compile(r"(\s*)[\w.]+\?{1,2}\s*$")
 _ASSIGNED = re.compile(r"(\s*[\w.]+\s*=\s*)[%!]")
+_LINE_TOLD = re.compile(r"(?P<before>\bline |:)(?P<line>\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -32,16 +36,52 @@ class NotebookText:
     starts: tuple[int, ...]
     unreadable: tuple[tuple[int, str], ...] = ()  # cells that are no Python: number, reason
 
+    @property
+    def cells(self) -> Iterator[tuple[int, str]]:
+        """Yield the number and the Python of each code cell."""
+        lines = source_lines(self.text)
+        for number, (first, after) in zip(
+            self.numbers, pairwise([*self.starts, len(lines) + 1]), strict=True
+        ):
+            yield number, _joined(lines[first - 1 : after - 1])
+
     def place(self, place: Place) -> Place:
         """Return the cell, and the line in it, of a line of the joined text."""
         cell = bisect.bisect_right(self.starts, place.line) - 1
         return replace(place, cell=self.numbers[cell], line=place.line - self.starts[cell] + 1)
 
+    def joined_place(self, place: Place) -> Place:
+        """Return the line of the joined text that a line of a cell is."""
+        first = self.starts[self.numbers.index(place.cell)]
+        return replace(place, cell=0, line=first + place.line - 1)
+
     def finding(self, finding: Finding) -> Finding:
         """Return a finding of the joined text as one of its cell."""
+        path = finding.place.path
+        evidence = {
+            name: self._told(value, path) if isinstance(value, str) else value
+            for name, value in finding.evidence.items()
+        }
         return replace(
-            finding, place=self.place(finding.place), replacement=self._replacement(finding.replacement)
+            finding,
+            place=self.place(finding.place),
+            message=self._told(finding.message, path),
+            evidence=evidence,
+            replacement=self._replacement(finding.replacement),
         )
+
+    def _told(self, text: str, path: str) -> str:
+        """Return a text of a finding with the lines that it names, "line 7" and "FILE:7", as those of their cells."""
+
+        def of_cell(found: re.Match[str]) -> str:
+            if found["before"] == ":" and not text[: found.start()].endswith(PurePath(path).name):
+                return found[0]  # another file's
+            place = self.place(Place(path, int(found["line"])))
+            if found["before"] == ":":
+                return f":{place.cell}:{place.line}"
+            return f"line {place.line} of cell {place.cell}"
+
+        return _LINE_TOLD.sub(of_cell, text)
 
     def _replacement(self, change: Replacement | None) -> Replacement | None:
         """Edits that stay within one cell count from its beginning; others are left out."""

@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does independent pieces of work in several processes, where that is worth their start."""
 
+import contextlib
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkProcess
 
 _WORTH_IT = 400_000  # bytes of source: below, starting a process takes longer than it saves
 _LARGE = 4  # pieces of this share of what a process does on average are worth being shared themselves
 Result = TypeVar("Result")
+_open: "list[Connection]" = []  # this process's ends: one that is forked later must not hold them open
 
 
 def is_large(size: int, sizes: Sequence[int]) -> bool:
@@ -29,6 +36,12 @@ def shares_of(sizes: Sequence[int]) -> list[tuple[int, int]]:
     return list(pairwise(dict.fromkeys([*bounds, len(sizes)])))
 
 
+def are_worth_it(sizes: Sequence[int]) -> bool:
+    """Tell whether pieces of work are done sooner by several processes."""
+    several = min(os.cpu_count() or 1, len(sizes)) > 1 and sum(sizes) - max(sizes) >= _WORTH_IT
+    return several and _can_fork()
+
+
 def read_sources_in_processes(
     function: Callable[..., Result],
     arguments: Sequence[tuple[Any, ...]],
@@ -40,20 +53,114 @@ def read_sources_in_processes(
 
     While it waits for other processes it calls `meanwhile` every second.
     """
-    workers = min(os.cpu_count() or 1, len(arguments))
-    if workers < 2 or sum(sizes) - max(sizes) < _WORTH_IT or not _can_fork():
+    if not are_worth_it(sizes):
         yield from (function(*each) for each in arguments)
         return
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor, wait
+    with ForkedProcesses(len(arguments), meanwhile) as forked:
+        yield from forked.share(function, arguments, sizes)
 
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
-        largest_first = sorted(range(len(arguments)), key=lambda index: -sizes[index])
-        futures = {index: pool.submit(function, *arguments[index]) for index in largest_first}
+
+class ForkedProcesses:
+    """Copies of this process, made now: each has what this one had, and keeps what it makes for what it does next."""
+
+    def __init__(self, most: int, meanwhile: Callable[[], None]) -> None:
+        import multiprocessing
+
+        self._meanwhile = meanwhile
+        self._did: dict[int, Connection] = {}  # who did each piece of the last row
+        self._processes: list[ForkProcess] = []
+        self._connections: list[Connection] = []
+        context = multiprocessing.get_context("fork")
+        for _ in range(min(os.cpu_count() or 1, most)):
+            mine, other = context.Pipe()
+            _open.append(mine)
+            self._connections.append(mine)
+            self._processes.append(context.Process(target=_serve, args=(other,)))
+            self._processes[-1].start()
+            other.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._connections:
+            connection.close()  # by which the other end knows
+            _open.remove(connection)
+        for process in self._processes:
+            if kind is not None:
+                process.terminate()
+            process.join()
+
+    def share(
+        self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], sizes: Sequence[int]
+    ) -> Iterator[Result]:
+        """Yield what a function gives for each of these arguments, in their order; the largest are begun first.
+
+        A piece is done by the process that did the one of the same place in the last row, if it is free in time.
+        """
+        waiting = sorted(range(len(arguments)), key=lambda index: -sizes[index])
+        found: dict[int, Result] = {}
+        busy: dict[Connection, int] = {}
+        before, self._did = self._did, {}
+
+        def hand_out() -> None:
+            for free in self._connections:
+                if free not in busy and waiting:
+                    others = waiting[-1 if before else 0]  # of what another process began, the smallest
+                    index = next((each for each in waiting if before.get(each, free) is free), others)
+                    waiting.remove(index)
+                    free.send((function, arguments[index]))
+                    busy[free] = index
+
         for index in range(len(arguments)):
-            while not wait([futures[index]], timeout=1.0).done:
-                meanwhile()
-            yield futures[index].result()
+            hand_out()
+            while index not in found:
+                for done in self._answers(busy):
+                    found[busy[done]] = _answer(done)
+                    self._did[busy.pop(done)] = done
+                hand_out()
+            yield found.pop(index)
+
+    def tell(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function in every process."""
+        for connection in self._connections:
+            connection.send((function, arguments))
+        for connection in self._connections:
+            _answer(connection)
+
+    def _answers(self, busy: "dict[Connection, int]") -> "list[Connection]":
+        from multiprocessing.connection import wait
+
+        while not (ready := wait(list(busy), timeout=1.0)):
+            self._meanwhile()
+        return [each for each in busy if each in ready]
+
+
+def _serve(connection: "Connection") -> None:
+    """Do what is asked for until nobody can ask any more."""
+    for each in _open:
+        each.close()
+    _open.clear()
+    with contextlib.suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
+        while True:
+            function, arguments = connection.recv()
+            try:
+                answer = True, function(*arguments)
+            except Exception as error:  # noqa: BLE001 - raised where it was asked for
+                answer = False, error
+            connection.send(answer)
+
+
+def _answer(connection: "Connection") -> Any:
+    try:
+        succeeded, answer = connection.recv()
+    except EOFError:
+        raise ChildProcessError("A process that read files was ended from outside.") from None
+    if not succeeded:
+        raise answer
+    return answer
 
 
 def _can_fork() -> bool:

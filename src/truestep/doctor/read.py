@@ -25,10 +25,17 @@ from truestep.doctor.kept import (
 )
 from truestep.doctor.markdown import Markdown, parse_markdown
 from truestep.doctor.notebook import NotebookText, parse_notebook
-from truestep.doctor.processes import is_large, read_sources_in_processes, shares_of
+from truestep.doctor.processes import (
+    ForkedProcesses,
+    are_worth_it,
+    is_large,
+    read_sources_in_processes,
+    shares_of,
+)
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import parse_source
 from truestep.doctor.selection import CheckSelection, FindingsBaseline
+from truestep.doctor.source.entries import ToldReach
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.places import SourceTexts
 from truestep.doctor.source.project import SourceProject
@@ -38,7 +45,9 @@ from truestep.doctor.tally import ReadTally, Waiting, count_source_read
 Result = TypeVar("Result")
 
 # A file without any of these trains nothing: no check is asked of it.
-_RELEVANT = re.compile(rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex")
+_RELEVANT = re.compile(
+    rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex|add_argument|\.shuffle\("
+)
 
 
 def read_paths(
@@ -117,36 +126,62 @@ def _read_units(
 
 
 def _read_unit(unit: SourceUnit, wanted: list[SourceCheck], is_large: bool = False) -> SourceReading:
-    global _followed
+    global _linked
     with collector_at_rest():
         if unit.is_idle:
             return _parse_all(unit)
         reading, project = SourceReading(), SourceProject()
         files = [_added(path, project, reading) for path in unit.named]
         project.link()
-        _followed = list(zip(unit.named, files, strict=True))
-        if is_large:
-            project.every_trace()  # what all shares need is found before they part
-            sizes = [len(file.module.text) if file is not None else 0 for file in files]
-            tasks = [(start, end, wanted) for start, end in shares_of(sizes)]
-            shares = [sum(sizes[start:end]) for start, end, _ in tasks]
-            for part in read_sources_in_processes(_apply_to, tasks, shares, meanwhile=lambda: None):
-                reading.add(part)
-        else:
-            reading.add(_apply_to(0, len(files), wanted))
-        _followed = []
+        _linked = list(zip(unit.named, files, strict=True))
+        named = {file.module for file in files if file is not None}
+        others = [module for module in project.modules.values() if module not in named]
+        _linked += [(None, _File(module, project)) for module in others]
+        for part in _shared(project, wanted) if is_large else [_apply_to(0, len(_linked), wanted)]:
+            reading.add(part)
+        _linked = []
         project.forget()
     return reading
 
 
-# The files of the unit that is read now, parsed and linked: processes that are forked to share it find it here.
-_followed: "list[tuple[Path, _File | None]]" = []
+# The files of the unit that is read now, parsed and linked; those without a path are not to be read themselves.
+# Processes that are forked to share the unit find it here.
+_linked: "list[tuple[Path | None, _File | None]]" = []
+
+
+def _shared(project: SourceProject, wanted: list[SourceCheck]) -> Iterator[SourceReading]:
+    """Follow the program and apply the checks in several processes, each of which follows what its files need."""
+    sizes = [len(file.module.text) if file is not None else 0 for _, file in _linked]
+    shares = shares_of(sizes)
+    sizes = [sum(sizes[start:end]) for start, end in shares]
+    if not are_worth_it(sizes):
+        yield _apply_to(0, len(_linked), wanted)
+        return
+    project.entries.prepare()  # what all need is found before they part
+    with ForkedProcesses(len(shares), meanwhile=lambda: None) as forked:
+        reached = [each for found in forked.share(_reached_from, shares, sizes) for each in found]
+        forked.tell(_take, reached)
+        yield from forked.share(_apply_to, [(*share, wanted) for share in shares], sizes)
+
+
+def _reached_from(start: int, end: int) -> list[ToldReach]:
+    """Follow the program from where it is entered in some of the files at hand."""
+    files = [file for _, file in _linked[start:end] if file is not None]
+    return [each for file in files for each in file.project.entries.told_of(file.module.tree)]
+
+
+def _take(reached: list[ToldReach]) -> None:
+    """Take what other processes found."""
+    project = next(file.project for _, file in _linked if file is not None)
+    project.entries.take(reached)
 
 
 def _apply_to(start: int, end: int, wanted: list[SourceCheck]) -> SourceReading:
-    """Apply the checks to some of the files at hand."""
+    """Apply the checks to those of some of the files at hand that are to be read."""
     reading = SourceReading()
-    for path, file in _followed[start:end]:
+    for path, file in _linked[start:end]:
+        if path is None:
+            continue
         reading.num_files += 1
         if file is not None:
             apply_checks(file.module, file.blocks, wanted, reading)

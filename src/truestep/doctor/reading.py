@@ -45,3 +45,4 @@ class SourceReading:
         self.lost_files += other.lost_files
         self.num_files += other.num_files
         self.num_hidden += other.num_hidden
+        self.seconds += other.seconds

@@ -2,12 +2,14 @@
 """What `truestep doctor` reports of a run: findings, what was watched and what not, the cost."""
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from truestep.doctor.finding import CheckFailure, Finding, Place
 from truestep.doctor.merging import merge_findings
+from truestep.doctor.notebook import parse_notebook
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.runtime.children import notes_of
@@ -16,7 +18,7 @@ from truestep.doctor.runtime.notes import WatchNotes, joined_findings
 from truestep.doctor.runtime.running import ScriptOutcome
 from truestep.doctor.runtime.script import WatchedScript
 from truestep.doctor.runtime.watch import Watch
-from truestep.doctor.selection import FindingsBaseline, IgnoreComments, ignore_comments_in
+from truestep.doctor.selection import FindingsBaseline, ignore_comments_in
 
 Others = tuple[list[WatchNotes], list[str]]
 
@@ -34,17 +36,13 @@ class WatchedRunReport:
     num_hidden: int = 0
     others: list[WatchNotes] = field(default_factory=list)  # what other processes of the run saw
     silent: list[str] = field(default_factory=list)  # processes that ended without a word
+    is_unparsed: bool = False  # the script is no Python: there was nothing to run
 
     @property
     def failures(self) -> list[CheckFailure]:
         """The checks that broke, in either way and any process."""
         broke = [failure for notes in self.others for failure in notes.failures]
         return [*self.reading.failures, *self.watch.failures, *broke]
-
-    @property
-    def is_unparsed(self) -> bool:
-        """Whether the script is no Python: there was nothing to look at, neither to read nor to run."""
-        return bool(self.reading.lost_files and self.outcome.error and not self.watch.history.num_steps)
 
     def watched(self) -> list[str]:
         """Return, in a few lines, what was watched, what could not run and why, and the cost."""
@@ -56,6 +54,11 @@ class WatchedRunReport:
         lines += [
             f"also watched: {notes.process}; {notes.num_steps} optimizer steps" for notes in self.others
         ]
+        if self.outcome.stopped_early:
+            steps = _number(self.watch.options.max_steps or 0, "step")
+            lines.append(
+                f"stopped: after {steps}, as --steps says; files that the script wrote by then are left"
+            )
         if self.silent:
             lines.append(f"without a word: {', '.join(self.silent)} (killed, or still at work)")
         lines += [
@@ -70,7 +73,8 @@ class WatchedRunReport:
             lines.append(f"hidden: {self.num_hidden} by comments or the baseline")
         share = 100 * watch.dispatcher.seconds / self.total_seconds if self.total_seconds else 0.0
         cost = f"{watch.dispatcher.seconds:.2f} s of {self.total_seconds:.2f} s ({share:.0f}%)"
-        lines.append(f"own cost: {cost}, and {self.reading.seconds:.2f} s for reading")
+        files = _number(self.reading.num_read, "file")
+        lines.append(f"own cost: {cost}, and {self.reading.seconds:.2f} s for reading {files}")
         return lines
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,12 +88,14 @@ class WatchedRunReport:
             "unseen": sorted(self.watch.history.unseen),
             "failures": [each.to_dict() for each in self.failures],
             "torch_warnings": [
-                {"path": at.path, "line": at.line, "text": text} for at, text in self.outcome.warnings
+                {"path": at.path, "cell": at.cell or None, "line": at.line, "text": text}
+                for at, text in self.outcome.warnings
             ],
             "script": {
                 "status": self.outcome.status,
                 "error": self.outcome.error,
                 "error_path": place.path if place else None,
+                "error_cell": (place.cell or None) if place else None,
                 "error_line": place.line if place else None,
                 "stopped_early": self.outcome.stopped_early,
             },
@@ -127,20 +133,18 @@ def make_report(
     outcome = _shown(outcome, script)
     report = WatchedRunReport(reading, watch, outcome, seconds, num_hidden=reading.num_hidden)
     report.others, report.silent = notes, silent
+    report.is_unparsed = any(str(each) in reading.lost_files for each in script.sources())
     baseline = FindingsBaseline(watch.options.selection.baseline)
-    files: dict[str, tuple[IgnoreComments, list[str]]] = {}
+    files: dict[str, _FileText] = {}
     ran = joined_findings(
         replace(each, findings=[replace(saw, place=script.shown(saw.place)) for saw in each.findings])
         for each in [notes_of(watch), *notes]
     )
     for finding in merge_findings(ran, reading.findings):
         path = finding.place.path
-        if path not in files:
-            text = _text(path)
-            files[path] = ignore_comments_in(text), text.splitlines()
-        ignores, lines = files[path]
-        line = lines[finding.place.line - 1] if 0 < finding.place.line <= len(lines) else ""
-        if ignores.hide(finding) or (finding.seen == "ran" and baseline.hides(finding, line)):
+        file = files[path] = files.get(path) or _FileText(path)
+        line = file.line(finding.place)
+        if file.hides(finding) or (finding.seen == "ran" and baseline.hides(finding, line)):
             report.num_hidden += 1
             continue
         report.findings.append(finding)
@@ -152,6 +156,30 @@ def _shown(outcome: ScriptOutcome, script: WatchedScript) -> ScriptOutcome:
     place = outcome.error_place
     warned = [(script.shown(at), text) for at, text in outcome.warnings]
     return replace(outcome, error_place=script.shown(place) if place else None, warnings=warned)
+
+
+class _FileText:
+    """The text of a file that findings are in; of a notebook its cells, one after another."""
+
+    def __init__(self, path: str) -> None:
+        text, self._notebook = _text(path), None
+        if path.endswith(".ipynb"):
+            with suppress(ValueError):
+                self._notebook = parse_notebook(text)
+                text = self._notebook.text
+        self._ignores, self._lines = ignore_comments_in(text), text.splitlines()
+
+    def line(self, place: Place) -> str:
+        """Return the line at a place."""
+        number = self._joined(place).line
+        return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
+
+    def hides(self, finding: Finding) -> bool:
+        """Tell whether a comment hides a finding."""
+        return self._ignores.hide(replace(finding, place=self._joined(finding.place)))
+
+    def _joined(self, place: Place) -> Place:
+        return self._notebook.joined_place(place) if self._notebook is not None and place.cell else place
 
 
 def _text(path: str) -> str:

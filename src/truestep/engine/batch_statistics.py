@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that take statistics from the batch, so that a split update differs from the whole one."""
+"""Layers that take statistics from the batch, or move buffers with it, so that a split update differs from the whole one."""
 
 from collections.abc import Sequence
 
-from torch import nn
+from torch import Tensor, nn
 
+from truestep.core.buffers import spectral_norm_buffers
 from truestep.core.frames import warn_user
 
 # The classes by name, not their base: instance norm shares that, and takes its statistics from one example.
@@ -12,6 +13,7 @@ BATCH_STATISTICS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
     *(nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d),
 )
+_NAMED = 4
 
 
 def warn_of_batch_statistics(modules: Sequence[nn.Module]) -> None:
@@ -23,3 +25,41 @@ def warn_of_batch_statistics(modules: Sequence[nn.Module]) -> None:
             f"Batch normalisation ({', '.join(layers[:6])}) takes its statistics from each micro-batch, so a split update "
             "differs from the whole one. Use a larger micro_batch, or GroupNorm or LayerNorm, if that matters.",
         )
+
+
+class BuffersOfParts:
+    """Buffers as they are before the first part of a split batch: what that moves, each part moves."""
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        told = [
+            place for module in modules for place in spectral_norm_buffers(module)
+        ]  # they move once an update
+        self._before = [
+            (f"{path}.{name}".lstrip("."), layer, name, buffer, _version(buffer))
+            for module in modules
+            for path, layer in module.named_modules()
+            for name, buffer in layer.named_buffers(recurse=False)
+            if not isinstance(layer, BATCH_STATISTICS) and (layer, name) not in told
+        ]
+
+    def warn_of_moved(self) -> None:
+        """Warn of those that the first part has moved."""
+        moved = [
+            path
+            for path, layer, name, buffer, version in self._before
+            if layer._buffers.get(name) is not buffer
+            or _version(buffer) != version
+            # an instance norm's, which torch writes to past their version
+            or (isinstance(layer, nn.modules.batchnorm._NormBase) and layer.training)
+        ]
+        if moved:
+            more = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
+            warn_user(
+                f"The buffers {', '.join(moved[:_NAMED])}{more} move whenever the module is called, and a split update calls it "
+                "for each micro-batch: they end otherwise than in one whole update, and so does what is computed from them. Use a "
+                "larger micro_batch if that matters.",
+            )
+
+
+def _version(buffer: Tensor) -> int:
+    return -1 if buffer.is_inference() else buffer._version

@@ -10,12 +10,12 @@ from torch.optim import Optimizer
 
 from truestep.core.buffers import MovingBufferSnapshot, spectral_norm_buffers
 from truestep.core.errors import OptionError
-from truestep.engine.as_made import layer_options
 from truestep.engine.averages import LearnerAverage
 from truestep.engine.clipping import clip_from_option
 from truestep.engine.combinations import LearnerCombination, check_learner_combination
 from truestep.engine.context import LearnerContext
 from truestep.engine.delayed_reports import DelayedUpdateReports
+from truestep.engine.described import described
 from truestep.engine.optimizers import (
     OptimizerFactory,
     Parameters,
@@ -48,7 +48,7 @@ def make_parts(
     """Make the parts of a learner and register them by name; a module that can't be trained so is left as it was."""
     module = _one_module(modules, context)
     precision = precision_named(options.precision)
-    clip, layers = clip_from_option(options.clip), layer_options(module)
+    clip = clip_from_option(options.clip)
     with precision_back_after_error(module):
         _place(module, precision, options.name, context)
         named = list(named_parameters_for_optimizer(module, precision))
@@ -73,9 +73,46 @@ def make_parts(
         transient=TransientLearnerBuffers(module),
         spectral_places=[place for place in spectral_norm_buffers(module) if buffers.holds(place)],
         delayed=_delayed_reports(options.name, optimizers, policy, context),
-        layers=layers,
     )
+    _note_what_was_given(parts)
     return _registered(parts)
+
+
+def _note_what_was_given(parts: LearnerParts) -> None:
+    """Put among the choices all that was given to this learner and changes its numbers, classes of the user's own too."""
+    context = parts.context
+    given = {
+        "optimizer": _optimizers_text(parts),
+        "schedule": ", ".join(parts.schedules.names),
+        **parts.as_given,
+    }
+    of_the_run = {
+        "precision": next((each.value for each in context.choices if each.name == "precision"), None)
+    }
+    for name, value in given.items():
+        if value not in (0, "", "None", of_the_run.get(name)):
+            reason = parts.precision.meaning if name == "precision" else "given to run.learner"
+            context.choose(f"{name} of {parts.name}", value, reason)
+
+
+def _optimizers_text(parts: LearnerParts) -> str:
+    """Return each optimizer with the options of its first group, and what its other groups have otherwise."""
+    texts = []
+    for optimizer, (first, *others) in zip(parts.optimizers, parts.given_options, strict=True):
+        listed = [f"{_option(name)}={described(value)}" for name, value in first.items()]
+        for number, group in enumerate(others, 1):
+            changed = [
+                f"{_option(name)}={described(value)}"
+                for name, value in group.items()
+                if value != first.get(name)
+            ]
+            listed += [f"group {number}: {' '.join(changed)}"] if changed else []
+        texts.append(f"{type(optimizer).__qualname__}({', '.join(listed)})")
+    return "; ".join(texts)
+
+
+def _option(name: str) -> str:
+    return name.removeprefix("initial_")
 
 
 def _place(module: nn.Module, precision: Precision, name: str, context: LearnerContext) -> None:
@@ -85,7 +122,7 @@ def _place(module: nn.Module, precision: Precision, name: str, context: LearnerC
             "are not registered: use nn.ModuleList, nn.ModuleDict, or assign them as attributes."
         )
     _refuse_lazy_parameters(module)
-    _refuse_meta(module)
+    _refuse_tensors_without_use(module)
     check_sharing(module, name, precision, context.learners.values())
     module.to(context.device)
     cast_weights(module, precision)
@@ -179,13 +216,18 @@ def _refuse_lazy_parameters(module: nn.Module) -> None:
         )
 
 
-def _refuse_meta(module: nn.Module) -> None:
+def _refuse_tensors_without_use(module: nn.Module) -> None:
     tensors = [*module.named_parameters(), *module.named_buffers()]
     if meta := [name for name, tensor in tensors if tensor.is_meta]:
         raise OptionError(
             f"{len(meta)} tensors of {type(module).__name__} ({', '.join(meta[:4])}) are on the meta device and hold no numbers, "
             "so there is nothing to begin training with. Make the module outside of torch.device('meta'), or give it memory and "
             "weights first: module.to_empty(device='cpu'), then ts.load_weights(module, path)."
+        )
+    if made := [name for name, tensor in tensors if tensor.is_inference()]:
+        raise OptionError(
+            f"{len(made)} tensors of {type(module).__name__} ({', '.join(made[:4])}) were made under torch.inference_mode(), and "
+            "torch lets nothing be trained with them. Make the module outside of it, or copy it there: copy.deepcopy(module)."
         )
 
 

@@ -3,11 +3,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.core.schedule_units import ScheduleFactory
 from truestep.engine.averages import EMA
 from truestep.engine.clipping import Clip
+from truestep.engine.described import described
+from truestep.engine.precision import BUILT_IN, Precision
 from truestep.engine.precision.loss_scale import LossScale
 from truestep.engine.splitting import MicroBatch
 
@@ -40,3 +43,15 @@ class LearnerOptions:
                 f"run.learner(name={self.name!r}): a learner's name stands in metrics, in messages and in names of files, so it "
                 "is text without control codes, line ends and lone surrogates. Write letters and digits: name='generator'."
             )
+
+    def as_given(self, clip: Clip | None, precision: Precision) -> dict[str, Any]:
+        """Return what decides how a learner is trained, as text: classes of the user's own by their names and fields, too."""
+        return {
+            "clip": described(clip),
+            "ema": described(self.ema),
+            "loss_scale": described(self.loss_scale),
+            "micro_batch": described(self.micro_batch),
+            "precision": precision.name if precision in BUILT_IN else described(precision),
+            "starts_at": self.starts_at,
+            "compile": self.compile,
+        }

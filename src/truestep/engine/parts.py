@@ -22,6 +22,7 @@ from truestep.engine.processes.compiles import tell_of_compiles
 from truestep.engine.schedules.stepping import LearnerSchedules
 from truestep.engine.switches import ModuleSwitches
 from truestep.engine.transient import TransientLearnerBuffers
+from truestep.engine.unsaved import UnsavedFields
 from truestep.engine.weights import LearnerWeights
 
 if TYPE_CHECKING:
@@ -47,8 +48,6 @@ class LearnerParts:
     """Where power-iteration vectors are that no earlier learner holds."""
     delayed: DelayedUpdateReports | None
     """None where flags are at hand."""
-    layers: str
-    """The options of its layers, see `layer_options`, before they were divided among processes."""
     counters: UpdateCounters = field(default_factory=UpdateCounters)
     shows_average: bool = False
     """Whether the average stands in the place of the weights."""
@@ -63,6 +62,8 @@ class LearnerParts:
         self.steppers = [FusedOptimizerStep(optimizer, gathered) for optimizer in self.optimizers]
         self.switches = ModuleSwitches(self)
         self.given_options = given_optimizer_options(self.optimizers)
+        self.as_given = self.options.as_given(self.policy.clip, self.precision)
+        self.unsaved = UnsavedFields(self.policy.clip, self.optimizers)
         self.needs_closure = optimizer_needs_closure(self.optimizers)
         self.compiler = LossCompiler() if self.options.compile else None
         if self.compiler is not None and self.context.world is not None:

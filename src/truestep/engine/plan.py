@@ -11,7 +11,7 @@ from torch import Tensor
 from truestep.core.buffers import BufferSnapshot, Place
 from truestep.core.errors import OptionError
 from truestep.core.random_streams import host_random_streams, set_host_random_streams
-from truestep.engine.batch_statistics import warn_of_batch_statistics
+from truestep.engine.batch_statistics import BuffersOfParts, warn_of_batch_statistics
 from truestep.engine.changes import changes
 from truestep.engine.isolation import LearnerIsolation
 from truestep.engine.losses import LossOutput
@@ -237,12 +237,14 @@ class UpdatePlan:
         for weights in self._half:
             weights.accumulate()
 
-    def warn_of_batch_statistics(self, num_parts: int) -> None:
-        """Say once which layers make a split update differ from the whole one."""
+    def warn_of_batch_statistics(self, num_parts: int) -> BuffersOfParts | None:
+        """Say once which layers make a split update differ from the whole one; return what says it of buffers, behind a part."""
         if self._warned or num_parts < 2:
-            return
+            return None
         self._warned = True
-        warn_of_batch_statistics([learner.module for learner in self.learners])
+        modules = [learner.module for learner in self.learners]
+        warn_of_batch_statistics(modules)
+        return BuffersOfParts(modules)
 
 
 def _check_distinct(learners: Sequence[LearnerParts]) -> None:

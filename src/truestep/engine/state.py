@@ -11,14 +11,19 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from truestep.core.errors import CheckpointError
-from truestep.engine.as_made import changed_layer_options
 from truestep.engine.counters import UpdateCounters
 from truestep.engine.divided_state import divided_learner_state
+from truestep.engine.late_groups import (
+    add_late_optimizer_groups,
+    expected_with_late_groups,
+    late_optimizer_groups,
+)
 from truestep.engine.optimizers import KERNEL_OPTIONS, optimizer_parameters
 from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
+from truestep.engine.unsaved import is_stateful_clip
 
-_OPTIONAL = ("settings", "buffers")  # not in every checkpoint of a learner
+_OPTIONAL = ("settings", "buffers", "clip")  # not in every checkpoint of a learner
 _NEW = {
     "averages": "no average of the weights: ema= is new",
     "scaler": "no loss scale: loss_scale=, or precision=, is new",
@@ -34,7 +39,9 @@ def learner_state(learner: LearnerParts) -> dict[str, Any]:
     receive_update_report(learner)
     # The report first: it may move a schedule and count an update.
     state: dict[str, Any] = {
-        "settings": learner_settings(learner) | {"layers": learner.layers} | learner.switches.state(),
+        "settings": learner_settings(learner)
+        | learner.switches.state()
+        | {"unsaved": learner.unsaved.moved(), "late_groups": late_optimizer_groups(learner)},
         "modules": dict(learner.module.state_dict()),
         "optimizers": [optimizer.state_dict() for optimizer in learner.optimizers],
         "schedules": _without_functions(learner.schedules.state_dict()),
@@ -44,6 +51,8 @@ def learner_state(learner: LearnerParts) -> dict[str, Any]:
         state["scaler"] = learner.policy.scaler.state_dict()
     if learner.average is not None:
         state["averages"] = learner.average.state_dict()
+    if is_stateful_clip(learner.policy.clip):
+        state["clip"] = learner.policy.clip.state_dict()
     if masters := learner.weights.masters:
         state["masters"] = {name: master.detach() for name, master in masters.items()}
     if buffers := learner.transient.state_dict():
@@ -55,6 +64,7 @@ def check_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     """Raise a CheckpointError unless `state` fits the learner: same parts, same tensors, same number of optimizers."""
     # Compared with the state of now, and before anything is loaded: a refused one must leave the learner as it is.
     mine = learner_state(learner)
+    mine["optimizers"] = expected_with_late_groups(learner, mine, state)
     mine["modules"] = _as_grown(learner.module, mine["modules"], state.get("modules", {}))
     problems = _differences(mine, state)
     problems += [
@@ -71,11 +81,11 @@ def check_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
 
 
 def _own_buffers(module: torch.nn.Module) -> dict[str, Tensor]:
-    """Return the buffers of the user's own layers, which may grow in training; those of torch's layers tell the architecture."""
+    """Return the buffers that may grow in training, as observers of quantisation have; those of torch.nn tell the architecture."""
     return {
         f"{path}.{name}" if path else name: buffer
         for path, layer in module.named_modules(remove_duplicate=False)
-        if not type(layer).__module__.startswith("torch.")
+        if not type(layer).__module__.startswith("torch.nn.")
         for name, buffer in layer.named_buffers(recurse=False, remove_duplicate=False)
     }
 
@@ -154,11 +164,7 @@ def learner_settings(learner: LearnerParts) -> dict[str, Any]:
     return {
         "optimizers": [type(optimizer).__name__ for optimizer in learner.optimizers],
         "schedules": learner.schedules.names,
-        "clip": _shown(learner.policy.clip),
-        "ema": _shown(learner.options.ema),
-        "micro_batch": _shown(learner.options.micro_batch),
-        "precision": learner.precision.name,
-        "starts_at": learner.options.starts_at,
+        **learner.as_given,
         "options": [
             [{name: _shown(value) for name, value in group.items()} for group in groups]
             for groups in learner.given_options
@@ -179,7 +185,10 @@ def changed_learner_settings(learner: LearnerParts, state: dict[str, Any]) -> li
         if name in saved and name != "options" and now[name] != saved[name]
     ]
     found += learner.schedules.differences(state["schedules"])
-    found += changed_layer_options(saved["layers"], learner.layers) if "layers" in saved else []
+    found += [
+        f"{name} had changed since it was made, and no checkpoint keeps it"
+        for name in saved.get("unsaved", ())
+    ]
     return found + learner.switches.differences(saved)
 
 
@@ -237,6 +246,7 @@ def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     learner.module.load_state_dict(state["modules"])
     for name, master in learner.weights.masters.items():
         master.copy_(state["masters"][name])
+    add_late_optimizer_groups(learner, state)
     for optimizer, saved in zip(learner.optimizers, state["optimizers"], strict=True):
         _load_optimizer(optimizer, saved, keep_dtypes=are_alike)
     learner.schedules.load_state_dict(state["schedules"])
@@ -245,6 +255,8 @@ def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     if learner.average is not None:
         learner.average.load_state_dict(state["averages"])
     learner.transient.load_state_dict(state.get("buffers", {}))
+    if is_stateful_clip(learner.policy.clip) and "clip" in state:
+        learner.policy.clip.load_state_dict(state["clip"])
 
 
 def _are_of_one_dtype(own: dict[str, Any], saved: dict[str, Any]) -> bool:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a loop may switch on its way, and is in no tensor: which parameters train, the modes of layers, statistics that stand."""
+"""What a loop may switch on its way, and is in no tensor: which parameters train, modes and options of layers, statistics that
+stand."""
 
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from truestep.engine.as_made import LayerOptions, Moved
 from truestep.nn.freezing import held_statistics, hold_statistics
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ _SAID = {
     "held": ("statistics held", "statistics no longer held"),
 }
 _NAMED = 4
+Switched = dict[str, list[str]]
 
 
 class ModuleSwitches:
@@ -27,29 +30,45 @@ class ModuleSwitches:
 
     def __init__(self, learner: "LearnerParts") -> None:
         self._learner = learner
-        self._at_exit: dict[str, list[str]] | None = None
-        self.begin()
+        self._options = LayerOptions(learner.module)
+        self._at_exit: tuple[Switched, Moved] | None = None
+        self._at_start = self._now()
 
     def begin(self) -> None:
         """Take them as what the code begins with."""
+        self._options.begin()
         self._at_start = self._now()
 
     def note_exit(self) -> None:
         """Keep them: what code behind the loop switches before the run is saved, for a last evaluation, is not of the loop."""
-        self._at_exit = self._now()
+        self._at_exit = self._now(), self._options.moved()
 
     def enter(self) -> None:
         """Be as they are: the loop goes on."""
         self._at_exit = None
 
-    def state(self) -> dict[str, list[str]]:
+    def of_rank(self) -> dict[str, Any]:
+        """Return what must be the same on all ranks, as JSON, in words: a checkpoint keeps what rank 0 has."""
+        now, moved = self._kept()
+        numbers = self._options.numbers(moved)
+        said = {
+            f"what is {words}": [path or "the module" for path in now[name]]
+            for name, (words, _) in _SAID.items()
+        }
+        return said | numbers
+
+    def _kept(self) -> tuple[Switched, Moved]:
+        return (self._now(), self._options.moved()) if self._at_exit is None else self._at_exit
+
+    def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps: as the code began, and as they are."""
-        now = self._now() if self._at_exit is None else self._at_exit
-        return now | {_at_start(name): names for name, names in self._at_start.items()}
+        now, moved = self._kept()
+        begun = {_at_start(name): names for name, names in self._at_start.items()}
+        return now | begun | self._options.state(moved)
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
         """Return with what the code begins otherwise than when `saved` was taken; nothing of what an older one lacks."""
-        found = []
+        found = self._options.differences(saved)
         for name, words in _SAID.items():
             if name in saved and not self._begins_as(saved, name):
                 before, now = set(saved[_at_start(name)]), set(self._at_start[name])
@@ -63,13 +82,14 @@ class ModuleSwitches:
             if name in saved and self._begins_as(saved, name):
                 self._at_start[name] = saved[_at_start(name)]
                 switch(set(saved[name]))
+        self._options.load(saved)
         self.enter()
 
     def _begins_as(self, saved: dict[str, Any], name: str) -> bool:
         """Whether the code begins as it did; a notebook's cell that is run again begins with a module as the loop has left it."""
         return self._at_start[name] in (saved[_at_start(name)], saved[name])
 
-    def _now(self) -> dict[str, list[str]]:
+    def _now(self) -> Switched:
         weights, module = self._learner.weights, self._learner.module
         return {
             "frozen": [name for name, parameter in weights.named if not parameter.requires_grad],

@@ -159,7 +159,7 @@ def accumulate_gradients(
     """Compute the loss and its gradient, of the whole batch at once or part by part."""
     sizes, split, done = cutting.sizes, cutting.split, 0
     sums = LossTotals(expected=placed.total, outputs_dim=split.dim if split else 0)
-    lent = plan.hooks.division.example(batch, split) if placed.lends else None
+    lent = placed.lender.example(batch, split) if placed.lender else None
     if placed.num_calls > cutting.num_calls:
         cutting = cutting._replace(num_calls=placed.num_calls)
     shares = plan.hooks.division.shares_batches
@@ -169,7 +169,7 @@ def accumulate_gradients(
         plan.context.draws.begin(placed.first, placed.num_here if shares else None)
         _compute(plan, loss, batch, placed.num_here, sums=sums, cutting=cutting)
     else:
-        plan.warn_of_batch_statistics(len(sizes))
+        buffers = plan.warn_of_batch_statistics(len(sizes))
         spectral = plan.spectral_snapshot() if plan.has_spectral else None
         for part, size in zip(cut_batch(batch, sizes, split), sizes, strict=True):
             if sums.num_parts and spectral is not None:
@@ -178,8 +178,12 @@ def accumulate_gradients(
             done += size
             _compute(plan, loss, part, size, sums=sums, cutting=cutting)
             plan.accumulate_half()
-    if lent is not None:
-        _call_with_nothing(plan, loss, lent, sums, cutting)
+            if buffers is not None:
+                buffers.warn_of_moved()
+                buffers = None
+    if placed.lender is not None:
+        with placed.lender.counting_nothing():
+            _call_with_nothing(plan, loss, lent, sums, cutting)
     plan.hooks.gradients_ready(sums)
     return sums
 
@@ -246,7 +250,6 @@ def _call_with_nothing(
     """Call the loss as often as the other processes do, with an example that counts nothing, and go back through it."""
     for index in range(sums.num_parts, cutting.num_calls):
         plan.context.draws.begin(0, 1)
-        with plan.hooks.division.counting_nothing():
-            values = read_loss(_call(plan, loss, example, index), num_examples=1, whole=False).values
-            plan.hooks.before_backward(sums, is_last=index + 1 == cutting.num_calls)
-            backward_of_losses(values, torch.zeros_like(values))
+        values = read_loss(_call(plan, loss, example, index), num_examples=1, whole=False).values
+        plan.hooks.before_backward(sums, is_last=index + 1 == cutting.num_calls)
+        backward_of_losses(values, torch.zeros_like(values))

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from truestep.core.trials import ask_for_end_of_trial, ask_no_more
+from truestep.engine.processes.world import World
 from truestep.run.notebook import notebook_shell
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class LoopEndings:
         for hook in _hooks:
             hook.install()
         atexit.register(self._process_ends)
+        ask_for_end_of_trial(self.uncaught)
         notebook = notebook_shell()
         if notebook is not None:
             notebook.events.register("post_run_cell", self._cell_done)
@@ -53,6 +56,7 @@ class LoopEndings:
             for hook in _hooks:
                 hook.remove()
         atexit.unregister(self._process_ends)
+        ask_no_more(self.uncaught)
         notebook = notebook_shell()
         if notebook is not None:
             notebook.events.unregister("post_run_cell", self._cell_done)
@@ -67,6 +71,12 @@ class LoopEndings:
         owner = self._session.owner
         if owner.is_this_process and thread is owner.thread:
             self._session.crashed(error)
+
+    def dropped(self) -> None:
+        """Nobody holds the run any more, nor a loop of it, so none goes on: a search over many runs must not keep them all."""
+        # Of several processes each would come here at a moment of its own, and where a run ends they meet.
+        if self._session.owner.is_here and World.here is None:
+            self._process_ends()
 
     def _process_ends(self) -> None:
         if self.watching and self._session.owner.is_this_process:

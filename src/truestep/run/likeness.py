@@ -32,6 +32,7 @@ def _what_is_trained(learners: Mapping[str, LearnerParts]) -> dict[str, Any]:
             f"the shape of {parameter} of {name!r}": list(weight.shape)
             for parameter, weight in zip(learner.weights.names, learner.weights.parameters, strict=True)
         }
+        facts |= _switches(name, learner)
     return facts
 
 
@@ -77,6 +78,30 @@ def are_run_weights_finite(context: LearnerContext) -> bool:
     # the largest entry of each: not finite where one is not, and never an overflow of its own, as a sum may be
     norms = torch._foreach_norm(measured, float("inf")) if measured else ()
     return all(bool(torch.isfinite(norm)) for norm in norms)
+
+
+def run_switches(context: LearnerContext) -> dict[str, Any]:
+    """Return what the loop may have switched in each learner."""
+    return {
+        what: value
+        for name, learner in context.learners.items()
+        for what, value in _switches(name, learner).items()
+    }
+
+
+def _switches(name: str, learner: LearnerParts) -> dict[str, Any]:
+    return {f"{what} of {name!r}": value for what, value in learner.switches.of_rank().items()}
+
+
+def check_run_switches(everybody: list[dict[str, Any]]) -> None:
+    """Raise a RankError that names the first switch which is not the same on all ranks, and the rank."""
+    for rank, mine in enumerate(everybody):
+        for what, first in everybody[0].items():
+            if mine.get(what) != first:
+                raise RankError(
+                    f"The ranks don't train the same: {what} is {first} on rank 0 and {mine.get(what)} on rank {rank}. Switch it "
+                    "on all ranks alike, not under `if run.is_main:`; a checkpoint keeps what rank 0 has, so nothing was saved."
+                )
 
 
 def check_run_weights(context: LearnerContext, everybody: list[dict[str, list[float]]]) -> None:

@@ -18,8 +18,8 @@ class RunLoop:
         self._run, self._session = run, session
         self._tuner = RunCudnnTuner(run.context)
 
-    def epochs(self, total: int) -> Iterator[int]:
-        """Yield epochs from the cursor's on."""
+    def epochs(self, total: int, keeps: object) -> Iterator[int]:
+        """Yield epochs from the cursor's on; a loop `keeps` the run that it is of, as long as somebody reads it."""
         cursor, session = self._run.cursor, self._session
         session.begin(total)
         cursor.epochs = body = object()
@@ -41,7 +41,7 @@ class RunLoop:
                 cursor.epochs = None
         session.finish()
 
-    def steps(self, total: int) -> Iterator[int]:
+    def steps(self, total: int, keeps: object) -> Iterator[int]:
         """Yield the numbers of the steps still to do."""
         cursor, session = self._run.cursor, self._session
         cursor.go_on()
@@ -52,10 +52,15 @@ class RunLoop:
             )
         stream = cursor.steps(total)
         session.begin_steps(total)
-        yield from self.batches(stream)
+        yield from self.batches(stream, keeps)
         session.finish()
 
-    def batches(self, stream: StreamCursor, limit: int | None = None) -> Generator[Any]:
+    def batches(
+        self,
+        stream: StreamCursor,
+        keeps: object,
+        limit: int | None = None,
+    ) -> Generator[Any]:
         """Yield the rest of a pass; the leader's requests are the moments between two steps.
 
         A generator is closed in the same way by `break`, by an exception and by the garbage collector. So how a loop was left is

@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from truestep.core.random_streams import host_random_streams, random_key, set_host_random_streams
+from truestep.core.random_streams import (
+    device_random_stream,
+    host_random_streams,
+    random_key,
+    set_host_random_streams,
+)
 from truestep.engine.context import LearnerContext
 from truestep.nn.seeds.seeded import seed_everything
 from truestep.run.cursor import RunCursor
@@ -84,8 +89,8 @@ def loop_random_state(device: torch.device) -> dict[str, Any]:
         "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
         "torch": torch.get_rng_state(),
     }
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
+    if (own := device_random_stream(device)) is not None:
+        state[device.type] = own.save()
     return state
 
 
@@ -94,5 +99,5 @@ def set_loop_random_state(state: dict[str, Any], device: torch.device) -> None:
     kind, keys, *rest = state["numpy"]
     set_host_random_streams((state["python"], (kind, keys.numpy().astype(np.uint32), *rest)))
     torch.set_rng_state(state["torch"])
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)
+    if device.type in state and (own := device_random_stream(device)) is not None:
+        own.restore(state[device.type])

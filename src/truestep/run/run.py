@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run: where a training's learners, data, loop, directory and signals meet."""
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -160,6 +161,7 @@ class Run(SealedAttributes, Shown):
         set_run_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
         self.context.observer = self.session  # last: whatever is computed now comes to a run that is whole
+        weakref.finalize(self, self.session.dropped).atexit = False
         self._seal()
 
     def _open_directory(self) -> None:
@@ -277,7 +279,7 @@ class Run(SealedAttributes, Shown):
         """Yield the numbers of the epochs still to do; the run starts, or goes on, here, and is finished at the end."""
         check_loop_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
         self.session.start()
-        return self._loop.epochs(total)
+        return self._loop.epochs(total, self)
 
     @raises_option_errors("run.steps", otherwise=elsewhere.STEPS)
     def steps(self, total: int) -> Iterator[int]:
@@ -288,7 +290,7 @@ class Run(SealedAttributes, Shown):
         """
         check_loop_count("run.steps(total), how many steps the whole run has,", total, at_least=0)
         self._start_pass()
-        return self._loop.steps(total)
+        return self._loop.steps(total, self)
 
     @raises_option_errors("run.batches", elsewhere.BATCHES)
     def batches(self, source: BatchSource, *, limit: int | None = None) -> Batches:
@@ -305,7 +307,7 @@ class Run(SealedAttributes, Shown):
             )
         stream = self.cursor.stream_of(source)
         self._start_pass()
-        batches = refuse_misread_batches(self._loop.batches(stream, limit))
+        batches = refuse_misread_batches(self._loop.batches(stream, self, limit))
         return Batches(batches, self.cursor.num_left(stream, limit))
 
     def _start_pass(self) -> None:
@@ -342,7 +344,7 @@ class Run(SealedAttributes, Shown):
         self.session.save_requested = True
 
     def choices(self) -> list[Choice]:
-        """Return every automatic choice with its reason."""
+        """Return every automatic choice with its reason, and what each learner was given that changes its numbers."""
         return Choices(self.context.choices)
 
     # ------------------------------------------------------------------ where it stands

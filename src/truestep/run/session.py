@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.core.files import remove_unfinished_files
 from truestep.core.forks import undo_in_children
+from truestep.core.trials import TrialOver
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
 from truestep.model.layers.interval import Every
@@ -46,6 +47,7 @@ class RunSession:
         self.say = run.screen.say
         self._signals = StopSignals(statuses)
         self._endings = LoopEndings(self)
+        self.dropped = self._endings.dropped
         self._saver, self._moments = RunSaver(run), SaveMoments(run)
         self._first_steps = DoctorOfFirstSteps(run, wanted=doctor)
         self._layers, self._rates = RunLayers(run, watch_layers), RunRates(run)
@@ -328,7 +330,7 @@ class RunSession:
         """An exception goes through the loop: save what is there, marked so; nothing here may hide it."""
         if not self.owner.is_this_process:
             return
-        if self._endings.ended or not self.started:
+        if self._endings.ended or not self.started or isinstance(error, TrialOver):
             self._finish()
             return
         self._crashed = True

@@ -20,7 +20,13 @@ from truestep.engine.state import (
 from truestep.report.history import MetricsMark
 from truestep.run.directory import START_ANEW, refused_run_edits
 from truestep.run.fingerprint import run_fingerprint
-from truestep.run.likeness import are_run_weights_finite, check_run_weights, run_weight_sums
+from truestep.run.likeness import (
+    are_run_weights_finite,
+    check_run_switches,
+    check_run_weights,
+    run_switches,
+    run_weight_sums,
+)
 from truestep.run.loop_random import loop_random_state
 from truestep.run.state import RunState
 from truestep.run.user_state import check_run_state, decode_run_state, encode_run_state
@@ -90,9 +96,14 @@ def _ranks(run: RunState, tracked: dict[str, Any]) -> tuple[list[dict[str, Any]]
     }
     if context.world is None:
         return [mine] if tracked else [], are_run_weights_finite(context)
-    seen = {"sums": run_weight_sums(context), "healthy": are_run_weights_finite(context)}
+    seen = {
+        "sums": run_weight_sums(context),
+        "healthy": are_run_weights_finite(context),
+        "switches": run_switches(context),
+    }
     everybody = run.agreement.gathered("a checkpoint", mine | seen)
     check_run_weights(context, [each.pop("sums") for each in everybody])
+    check_run_switches([each.pop("switches") for each in everybody])
     healthy = [each.pop("healthy") for each in everybody]
     return everybody, all(healthy)
 

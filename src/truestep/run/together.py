@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from truestep.core.errors import OptionError
 from truestep.engine.context import LearnerContext
 from truestep.engine.processes.world import RankInWorld, World, WorldLinks
-from truestep.engine.strategies import STRATEGIES
+from truestep.engine.strategies import STRATEGIES, Ddp, Fsdp
 from truestep.run.agreement import RunAgreement
 from truestep.run.ranks import LaunchedRank, launched_rank
 
@@ -37,7 +37,8 @@ def join_run_ranks(context: LearnerContext, *, strategy: str, timeout_seconds: f
         return RunAgreement(None)
     name, reason = ("ddp", "") if strategy == "auto" else (strategy, ", and it was asked for")
     context.world, context.rank, context.strategy = world, world.rank, STRATEGIES[name](world)
-    context.choose("strategy", name, f"{world.size} processes train together{reason}")
+    own = "" if isinstance(context.strategy, Ddp | Fsdp) else f" ({type(context.strategy).__qualname__})"
+    context.choose("strategy", name + own, f"{world.size} processes train together{reason}")
     return RunAgreement(world)
 
 

@@ -113,9 +113,69 @@ def caught(run):
 
 def modes(run):
     """Batch normalisation that trains on one rank alone."""
-    net = learner(run, nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)))
-    net.train(bool(RANK))
-    net.update(squared(net), ROWS)
+    switched(run, nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)), lambda module: module.train(bool(RANK)))
+
+
+def two_layers():
+    return nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5), nn.Linear(2, 1))
+
+
+def switched(run, module, switch):
+    """Train a step, switch something, and train on."""
+    net = learner(run, module)
+    for step in run.steps(3):
+        if step == 1:
+            switch(net.module)
+        net.update(squared(net), ROWS)
+
+
+def dropout(run):
+    """A layer in evaluation mode on rank 0 alone."""
+    switched(run, two_layers(), lambda module: module[1].train(bool(RANK)))
+
+
+def held(run):
+    """Statistics that are held on rank 0 alone."""
+    module = nn.Sequential(nn.InstanceNorm1d(2, track_running_stats=True), nn.Linear(2, 1))
+    switched(run, module, lambda module: None if RANK else ts.freeze(module, "0", statistics=True))
+
+
+def frozen(run):
+    """Layers that are frozen on rank 0 alone."""
+    switched(run, two_layers(), lambda module: None if RANK else ts.freeze(module, "0"))
+
+
+def frozen_in_turn(run):
+    """As many parameters of one size frozen on each rank, and not the same."""
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1))
+    switched(run, module, lambda module: ts.freeze(module, str(1 - RANK)))
+
+
+def frozen_in_block(run):
+    """Another layer frozen on each rank, where nobody counts examples."""
+    net = learner(run, two_layers())
+    for step in run.steps(2):
+        if step == 1 and not RANK:
+            ts.freeze(net, "0")
+        with net.accumulating(weight=4.0) as update:
+            update.backward(squared(net)(ROWS))
+
+
+def option(run):
+    """A number of a layer that the loop sets on rank 1 alone."""
+    switched(run, two_layers(), lambda module: setattr(module[1], "p", 0.1 if RANK else 0.5))
+
+
+def option_at_start(run):
+    """Another number of a layer from the start."""
+    switched(run, nn.Sequential(nn.Linear(2, 1), nn.Dropout(0.5 + 0.1 * RANK)), lambda module: None)
+
+
+def modes_at_start(run):
+    """Another mode from the start."""
+    module = two_layers()
+    module[1].train(not RANK)
+    switched(run, module, lambda module: None)
 
 
 def uneven(run):
@@ -134,7 +194,8 @@ def named(run):
 
 CASES = [
     *(sizes, scalar, ungathered, short, nothing, options, shapes, configuration, weights, evaluated, caught),
-    *(modes, uneven, named),
+    *(modes, dropout, held, frozen, frozen_in_turn, frozen_in_block, option, option_at_start, modes_at_start),
+    *(uneven, named),
 ]
 
 

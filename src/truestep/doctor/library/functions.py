@@ -44,6 +44,11 @@ drops at random                torch.nn.functional.dropout torch.nn.functional.d
 computes a weight anew         torch.nn.utils.weight_norm torch.nn.utils.spectral_norm
                                torch.nn.utils.parametrizations.weight_norm torch.nn.utils.parametrizations.spectral_norm
                                torch.nn.utils.parametrizations.orthogonal
+gives an array anew            numpy.append numpy.concatenate numpy.stack numpy.vstack numpy.hstack numpy.clip numpy.sort
+                               numpy.squeeze numpy.expand_dims numpy.transpose numpy.reshape numpy.delete numpy.insert
+                               numpy.flip numpy.pad numpy.where numpy.unique numpy.exp numpy.abs
+shuffles in place              random.shuffle numpy.random.shuffle
+draws an order                 torch.randperm numpy.random.permutation
 hands on what it is given      enumerate tqdm tqdm.tqdm tqdm.auto.tqdm tqdm.notebook.tqdm tqdm.rich.tqdm tqdm.std.tqdm
                                rich.progress.track iter
 """

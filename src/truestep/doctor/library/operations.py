@@ -112,4 +112,27 @@ def operations(*, numbers: str = "", shape: str = "", graph: str = "", backward:
 # What most who ask mean: the tensor itself, elsewhere or of another type; a new one; one without a way back.
 SAME_NUMBERS = operations(numbers="kept itself home moved rounded")
 MAKERS = operations(numbers="drawn filled copied")
+# those that lists, texts and tables of other libraries have not: whoever calls them has a tensor, or an array
+OF_TENSORS_ALONE = frozenset(
+    [
+        "detach",
+        "contiguous",
+        "unsqueeze",
+        "squeeze",
+        "permute",
+        "expand_as",
+        "view_as",
+        "type_as",
+        "masked_fill",
+        "masked_scatter",
+        "index_fill",
+        "index_copy",
+        "clamp",
+        "clip",
+        "softmax",
+        "log_softmax",
+        "sigmoid",
+        "logsigmoid",
+    ]
+)
 CUTS = operations(graph="cut zero left") - MAKERS

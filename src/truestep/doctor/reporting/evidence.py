@@ -96,6 +96,7 @@ WORDS: Mapping[str, Words] = {
     "scores": "The scores have the shape {}.",
     "shape": "The input has the shape {}.",
     "shapes": lambda shapes: f"Among them {_listed(shapes)}.",
+    "seen_as": lambda codes: f"Running shows it too, as {_listed(codes)}.",
     "share": None,
     "share_of_padding": None,
     "shared": None,

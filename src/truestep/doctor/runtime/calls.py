@@ -80,7 +80,7 @@ def _optimizers(gate: Dispatcher, wrappers: WatchWrappers) -> None:
         if gate.live and watch_may_look() and gate.sees():
             has_closure = len(args) > 1 or kwargs.get("closure") is not None
             gate.tell("on_step", optimizer, has_closure)
-            gate.rest_operations(not has_closure)
+            gate.rest_operations(not has_closure, but_for_gradients=gate.recorder.shares(optimizer))
 
     def after(optimizer: Optimizer, *_: Any) -> None:
         if gate.sees() and not torch.compiler.is_compiling():
@@ -94,7 +94,8 @@ def _optimizers(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 def _clearing(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def clearing(original: Call) -> Call:
         def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
+            with gate.quiet():  # it reads gradients, to clear them
+                original(self, *args, **kwargs)
             if gate.live and gate.sees():
                 gate.tell("on_clear", self)
 
@@ -115,7 +116,7 @@ def _gradients(gate: Dispatcher, wrappers: WatchWrappers) -> None:
             ):  # shapes without numbers
                 gate.tell("differentiated")
                 return original(tensors, *args, **kwargs)
-            gate.tell("on_backward", roots)
+            gate.tell("on_backward", roots, any(each is not None for each in (*args[:1], *_seeds(kwargs))))
             with gate.quiet():
                 result = original(tensors, *args, **kwargs)
             gate.tell("went_backward")
@@ -125,6 +126,11 @@ def _gradients(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 
     wrappers.method(torch.Tensor, "backward", backward)
     wrappers.function(torch.autograd, "backward", backward)
+
+
+def _seeds(kwargs: dict[str, Any]) -> list[Any]:
+    """Return what a backward begins with, where that is given by name."""
+    return [kwargs.get(name) for name in ("gradient", "grad_tensors")]
 
 
 def _derivatives(gate: Dispatcher, wrappers: WatchWrappers) -> None:
@@ -146,6 +152,8 @@ def _clipping(gate: Dispatcher, wrappers: WatchWrappers) -> None:
                 single = isinstance(parameters, torch.Tensor)
                 parameters = parameters if single else list(parameters)  # it may be a generator
                 gate.tell("on_clip", [parameters] if single else parameters)
+                with gate.quiet():
+                    return original(parameters, *args, **kwargs)
             return original(parameters, *args, **kwargs)
 
         return wrapped

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.frames import is_library_file
+from truestep.core.trials import tell_end_of_trial
 from truestep.doctor.runtime.at_exit import WatchReportAtExit
 from truestep.doctor.runtime.notes import WatchNotes, WatchNotesFolder
 from truestep.doctor.runtime.pace import StopWatching
@@ -50,7 +51,8 @@ class WatchedProcess:
             try:
                 with watch:
                     return self.target(*args, **kwargs)
-            except StopWatching:
+            except StopWatching as over:
+                tell_end_of_trial(over)
                 return None
             finally:
                 leave()
@@ -76,7 +78,7 @@ def watched_children(
 ) -> Iterator[Callable[[], WatchNotesFolder | None]]:
     """Within this, processes that the script starts are watched; yields what gives their folder, once there is one."""
     found: list[WatchNotesFolder] = [folder] if folder is not None else []
-    if folder is not None and os.environ["LOCAL_RANK"] != "0":
+    if folder is not None and not reports_for_all(folder):
         folder.begin(watched_process_name())
     original = BaseProcess.start
 
@@ -108,6 +110,11 @@ def _runs_users_code(process: Any) -> bool:
     return spawned_by_torch or name == "__main__" or (file is not None and not is_library_file(file))
 
 
+def reports_for_all(shared: WatchNotesFolder | None) -> bool:
+    """Tell whether this process reports: of those that torchrun started on a machine, the first does."""
+    return shared is None or os.environ["LOCAL_RANK"] == "0"
+
+
 def gathered_notes(
     watch: Watch, folder: WatchNotesFolder | None, *, is_shared: bool, wait: bool
 ) -> tuple[list[WatchNotes], list[str]] | None:
@@ -121,7 +128,7 @@ def gathered_notes(
     """
     if folder is None:
         return [], []
-    if is_shared and os.environ["LOCAL_RANK"] != "0":
+    if is_shared and not reports_for_all(folder):
         folder.leave(notes_of(watch))
         return None
     num_expected = int(os.environ["LOCAL_WORLD_SIZE"]) - 1 if is_shared else 0

@@ -42,7 +42,7 @@ class Dispatcher:
         self.failures: list[CheckFailure] = []
         self.seconds = 0.0  # spent on watching
         self.switch_layers: Callable[[bool], None] = lambda _live: None  # set by who hooks the layers
-        self.rest_operations: Callable[[bool], None] = lambda _resting: None  # likewise
+        self.rest_operations: Callable[..., None] = lambda _resting, **_: None  # likewise
         self._depth = WatchDepth()
         self._handlers = {event: _handlers(checks, event) for event in EVENTS}
 

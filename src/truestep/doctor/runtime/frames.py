@@ -31,6 +31,14 @@ def watched_user_line(depth: int = 2) -> tuple[str, int]:
     return outermost.f_code.co_filename, outermost.f_lineno
 
 
+def names_of_user_frame(depth: int = 2) -> frozenset[str]:
+    """Return the names, attributes among them, that the innermost function of the user's on the stack uses."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None and is_library_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frozenset(frame.f_code.co_names if frame is not None else ())
+
+
 def watched_user_place(depth: int = 2) -> Place:
     """Return the innermost line of the user's code on the stack, or the outermost line there is."""
     return Place(*watched_user_line(depth + 1))

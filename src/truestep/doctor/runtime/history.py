@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
+    from truestep.doctor.runtime.row_batches import RowBatch
+
 WINDOW = 20  # the first steps are watched in full
 SAMPLE = 4  # of an optimizer's parameters, so many are followed one by one
 
@@ -83,13 +85,18 @@ class ModelApplication(NamedTuple):
     active: list[str]  # layers that act differently in training, and did
     training: bool  # the model's own mode
     recorded: bool  # whether its output holds a graph
+    rows: RowBatch | None  # what is kept of the batch, if that holds rows
+    is_of_step: bool  # whether it comes with every step, as a progress figure or a bank of features does
 
     @classmethod
-    def of(cls, forward: ForwardCall, active: list[str]) -> ModelApplication:
+    def of(
+        cls, forward: ForwardCall, active: list[str], rows: RowBatch | None, is_of_step: bool
+    ) -> ModelApplication:
         """Return what is kept of a forward."""
         output = first_watched_tensor(forward.output)
         recorded = forward.gradients_on and output is not None and output.requires_grad
-        return cls(forward.module, forward.place, active, forward.module.training, recorded)
+        training = forward.module.training
+        return cls(forward.module, forward.place, active, training, recorded, rows, is_of_step)
 
 
 class GradientMark(NamedTuple):
@@ -108,6 +115,20 @@ class GradientMark(NamedTuple):
             and grad._version == self.version
         )
 
+    def is_changed(self, times: int) -> bool:
+        """Tell whether it was replaced, or changed in place more than so many times."""
+        grad = self.parameter.grad
+        return (
+            grad is None
+            or watched_gradient_address(grad) != self.address
+            or grad._version - self.version > times
+        )
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether the user's code is given it when it is computed, and may give another."""
+        return bool(self.parameter._backward_hooks or self.parameter._post_accumulate_grad_hooks)
+
 
 @dataclass
 class OptimizerRecord:
@@ -120,9 +141,13 @@ class OptimizerRecord:
     was_reached: bool = False  # whether a backward since its last step or clear gave it gradients
     cleared_at: Place | None = None  # the last zero_grad() of gradients, if it got none after it
     has_closure: bool = False
+    reads_gradients: bool = (
+        False  # it was seen to, in a step; looked for where another holds the same parameters
+    )
     stale: bool = False  # the last backward added to gradients from before the last step
     num_stale_steps: int = 0  # in a row
     marks: list[GradientMark] = field(default_factory=list)  # of a few gradients after the last step
+    after_backward: list[GradientMark] = field(default_factory=list)  # and after the last backward
 
     def parameters(self) -> Iterator[Tensor]:
         """Yield every parameter it holds."""
@@ -153,6 +178,12 @@ class OptimizerRecord:
             if grad is not None
         ]
 
+    def changes_gradients(self, num_clips: int) -> bool:
+        """Tell whether the script changes gradients after the last backward, past clips, or has hooks that may."""
+        if self.optimizer._optimizer_step_pre_hooks:
+            return True
+        return any(each.is_changed(num_clips) or each.has_hooks for each in self.after_backward)
+
     def unchanged_since_mark(self) -> bool:
         """Tell whether gradients are the ones marked: nothing cleared them, by whatever way."""
         return any(each.is_kept() for each in self.marks)
@@ -180,6 +211,8 @@ class WatchHistory:
         self.optimizer_names: set[str] = set()
         self.num_steps = 0
         self.num_backwards = 0
+        self.num_gradient_reads = 0  # by the script itself, in looked-at steps
+        self.is_seeded = False  # whether the last backward was given what to begin with, in place of 1
         self.compiled = False
         self.unseen: set[str] = set()  # what is compiled, by its name: its inside can't be followed
         self.is_cut_short = False  # the code raised, or so many steps were wanted

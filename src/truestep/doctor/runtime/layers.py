@@ -22,6 +22,7 @@ class WatchedLayerHooks:
         self._handles: list[Any] = []
         self._operations = WatchedOperationMode(self._tell_of)
         self._unfollowed: nn.Module | None = None  # the module at work, in which operations are not followed
+        self._only_gradients = False  # in a step of which nothing else is asked
 
     def switch(self, live: bool) -> None:
         """Put the hooks on, or take them off; a compiled model is left alone."""
@@ -30,10 +31,17 @@ class WatchedLayerHooks:
         elif not live:
             self._detach()
 
-    def rest(self, resting: bool) -> None:
-        """Leave out the operations of an optimizer's step: nothing asks for them, and they are most of all there are."""
-        if self._handles and self._unfollowed is None and self._operations.is_here is resting:
-            self._operations.switch(not resting)
+    def rest(self, resting: bool, *, but_for_gradients: bool = False) -> None:
+        """Leave out the operations of an optimizer's step: nothing asks for them, and they are most of all there are.
+
+        Args:
+            resting: whether a step begins, or has ended.
+            but_for_gradients: whether it is to be seen that the step reads gradients.
+        """
+        self._only_gradients = resting and but_for_gradients
+        off = resting and not but_for_gradients
+        if self._handles and self._unfollowed is None and self._operations.is_here is off:
+            self._operations.switch(not off)
 
     def _attach(self) -> None:
         self._operations.switch(True)
@@ -73,5 +81,9 @@ class WatchedLayerHooks:
             dispatcher.tell("on_forward", module, args, kwargs, output)
 
     def _tell_of(self, name: str, result: Any, given: list[Tensor], args: tuple[Any, ...]) -> None:
-        if self._dispatcher.live and self._dispatcher.sees():
+        if not self._dispatcher.live or not self._dispatcher.sees():
+            return
+        if name == "grad" and isinstance(result, Tensor):
+            self._dispatcher.recorder.read_gradient()
+        if not self._only_gradients:
             self._dispatcher.tell("on_operation", name, result, given, args)

@@ -18,7 +18,9 @@ from torch.utils._device import DeviceContext
 from truestep.doctor.runtime.ordinary import watch_may_look
 
 # they give numbers of Python's or NumPy's: what is told is that the values were read
-_READS = frozenset({"item", "tolist", "numpy", "__array__", "__float__", "__int__", "__bool__"})
+_READS = frozenset(
+    {"item", "tolist", "numpy", "__array__", "__float__", "__int__", "__bool__", "__repr__", "__format__"}
+)
 Tell = Callable[[str, Any, list[Tensor], tuple[Any, ...]], None]
 
 

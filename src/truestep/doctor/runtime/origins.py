@@ -63,6 +63,7 @@ class WatchedOrigin:
     depth: int = 0
     cuts: bool = False  # it was given something that carries a graph, and its result carries none
     weights_of: frozenset[int] = frozenset()  # the optimizers whose weights it was made of, by identity
+    is_learned: bool = False  # made of what a model gave, in this step or before
 
     @property
     def place(self) -> Place:
@@ -93,6 +94,9 @@ class WatchedOrigins:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Tensor], WatchedOrigin]] = {}
+        self._learned: dict[
+            int, weakref.ref[Tensor]
+        ] = {}  # what models gave in earlier steps: labels of one's own
         self.cuts: list[WatchedOrigin] = []  # where graphs ended in this step
 
     def of(self, value: Tensor) -> WatchedOrigin | None:
@@ -115,7 +119,17 @@ class WatchedOrigins:
         found = {id(origin): origin for each in values if (origin := self.of(each)) is not None}
         return list(found.values())
 
+    def is_learned(self, value: Tensor) -> bool:
+        """Tell whether a value was made of what a model gave, also in an earlier step that was looked at."""
+        if (origin := self.of(value)) is not None:
+            return origin.is_learned
+        found = self._learned.get(id(value))
+        return found is not None and found() is value
+
     def forget(self) -> None:
         """A step is over."""
+        kept = ((key, value) for key, (value, origin) in self._known.items() if origin.is_learned)
+        both = [*self._learned.items(), *kept]
+        self._learned = {key: value for key, value in both if value() is not None}
         self._known.clear()
         self.cuts.clear()

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from truestep.core.trials import TrialOver
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import WINDOW
 
@@ -11,8 +12,8 @@ EVALUATIONS = 3  # so many that eval() announces wake the watch
 MAX_QUIET_LINES = 64  # so many lines that switch gradients off
 
 
-class StopWatching(BaseException):
-    """Ends the script once the wanted number of steps is done; no `except Exception` catches it."""
+class StopWatching(TrialOver):
+    """Ends the script once the wanted number of steps is done."""
 
 
 class WatchPace:

@@ -30,6 +30,11 @@ class ProbedValue:
     value: Tensor
     before: tuple[ProbedValue, ...]
 
+    @property
+    def place(self) -> str:
+        """Where it was computed, as evidence has it."""
+        return f"{self.path}:{self.line}"
+
     def told(self, model: str) -> str:
         """Return `softmax at network.py:42 (net.head.act)`; the model by its variable."""
         layer = ".".join(each for each in (model, self.layer) if each)

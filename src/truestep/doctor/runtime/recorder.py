@@ -44,6 +44,12 @@ class Recorder:
         self._counted: OptimizerRecord | None = None  # the optimizer whose steps count
         self._num_uncounted = 0  # steps of other optimizers in a row
         self._holders: dict[int, int] = {}  # of each trained tensor the optimizer, both by identity
+        self._sharing: set[int] = set()  # optimizers that hold a tensor which another holds too
+        self._stepping: OptimizerRecord | None = None
+        self._applied_at: dict[
+            tuple[int, Place], int
+        ] = {}  # without gradients: model and line, and the steps by then
+        self._of_steps: set[tuple[int, Place]] = set()
 
     def known(self, optimizer: Optimizer, place: Place | None = None) -> OptimizerRecord:
         """Return what is known of an optimizer, also of one that was made before the watch."""
@@ -76,9 +82,20 @@ class Recorder:
         self.add_model(module)
         active = watched_sensitive_layers(module, training=True) or ["F.dropout"] * self._drops
         self._drops = False
-        self.history.forwards_since_backward.append(ModelApplication.of(forward, active))
-        self.history.rows.apply(forward, self.history.num_steps)
+        rows = self.history.rows.apply(forward, self.history.num_steps)
+        application = ModelApplication.of(forward, active, rows, self._comes_with_steps(forward))
+        self.history.forwards_since_backward.append(application)
         return (forward,)
+
+    def _comes_with_steps(self, forward: ForwardCall) -> bool:
+        """Tell whether a model was applied without gradients at this line between two steps in a row, ever."""
+        key, now = (id(forward.module), forward.place), self.history.num_steps
+        if forward.gradients_on:  # a line may train and evaluate
+            return False
+        if self._applied_at.get(key, now) == now - 1:
+            self._of_steps.add(key)
+        self._applied_at[key] = now
+        return key in self._of_steps
 
     def _named(self, known: object) -> str:
         """Note the variable that holds a model or optimizer; return how it is shown."""
@@ -117,14 +134,18 @@ class Recorder:
         before = tuple(each for each in made_of if each.depth < MAX_DEPTH)
         depth = 1 + max((each.depth for each in before), default=0)
         layer = self._layers[-1] if self._layers else None
+        by_model = layer is not None and next(layer.parameters(), None) is not None
+        is_learned = by_model or any(self.history.origins.is_learned(each) for each in given)
         cuts = cuts_graph(result, given)
-        return WatchedOrigin(name, path, line, layer, before, depth, cuts, weights_of)
+        return WatchedOrigin(name, path, line, layer, before, depth, cuts, weights_of, is_learned)
 
     def _look_at_weights(self) -> None:
         """Note which tensors the optimizers hold now."""
-        self._holders = {
-            id(each): key for key, record in self.history.records.items() for each in record.parameters()
-        }
+        self._holders = {}
+        for key, record in self.history.records.items():
+            for each in record.parameters():
+                if (other := self._holders.setdefault(id(each), key)) != key:
+                    self._sharing |= {other, key}
 
     def on_loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> Facts:
         """A loss was computed."""
@@ -135,8 +156,9 @@ class Recorder:
             return None
         return (LossCall(name, given, target, options, value, watched_user_place()),)
 
-    def on_backward(self, tensors: Sequence[Tensor]) -> Facts:
-        """A backward is about to run."""
+    def on_backward(self, tensors: Sequence[Tensor], is_seeded: bool = False) -> Facts:
+        """A backward is about to run; where it is seeded, the tensors weigh what the caller says."""
+        self.history.is_seeded = is_seeded
         self.history.thread = self.history.thread or threading.get_ident()
         self.history.rows.learn(tensors or None)
         for record in self.history.records.values():
@@ -166,10 +188,12 @@ class Recorder:
         record.has_closure = has_closure
         stale = record.stale and record.num_backwards and record.holds_gradients()
         record.num_stale_steps = record.num_stale_steps + 1 if stale else 0
+        self._stepping = record
         return record, watched_user_place()
 
     def on_stepped(self, record: OptimizerRecord) -> Facts:
         """An optimizer has stepped, and its step is counted."""
+        self._stepping = None
         return record, watched_user_place()
 
     def on_schedule(self, scheduler: Any) -> Facts:
@@ -188,8 +212,15 @@ class Recorder:
     def on_evaluation(self) -> Facts:
         """What was applied, and not gone backward through until now, was evaluated."""
         applied, self.history.forwards_since_backward = self.history.forwards_since_backward, []
-        self.history.rows.end_evaluation()
-        return (applied,) if applied and self.history.num_steps else None
+        rows = self.history.rows
+        evaluated = [
+            each
+            for each in applied
+            if (not each.is_of_step or rows.is_held_out_again(each.rows))
+            and not (each.rows is not None and each.rows.is_thrown_away)
+        ]
+        rows.end_evaluation()
+        return (evaluated,) if evaluated and self.history.num_steps else None
 
     def on_loaded(self, module: nn.Module, state: Any) -> Facts:
         """A module was given weights that were kept."""
@@ -219,8 +250,9 @@ class Recorder:
             record.num_backwards += 1
             record.was_reached = record.was_reached or record.has_gradients()
             record.cleared_at = None if record.was_reached else record.cleared_at
+            record.after_backward = record.marked()
             if record.stale:
-                record.marks = record.marked()
+                record.marks = record.after_backward
 
     def batch_loaded(self, batch: Any) -> None:
         """A loader gives a batch."""
@@ -254,6 +286,17 @@ class Recorder:
         record = self.known(optimizer)
         record.num_steps += 1
         return record
+
+    def shares(self, optimizer: Optimizer) -> bool:
+        """Tell whether an optimizer holds a tensor that another one holds too."""
+        return id(optimizer) in self._sharing
+
+    def read_gradient(self) -> None:
+        """A gradient was read, by the optimizer whose step is at work or by the script."""
+        if self._stepping is not None:
+            self._stepping.reads_gradients = True
+        else:
+            self.history.num_gradient_reads += 1
 
     def count_run(self, record: OptimizerRecord) -> int | None:
         """Count a step of the run, if this optimizer's are; return the new number.
@@ -329,4 +372,4 @@ class Recorder:
 
 
 def _forget(record: OptimizerRecord) -> None:
-    record.num_backwards, record.was_reached, record.cleared_at = 0, False, None
+    record.num_backwards, record.was_reached, record.cleared_at, record.after_backward = 0, False, None, []

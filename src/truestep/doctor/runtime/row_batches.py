@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,9 +34,17 @@ class RowBatch:
     followed: bool = False  # whether the way of its output is known
     is_measured: bool = False  # whether something was compared with its output
     is_taken_out: bool = False  # whether its output left torch, where nobody follows it
+    is_passed_on: bool = False  # whether its output went into another model
+    is_used: bool = False  # whether anything was computed of its output
+    outputs: list[weakref.ref[Tensor]] = field(default_factory=list)
     targets: Tensor | None = None
     target_width: int = 0
     of_classes: bool = False  # whether a target is a whole number
+
+    @property
+    def is_thrown_away(self) -> bool:
+        """Whether nothing came of it but what the model keeps itself, as statistics of its norms."""
+        return self.followed and not self.is_used and not any(each() is not None for each in self.outputs)
 
 
 @dataclass(eq=False)

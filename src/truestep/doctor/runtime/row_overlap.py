@@ -97,6 +97,11 @@ def rows_within(evaluation: RowPass, batch: RowBatch) -> bool:
     return all(bool(np.isin(_kept(each, evaluation.kept), held).all()) for each in evaluation.batches)
 
 
+def rows_met(batch: RowBatch, other: RowBatch) -> float:
+    """Return the share of a batch's rows that are in another one."""
+    return float(np.isin(_kept(batch, 1), _kept(other, 1)).mean())
+
+
 def same_rows(first: RowBatch, second: RowBatch) -> bool:
     """Tell whether two batches hold the same rows, in any order."""
     return np.array_equal(np.sort(_kept(first, 1)), np.sort(_kept(second, 1)))

@@ -24,6 +24,7 @@ from truestep.doctor.runtime.prints import (
     sampled_rows,
 )
 from truestep.doctor.runtime.row_batches import RowBatch, RowPass
+from truestep.doctor.runtime.row_overlap import rows_met
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -99,15 +100,19 @@ class WatchedRows:
         """Weights are put into a model: if it is trained after that, it begins anew."""
         self._put_back.add(self._number(model))
 
-    def apply(self, forward: ForwardCall, step: int) -> None:
+    def apply(self, forward: ForwardCall, step: int) -> RowBatch | None:
         """A model was applied; of training the first steps are enough, and those that begin a pass."""
         if step >= WINDOW and forward.gradients_on and not self._is_new_pass:
-            return
+            return None
         tensors = [*watched_tensors(forward.args), *watched_tensors(forward.kwargs)]
         if not tensors or not _is_batch(tensors[0]) or len(self._pending) > MOST_PENDING:
-            return
-        if next(forward.module.parameters(), None) is None or self._is_made_by_model(tensors[0]):
-            return
+            return None
+        if next(forward.module.parameters(), None) is None:
+            return None
+        if self._is_made_by_model(tensors[0]):
+            for before in self._on_the_way(tensors[0]):
+                before.is_passed_on = True
+            return None
         outputs = list(watched_tensors(forward.output))
         batch = self._batch_of(forward, tensors, outputs, step)
         self._pending.append(batch)
@@ -115,6 +120,8 @@ class WatchedRows:
             if (origin := self._origins.of(each)) is not None:
                 batch.followed = True
                 self._ways.setdefault(origin, []).append(batch)
+        batch.outputs = [weakref.ref(each) for each in outputs]
+        return batch
 
     def _batch_of(
         self, forward: ForwardCall, tensors: list[Tensor], outputs: list[Tensor], step: int
@@ -155,6 +162,7 @@ class WatchedRows:
             return
         self._ways[origin] = found
         for batch in found:
+            batch.is_used = True
             batch.is_taken_out = batch.is_taken_out or origin.operation in _LEAVES
             if others and batch.targets is None:
                 self._compare(batch, others[0])
@@ -196,7 +204,26 @@ class WatchedRows:
         self._pending.clear()
         self._ways.clear()
 
+    def is_held_out_again(self, batch: RowBatch | None) -> bool:
+        """Tell whether rows that no model was trained on were evaluated at this line before."""
+        if batch is None:
+            return False
+        before = [each for each in self.evaluated.get((batch.model, batch.place), ()) if each.num_rows]
+        came = any(
+            rows_met(batch, one) == 1 for each in before for one in each.batches if one.step < batch.step
+        )
+        return came and not any(rows_met(batch, each) for each in self.trained.batches)
+
+    def passes_on_in_training(self, batch: RowBatch) -> bool:
+        """Tell whether what this batch's model gave in training went into another model."""
+        return any(each.is_passed_on for each in self.trained.batches if each.model == batch.model)
+
     # ── how ───────────────────────────────────────────────────────────────────────────────────
+
+    def _on_the_way(self, value: Tensor) -> list[RowBatch]:
+        """Return the batches that a value was made of."""
+        origin = self._origins.of(value)
+        return self._ways.get(origin, []) if origin is not None else []
 
     def _is_made_by_model(self, value: Tensor) -> bool:
         """Tell a model's output, which is given to the next one."""
@@ -214,7 +241,7 @@ class WatchedRows:
     def _compare(self, batch: RowBatch, other: Tensor) -> None:
         """A value that no model made meets the output: the targets, if it has a row for each."""
         count = len(batch.inputs)
-        if not _is_batch(other) or other.numel() % count or self._is_made_by_model(other):
+        if not _is_batch(other) or other.numel() % count or self._origins.is_learned(other):
             return
         if len(other) != count and not (other.dim() == 1 and other.numel() == count * batch.width):
             return

@@ -20,8 +20,10 @@ from typing import Any
 
 from truestep.core.errors import OptionError, did_you_mean_path
 from truestep.core.frames import is_library_file
+from truestep.core.trials import tell_end_of_trial
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.at_exit import WatchReportAtExit
+from truestep.doctor.runtime.cells import cells_to_run, run_cells
 from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.pace import StopWatching
 from truestep.doctor.runtime.script import WatchedScript
@@ -55,10 +57,12 @@ def run_watched(
         explain: called with what the script raised, before that is shown; it may add a note to it.
 
     Raises:
-        OptionError: there is no such file.
+        OptionError: there is no such file, or it is a notebook that can't be run.
     """
     if not script.is_module and not Path(script.name).is_file():
         raise OptionError(f"There is no file {script.name!r} to run.{did_you_mean_path(Path(script.name))}")
+    if script.is_notebook:
+        cells_to_run(script)
     outcome = ScriptOutcome()
     process = os.getpid()
 
@@ -138,9 +142,12 @@ def _run_file(script: WatchedScript) -> None:
     """As `runpy.run_path`, but the module stays `__main__`: spawned workers look there."""
     sys.path.insert(0, str(script.folder()))
     module = ModuleType("__main__")
-    vars(module).update(__file__=script.file(), __builtins__=builtins, __spec__=None, __cached__=None)
-    vars(module).update(__annotations__={}, __loader__=SourceFileLoader("__main__", script.file()))
+    vars(module).update(__builtins__=builtins, __spec__=None, __cached__=None, __annotations__={})
     sys.modules["__main__"] = module
+    if script.is_notebook:
+        run_cells(script, vars(module))
+        return
+    vars(module).update(__file__=script.file(), __loader__=SourceFileLoader("__main__", script.file()))
     with io.open_code(script.file()) as file:
         code = compile(file.read(), script.file(), "exec")
     exec(code, vars(module))  # noqa: S102 - running the user's script is what was asked for
@@ -152,8 +159,9 @@ def _guarded(
     """Turn the ways in which a script can end into a status, as the interpreter would."""
     try:
         start()
-    except StopWatching:
+    except StopWatching as over:
         outcome.stopped_early = True
+        tell_end_of_trial(over)
     except SystemExit as exit_:
         outcome.status = _status(exit_.code)
     except BaseException as error:  # noqa: BLE001 - whatever the script raised is shown as Python shows it

@@ -22,13 +22,27 @@ class WatchedScript:
         """Return the script's absolute name, which is what Python itself calls it."""
         return str(self.started_in / self.name)
 
+    @property
+    def is_notebook(self) -> bool:
+        """Whether its code is in the cells of a notebook."""
+        return not self.is_module and self.name.endswith(".ipynb")
+
+    def cell_file(self, number: object) -> str:
+        """Return what the code of a cell has as its file's name: a finding's path and cell."""
+        return f"{self.file()}:{number}"
+
     def shown(self, place: Place) -> Place:
         """Return a place with its file named as the user would: the script as it was given, others from here."""
-        path = Path(place.path)
-        if not self.is_module and place.path == self.file():
-            return replace(place, path=self.name)
-        inside = path.is_relative_to(self.started_in)
-        return replace(place, path=str(path.relative_to(self.started_in))) if inside else place
+        if self.is_notebook and place.path.startswith(self.cell_file("")):
+            return replace(place, path=self.name, cell=int(place.path.rpartition(":")[2]))
+        return replace(place, path=self.shown_path(place.path))
+
+    def shown_path(self, full: str) -> str:
+        """Return a file's name as the user would give it."""
+        if not self.is_module and full == self.file():
+            return self.name
+        path = Path(full)
+        return str(path.relative_to(self.started_in)) if path.is_relative_to(self.started_in) else full
 
     def folder(self) -> Path:
         """Return where Python looks first for what a script imports."""

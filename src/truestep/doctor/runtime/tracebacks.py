@@ -2,6 +2,7 @@
 """Shows what a watched script raised as Python would have done without a watch."""
 
 import sys
+import traceback
 from pathlib import Path
 from types import TracebackType
 
@@ -28,7 +29,10 @@ def show_script_traceback(error: BaseException) -> None:
     """Print the traceback as Python would have done without us."""
     _leave_ours_out(error, set())
     own = script_part_of_traceback(error.__traceback__)
-    sys.excepthook(type(error), error.with_traceback(own), own)
+    shows = sys.excepthook
+    if shows is sys.__excepthook__ and sys.stderr is not None:
+        shows = traceback.print_exception  # which finds the lines of a notebook's cells, too
+    shows(type(error), error.with_traceback(own), own)
 
 
 def _leave_ours_out(error: BaseException | None, seen: set[int]) -> None:

@@ -41,6 +41,7 @@ class CallFrames(ExpressionValues):
         self._frames: dict[tuple[object, ...], CallFrame] = {}
         self._given: dict[tuple[Function, ast.Call], list[tuple[str, ast.expr, bool]]] = {}
         self._depth = 0
+        self._places: dict[ast.AST, str] = {}
 
     # ── where a value was made ────────────────────────────────────────────────────────────────
 
@@ -324,7 +325,10 @@ class CallFrames(ExpressionValues):
         return f"{name}@{self._place(binding)}:{home.number if home else 0}"
 
     def _place(self, node: ast.AST) -> str:
-        return f"{id(self.index.tree_of(node))}:{getattr(node, 'lineno', 0)}:{getattr(node, 'col_offset', 0)}"
+        if node not in self._places:
+            line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+            self._places[node] = f"{id(self.index.tree_of(node))}:{line}:{column}"
+        return self._places[node]
 
     def _given_name(self, node: ast.expr) -> str:
         """Return the name under which the maker of an object keeps it."""

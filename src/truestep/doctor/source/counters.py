@@ -12,16 +12,6 @@ _COUNTS = ("range", "enumerate", "trange", "count")
 _NAMED = re.compile(r"^(global_|n_|num_)?(epoch|step|iteration|iter)(_num)?$")
 
 
-def loops_that_train(module: SourceModule) -> set[ast.AST]:
-    """Return the loops of this file in which an optimizer steps, be it in a function that is called."""
-    return module.of_program(_loops_that_train)
-
-
-def _loops_that_train(files: list[SourceModule]) -> set[ast.AST]:
-    loops = [loop for trace in files[0].every_trace() for loop in trace.training_loops()]
-    return {frame.node for loop in loops for frame in loop.path if frame.kind == "loop"}
-
-
 def counted_loops(module: SourceModule, node: ast.expr, depth: int = 0) -> set[ast.AST] | None:
     """Return the loops whose iterations a value counts, none for another value; None where it is out of sight."""
     match node:

@@ -45,7 +45,7 @@ class EventfulFunctions:
                 *module.all(ast.Assign),
                 *module.all(ast.AugAssign),
             ]
-            found |= {scopes[node] for node in assignments if any(self.protocol.assignment(node))}
+            found |= {scopes[node] for node in assignments if self.protocol.assignment(node)}
         waiting = list(found)
         while waiting:
             for caller in callers.get(waiting.pop(), set()) - found:

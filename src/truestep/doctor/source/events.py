@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from truestep.doctor.source.frames import LocatedExpression
+
 if TYPE_CHECKING:
     from truestep.doctor.source.batch_loops import LibraryRun
     from truestep.doctor.source.contexts import CallFrames
@@ -195,8 +197,16 @@ class TrainingLoop:
         """Tell whether a clear is of another optimizer: one that is stepped, or one made elsewhere in sight."""
         if clear.subject == self.optimizer or not clear.subject:
             return False
+        if not clear.made and self._variable(clear) == self._variable(self.steps[0]) != "":
+            return False  # an inner function reads the variable, whatever it holds by then
         others = {event.subject for event in self.trace.of("step", "scaler_step")}
         return clear.subject in others or (clear.of_optimizer and clear.made and self.steps[0].made)
+
+    def _variable(self, event: TraceEvent) -> str:
+        """Return the variable by which an event names its subject."""
+        if self.trace.contexts is None or event.receiver is None or event.context is None:
+            return ""
+        return self.trace.contexts.slot(LocatedExpression(event.receiver, event.context))
 
     def outer_loops(self) -> list[Path]:
         """Return the paths of the loops around this one, innermost first."""

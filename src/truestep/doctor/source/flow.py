@@ -23,6 +23,7 @@ _COEFFICIENT = re.compile(
     r"lam(b|bda)?(_|\b)|lambda|lmbda|weight|coef|beta|gamma|alpha|scale|hparams|penalty|reg|factor|strength",
     re.IGNORECASE,
 )
+_HANDED_ON = 2  # times that a loss is given to another function
 _KEEPS = ("append", "extend", "insert")
 Position = tuple[object, ...]  # where in a tuple or dict the value stands; empty: it is the whole
 
@@ -230,7 +231,8 @@ def goes_backward(module: SourceModule, value: ast.expr) -> bool:
         seen.add((each, position))
         home = module.home(each)
         scope, reached = home.scope(each), flows_to(home, each, position)
-        if any(loss in reached for loss in _losses_in(home).get(scope, ())):
+        handed = module.of_program(_losses_handed_on).get(scope, ())
+        if any(loss in reached for loss in (*_losses_in(home).get(scope, ()), *handed)):
             return True
         if isinstance(scope, Function):
             positions = _returned(home, scope, reached)
@@ -266,6 +268,26 @@ def _losses_in(module: SourceModule) -> dict[Scope, list[ast.expr]]:
         for call, loss in _gone_backward(module):
             table.setdefault(module.scope(call), []).append(loss)
     found: dict[Scope, list[ast.expr]] = module.remembered[key]
+    return found
+
+
+def _losses_handed_on(files: list[SourceModule]) -> dict[Scope, list[ast.expr]]:
+    """Return what each function gives another one that goes backward through it, be it by a third."""
+    found: dict[Scope, list[ast.expr]] = {}
+    waiting = [(file, call, loss, 0) for file in files for call, loss in _gone_backward(file)]
+    while waiting:
+        file, call, loss, depth = waiting.pop()
+        scope = file.scope(call)
+        if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) or depth > _HANDED_ON:
+            continue
+        names = {each.arg for each in [*scope.args.args, *scope.args.kwonlyargs]}
+        for name in {each.id for each in walk(loss) if isinstance(each, ast.Name)} & names:
+            for caller in file.callers(scope):
+                given = file.argument_for(scope, caller, name)
+                if given is not None:
+                    home = file.home(caller)
+                    found.setdefault(home.scope(caller), []).append(given)
+                    waiting.append((home, caller, given, depth + 1))
     return found
 
 

@@ -37,6 +37,7 @@ class SourceLinker:
         self._modules_named: dict[ast.AST, ast.Module | None] = {}
         self._variables_of_modules: dict[Variable, ast.Module | None] = {}
         self._defined: dict[ast.AST, Definition | None] = {}
+        self._starred: dict[tuple[ast.Module, str], list[Binding]] = {}  # while one name is looked for
         self._passing: set[tuple[ast.Module, str]] = set()  # files that import a name from one another
 
     # ── scopes ────────────────────────────────────────────────────────────────────────────────
@@ -70,11 +71,22 @@ class SourceLinker:
                 found += self._behind(tree, binding.node, name, depth)
         if found or name in self.index.names[tree].bindings:
             return found
-        for star in self._stars(tree):
-            source = self._find_module(tree, star.module or "", star.level)
-            if source is not None and (found := self.exported(source, name, depth + 1)):
-                return found
-        return []
+        return self._behind_stars(tree, name, depth)
+
+    def _behind_stars(self, tree: ast.Module, name: str, depth: int) -> list[Binding]:
+        """Return what `from ... import *` brings under a name; files that so import one another are asked once."""
+        place, is_first = (tree, name), not self._starred
+        if place not in self._starred:
+            self._starred[place] = []
+            for star in self._stars(tree):
+                source = self._find_module(tree, star.module or "", star.level)
+                if source is not None and (found := self.exported(source, name, depth + 1)):
+                    self._starred[place] = found
+                    break
+        found = self._starred[place]
+        if is_first:
+            self._starred.clear()
+        return found
 
     def _stars(self, tree: ast.Module) -> list[ast.ImportFrom]:
         bound = self.index.names[tree].bindings.get("*", [])

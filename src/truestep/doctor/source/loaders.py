@@ -27,6 +27,8 @@ def loader_of(module: SourceModule, trace: Trace, loop: TraceFrame) -> ast.Call 
 def _through(module: SourceModule, trace: Trace, loop: TraceFrame) -> LocatedExpression | None:
     source = loop.node.iter if isinstance(loop.node, ast.For) else None
     contexts = trace.contexts
+    if contexts is not None:
+        contexts.choose(trace.world, trace.root)
     while source is not None and contexts is not None:
         made = contexts.origin(LocatedExpression(source, loop.context or TOP))
         if not isinstance(made.node, ast.Call):
@@ -42,10 +44,7 @@ def _through(module: SourceModule, trace: Trace, loop: TraceFrame) -> LocatedExp
 def trained_on(module: SourceModule) -> Iterator[LocatedExpression]:
     """Yield the loaders that training loops go through, each in the call in which it is made."""
     for trace in module.traces:
-        contexts = trace.contexts
         for loop in trace.training_loops():
-            if contexts is not None:
-                contexts.choose(trace.world, trace.root)
             frames = [frame for frame in loop.path if frame.kind == "loop"]
             found = _through(module, trace, frames[-1])
             if found is not None:
@@ -58,8 +57,6 @@ def evaluated_on(module: SourceModule) -> Iterator[LocatedExpression]:
     for trace in module.traces:
         for forward in evaluations_of(module, trace):
             loops = [frame for frame in forward.path if frame.kind == "loop"]
-            if trace.contexts is not None:
-                trace.contexts.choose(trace.world, trace.root)
             found = _through(module, trace, loops[-1]) if loops else None
             if found is not None and not trace.within(forward.loop_path(), "backward", "step"):
                 yield found

@@ -8,27 +8,26 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from truestep.doctor.replacement import source_lines
-from truestep.doctor.source import kinds
+from truestep.doctor.source import kinds, questions
 from truestep.doctor.source.apart import parsed_apart
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.averagers import reads_no_gradient
-from truestep.doctor.source.names import Binding, Class, Function, Index, Node, Scope, SourceBinder, dotted
-from truestep.doctor.source.questions import (
-    attributes_read_of,
-    by_scope,
-    identifiers_of,
-    imported_by,
-    methods_in,
-    reads_in,
-    texts_of,
-    words_in,
+from truestep.doctor.source.names import (
+    Binding,
+    Class,
+    Function,
+    Index,
+    Node,
+    Scope,
+    SourceBinder,
+    dotted,
+    is_none,
 )
 from truestep.doctor.source.resolving import MAX_DEPTH, Resolver
 from truestep.doctor.source.settings import is_setting
 
 if TYPE_CHECKING:
     from truestep.doctor.source.events import Trace
-
 
 _NUMBER = attrgetter("number")  # of a node, in the order of the file
 Answer = TypeVar("Answer")
@@ -40,8 +39,11 @@ class Follower(Protocol):
     def traces_of(self, module: "SourceModule") -> "list[Trace]":
         """Return the traces that start in a file."""
 
-    def every_trace(self) -> "list[Trace]":
-        """Return the traces of all files."""
+    def traces_through(self, node: ast.AST) -> "Iterator[Trace]":
+        """Yield the traces that come by a node, in whatever file they start."""
+
+    def training_loops(self) -> set[ast.AST]:
+        """Return the loops of the program in which an optimizer steps."""
 
     def linked_with(self, module: "SourceModule") -> "list[SourceModule]":
         """Return a file and those that imports connect it with, whichever imports which."""
@@ -73,6 +75,7 @@ class SourceModule:
         self.shown: set[ast.stmt] = set()  # expressions that a notebook shows: the last of their cells
         self.was_followed = False  # whether anyone asked for the order of calls
         self._follower = follower
+        self._in_scopes: dict[type[ast.AST], dict[Scope, list[ast.AST]]] = {}
 
     # ── looking around ────────────────────────────────────────────────────────────────────────
 
@@ -91,14 +94,10 @@ class SourceModule:
         found = [each for kind in types for each in binder.inside(node, kind)]
         return sorted(found, key=_NUMBER)
 
-    @cached_property
-    def _in_scopes(self) -> dict[type[ast.AST], dict[Scope, list[ast.AST]]]:
-        return {}
-
     def directly_in(self, scope: Scope, kind: type[Node]) -> list[Node]:
         """Return the nodes of a type in a function, not in one inside of it, or outside of all functions of the file."""
         if kind not in self._in_scopes:
-            self._in_scopes[kind] = by_scope(self._binder.nodes.get(kind, []), self.index.scope_of)
+            self._in_scopes[kind] = questions.by_scope(self._binder.nodes.get(kind, []), self.index.scope_of)
         return self._in_scopes[kind].get(scope, [])  # type: ignore[return-value]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -117,7 +116,7 @@ class SourceModule:
     @cached_property
     def _read(self) -> dict[str, list[ast.Name | ast.Attribute]]:
         """Where names and attributes are read, by their last part, in the order of the file."""
-        return reads_in(self.all(ast.Name), self.all(ast.Attribute))
+        return questions.reads_in(self.all(ast.Name), self.all(ast.Attribute))
 
     def reads(self, name: str) -> list[ast.expr]:
         """Return every place that reads a name or a chain of attributes (`self.opt`)."""
@@ -152,7 +151,7 @@ class SourceModule:
 
     @cached_property
     def _methods(self) -> dict[str, list[ast.Call]]:
-        return methods_in(self.all(ast.Call))
+        return questions.methods_in(self.all(ast.Call))
 
     def calls(self, *names: str) -> list[ast.Call]:
         """Return the calls of these full names (`torch.nn.functional.dropout`)."""
@@ -176,8 +175,7 @@ class SourceModule:
     @cached_property
     def _answers(self) -> dict[object, Any]:
         """What was answered about the whole program: one table for all its files."""
-        first = self.linked[0]
-        return first._answers if first is not self else {}
+        return self.linked[0]._answers if self.linked[0] is not self else {}
 
     def of_program(self, question: "Callable[[list[SourceModule]], Answer]") -> Answer:
         """Return what a question about all files gives: it is answered once, however many files ask it."""
@@ -209,22 +207,22 @@ class SourceModule:
     @cached_property
     def imported_names(self) -> set[str]:
         """The full names of what this file imports from elsewhere."""
-        return imported_by(self.all(ast.Import), self.all(ast.ImportFrom))
+        return questions.imported_by(self.all(ast.Import), self.all(ast.ImportFrom))
 
     @property
     def identifiers(self) -> set[str]:
         """Every name, attribute and keyword that the program uses."""
-        return self.of_program(identifiers_of)
+        return self.of_program(questions.identifiers_of)
 
     @property
     def texts(self) -> set[str]:
         """Every text that stands written in the program."""
-        return self.of_program(texts_of)
+        return self.of_program(questions.texts_of)
 
     @property
     def attributes_read(self) -> dict[str, list[ast.Attribute]]:
         """Where the program reads an attribute of whatever object, by the attribute's name."""
-        return self.of_program(attributes_read_of)
+        return self.of_program(questions.attributes_read_of)
 
     @property
     def traces(self) -> "list[Trace]":
@@ -237,20 +235,24 @@ class SourceModule:
         """The traces, and those that had to be cut: what would come last in them is not known."""
         return self._follower.traces_of(self) if self._follower is not None else []
 
-    def every_trace(self) -> "list[Trace]":
-        """Return what happens from each place where the program can be entered, in whatever file."""
-        found = self._follower.every_trace() if self._follower is not None else []
-        return [each for each in found if each.complete]
+    def traces_through(self, node: ast.AST) -> "Iterator[Trace]":
+        """Yield what happens on each way that comes by a node, from whatever file."""
+        found = self._follower.traces_through(node) if self._follower is not None else ()
+        return (each for each in found if each.complete)
+
+    def training_loops(self) -> set[ast.AST]:
+        """Return the loops of the program in which an optimizer steps, be it in a function that is called."""
+        return self._follower.training_loops() if self._follower is not None else set()
 
     def home(self, node: ast.AST) -> "SourceModule":
         """Return the file of the program that a node stands in."""
         known = node in self.index.scope_of and self._follower is not None
-        return self._follower.module_of(node) if known and self._follower is not None else self
+        return self._follower.module_of(node) if known and self._follower else self
 
     def words_of_program(self, words: frozenset[str]) -> frozenset[str]:
         """Return those of some words that stand somewhere in the program; it is searched once for them."""
         if words not in self._answers:
-            self._answers[words] = words_in(self.linked, words)
+            self._answers[words] = questions.words_in(self.linked, words)
         found: frozenset[str] = self._answers[words]
         return found
 
@@ -351,12 +353,9 @@ class SourceModule:
             return self._call_kind(node, depth)
         if depth > MAX_DEPTH:
             return None
-        found = [
-            each
-            for each in self.definitions(node)
-            if not (isinstance(each, ast.Constant) and each.value is None)
-        ]
+        found = [each for each in self.definitions(node) if not is_none(each)]
         known = {self.kind(each, depth + 1) for each in found if each is not None}
+        known -= {None} if "optimizer" in known else set()  # in the other branch it is another framework's
         if len(known) == 1 and None not in found and (kind := known.pop()) is not None:
             return kind
         if found and None not in found and all(self._is_in_sight(each) for each in found if each is not None):

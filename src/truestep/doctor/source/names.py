@@ -242,13 +242,15 @@ class SourceBinder:
         """Number the nodes, each with the last one beneath it, and note what walks through them will ask for."""
         parents, scope_of, nodes, numbers = self.parents, self.scope_of, self.nodes, self._numbers
         stack: list[tuple[ast.AST, Scope, ast.ClassDef | None]] = [(tree, tree, None)]
-        order: list[Any] = []
+        above: list[Any] = []  # the nodes with others beneath them
+        number = 0
         while stack:
+            node: Any
             node, scope, owner = stack.pop()
             kind = type(node)
-            numbers[kind].append(len(order))
-            node.number = len(order)  # type: ignore[attr-defined]
-            order.append(node)
+            numbers[kind].append(number)
+            node.number = node.last = number
+            number += 1
             scope_of[node] = scope
             nodes[kind].append(node)
             if kind in _BINDING:
@@ -259,12 +261,14 @@ class SourceBinder:
                     owner = node
                 elif isinstance(node, Function):
                     scope = self._enter(node, scope)
-            node.beneath = inside = children_of(node)  # type: ignore[attr-defined]
+            node.beneath = inside = children_of(node) if _FIELDS[kind] else ()
+            if inside:
+                above.append(node)
             for child in reversed(inside):
                 parents[child] = node
                 stack.append((child, scope, owner))
-        for node in reversed(order):
-            node.last = node.beneath[-1].last if node.beneath else node.number
+        for node in reversed(above):
+            node.last = node.beneath[-1].last
 
     def inside(self, node: ast.AST, kind: type[Node]) -> list[Node]:
         """Return the nodes of a type from a node on down, in their order."""

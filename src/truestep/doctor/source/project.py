@@ -5,12 +5,12 @@ import ast
 import os
 from collections.abc import Iterable, Iterator
 
+from truestep.doctor.source.entries import ProgramEntries
 from truestep.doctor.source.events import Trace
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Index
 from truestep.doctor.source.places import ImportPlaces, SourceDisk
 from truestep.doctor.source.resolving import Resolver
-from truestep.doctor.source.tracing import follow
 
 Parsed = SourceModule | Exception
 
@@ -28,7 +28,7 @@ class SourceProject:
         self._linked: set[str] = set()
         self._neighbours: dict[str, set[str]] = {}
         self._components: dict[str, list[SourceModule]] = {}
-        self._traces: dict[ast.Module, list[Trace]] | None = None
+        self._entries: ProgramEntries | None = None
 
     def add(self, text: str, path: str) -> SourceModule:
         """Parse one file that is to be read.
@@ -70,7 +70,7 @@ class SourceProject:
 
     def forget(self) -> None:
         """Let go of everything: what holds itself in circles would wait for the garbage collector, which takes longer."""
-        traces = [trace for found in (self._traces or {}).values() for trace in found]
+        traces = self._entries.followed() if self._entries is not None else []
         contexts = [trace.contexts for trace in traces if trace.contexts is not None]
         for each in (
             *traces,
@@ -97,13 +97,24 @@ class SourceProject:
 
     # ── the order of what happens ─────────────────────────────────────────────────────────────
 
+    @property
+    def entries(self) -> ProgramEntries:
+        """The places where the program is entered."""
+        if self._entries is None:
+            self._entries = ProgramEntries(list(self.modules.values()), self.resolver)
+        return self._entries
+
     def traces_of(self, module: SourceModule) -> list[Trace]:
         """Return the traces that start in a file."""
-        return self._followed()[module.tree]
+        return self.entries.traces_of(module.tree)
 
-    def every_trace(self) -> list[Trace]:
-        """Return the traces of all files."""
-        return [trace for traces in self._followed().values() for trace in traces]
+    def traces_through(self, node: ast.AST) -> Iterator[Trace]:
+        """Yield the traces that come by a node, in whatever file they start."""
+        return self.entries.through(node)
+
+    def training_loops(self) -> set[ast.AST]:
+        """Return the loops of the program in which an optimizer steps."""
+        return self.entries.training()
 
     def linked_with(self, module: SourceModule) -> list[SourceModule]:
         """Return a file and those that imports connect it with, whichever imports which."""
@@ -121,13 +132,6 @@ class SourceProject:
     def module_of(self, node: ast.AST) -> SourceModule:
         """Return the file that a node stands in."""
         return self.modules[self._trees[self.index.tree_of(node)]]
-
-    def _followed(self) -> dict[ast.Module, list[Trace]]:
-        if self._traces is None:
-            self._traces = {each.tree: [] for each in self.modules.values()}
-            for trace in follow(list(self.modules.values()), self.resolver):
-                self._traces[self.index.tree_of(trace.root)].append(trace)
-        return self._traces
 
 
 def _names_of(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, int]]:

@@ -59,6 +59,7 @@ class Protocol:
     def __init__(self, module: SourceModule) -> None:
         self.module = module
         self._found: dict[ast.Call, list[Found]] = {}
+        self._assigned: dict[ast.Assign | ast.AugAssign, list[Found]] = {}
 
     def is_protocol(self, call: ast.Call) -> bool:
         """Tell whether the call itself is an event, whatever the file defines under that name."""
@@ -97,7 +98,13 @@ class Protocol:
         made = [each for each in value_origins(self.module, function.value) if isinstance(each, ast.Call)]
         return bool(made) and all(self.module.resolver.handled(each) is not None for each in made)
 
-    def assignment(self, node: ast.Assign | ast.AugAssign) -> Iterator[Found]:
+    def assignment(self, node: ast.Assign | ast.AugAssign) -> list[Found]:
+        """Return what an assignment does to the protocol."""
+        if node not in self._assigned:
+            self._assigned[node] = list(self._assignment(node))
+        return self._assigned[node]
+
+    def _assignment(self, node: ast.Assign | ast.AugAssign) -> Iterator[Found]:
         """Recognise `p.grad = None`, and a step made by hand: `p.data -= rate * p.grad`."""
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             kept = target.value if _is_data(target) and isinstance(target, ast.Attribute) else target
@@ -201,9 +208,10 @@ class Protocol:
 
     def _handed_on(self, call: ast.Call, *kinds: str) -> Iterator[Found]:
         given = [*call.args, *(word.value for word in call.keywords)]
-        found = [each for each in given if type(each) in _NAMED and self.module.kind(each) in kinds]
-        if found and self.module.target(call) is None and self.module.qualify(call.func) not in _BUILTINS:
-            yield from (("unknown", call, each) for each in found)
+        named = [each for each in given if type(each) in _NAMED]
+        # most calls are ruled out by what is called, which is asked for anyway
+        if named and self.module.qualify(call.func) not in _BUILTINS and self.module.target(call) is None:
+            yield from (("unknown", call, each) for each in named if self.module.kind(each) in kinds)
 
 
 def _is_data(node: ast.expr) -> bool:
@@ -226,3 +234,10 @@ def _mode(call: ast.Call) -> bool | None:
     if given is None:
         return True
     return bool(given.value) if isinstance(given, ast.Constant) and isinstance(given.value, bool) else None
+
+
+def is_count(node: ast.Assign | ast.AugAssign) -> bool:
+    """Tell a number, or something computed, that is kept under one name."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    simple = isinstance(node.value, ast.Constant | ast.BinOp | ast.UnaryOp | ast.Name)
+    return simple and len(targets) == 1 and isinstance(targets[0], ast.Name | ast.Attribute)

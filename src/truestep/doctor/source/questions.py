@@ -32,6 +32,11 @@ def attributes_read_of(files: "list[SourceModule]") -> dict[str, list[ast.Attrib
     return found
 
 
+def mentions_torch(files: "list[SourceModule]") -> bool:
+    """Tell whether any of the files names torch: a helper beside the script need not."""
+    return any("torch" in each.text for each in files)
+
+
 def words_in(files: "list[SourceModule]", words: frozenset[str]) -> frozenset[str]:
     """Return those of some words that stand somewhere in the texts; what is written often is searched once."""
     written = "\n".join(set().union(*(each.text.split() for each in files)))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows a program from each place where it can be entered, into every call, once for each world.
+"""Follows a program from a place where it is entered, into every call, once for each world.
 
-A trace starts at a file's body and at each function that nothing in the program calls. It walks statements and
-arguments in the order of evaluation, and enters calls with their arguments. A test that these decide is no branch.
-The tests left over that guard what happens are given values, the same throughout: each choice is a world.
+It walks statements and arguments in the order of evaluation, and enters calls with their arguments. A test that these
+decide is no branch. The tests left over that guard what happens are given values, the same throughout: each choice is
+a world. What one place gives does not depend on which others were followed before.
 """
 
 import ast
@@ -18,30 +18,31 @@ from truestep.doctor.source.eventful import EventfulFunctions
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, walk
-from truestep.doctor.source.protocol import Protocol
+from truestep.doctor.source.names import Function, stored_in, walk
+from truestep.doctor.source.protocol import Found, Protocol, is_count
 from truestep.doctor.source.replays import CallReplays, FollowedCall
 from truestep.doctor.source.resolving import Resolver
 from truestep.doctor.source.varying import Varying
 from truestep.doctor.source.windows import asks_for_update
 from truestep.doctor.source.worlds import Guards, alike, values_around
 
+Root = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef  # where a program is entered
 MAX_CALLS_DEEP = 8
 MAX_EVENTS = 5_000  # of one entry, and
 MAX_CALLS = 3_000  # of one entry: beyond these it is followed no further, and the checks abstain
 _QUIET = ("unknown", "forward", "count")  # what a branch may hold without its test being worth a world
 _UPDATE = ("backward", "step", "zero_grad", "scaler_update", "learn")  # what is worth one before all else
 
+# what is run for its expressions alone, or not where it stands
+_SIMPLE = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete, ast.Assert,
+    ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Pass,
+)  # fmt: skip
 _Around = tuple[tuple[str, ast.AST], ...]  # the comprehensions and choices around a part of an expression
 
 
-def follow(modules: list[SourceModule], resolver: Resolver) -> list[Trace]:
-    """Return what happens in a program, from each place where it can be entered and in each world."""
-    return _Tracer(modules, resolver).traces() if modules else []
-
-
-class _Tracer:
-    """Walks one entry after the other, and remembers which functions were entered on the way."""
+class ProgramTracer:
+    """Walks from a place where a program is entered, and notes which functions were entered on the way."""
 
     def __init__(self, modules: list[SourceModule], resolver: Resolver) -> None:
         self.modules = modules
@@ -53,13 +54,16 @@ class _Tracer:
         self.varying = Varying(resolver)
         matter = EventfulFunctions(modules, resolver, self.protocol, self.engines)
         self.eventful, self.targets = matter.found, matter.targets
+        self.runs = self.method_runs()
+        self.varying.numbered.update(*(run.numbered for run in self.runs.values()))
         held = self.resolver.index.attributes.values()
         self.kept = set(self.resolver.index.written).union(
             *held
         )  # the names of attributes that hold something
         self.evaluated: dict[ast.AST, list[tuple[ast.AST, _Around]]] = {}
+        self.blocks: dict[int, list[ast.stmt]] = {}  # by the identity of the list in the tree
         self.num_calls = 0
-        self.entered: set[Function] = set()
+        self.entered: set[Function] = set()  # from the place that was followed last
         self.stack: list[Function] = []
         self.trace = Trace(ast.Module([], []))
         self.guards = Guards()
@@ -70,30 +74,17 @@ class _Tracer:
             tuple[Function, Callable[[], None]]
         ] = []  # the with blocks whose managers are being run
 
-    def traces(self) -> list[Trace]:
-        """Return the traces: files first, then what nothing calls, then what only circles reach."""
-        found: list[Trace] = []
-        for module in self.modules:
-            if module.tree in self.eventful:
-                found += self.worlds_of(module.tree, module.tree.body)
-        functions = [each for module in self.modules for each in module.functions if each in self.eventful]
-        called: set[ast.AST] = {each for each in functions if self.resolver.callers(each)}
-        called.update(each.function for run in self.engines.values() for each in run.calls)
-        for function in [each for each in functions if each not in called] + [*functions]:
-            if function not in self.entered:
-                self.entered.add(function)
-                found += self.worlds_of(function, function.body)
-        return [trace for trace in found if any(event.kind != "count" for event in trace.events)]
-
-    def worlds_of(self, root: ast.AST, body: list[ast.stmt]) -> list[Trace]:
-        """Return one trace for each world in which something else happens."""
+    def worlds_of(self, root: Root) -> list[Trace]:
+        """Return one trace for each world in which something else happens; none where nothing does."""
+        self.entered = set()
         try:
-            return self._worlds_of(root, body)
+            found = self._worlds_of(root, root.body)
         except RecursionError:  # the checks abstain on what could not be followed; the rest is judged
             self.yields.clear()
-            return [Trace(root, events=self.trace.events[:1], complete=False)]
+            found = [Trace(root, events=self.trace.events[:1], complete=False)]
+        return [trace for trace in found if any(event.kind != "count" for event in trace.events)]
 
-    def _worlds_of(self, root: ast.AST, body: list[ast.stmt]) -> list[Trace]:
+    def _worlds_of(self, root: Root, body: list[ast.stmt]) -> list[Trace]:
         self.guards, self.replays, self.frames = Guards(), CallReplays(), {}
         context = CallFrame(root) if isinstance(root, Function) else TOP
         first = self.run(root, body, {}, context)
@@ -106,12 +97,13 @@ class _Tracer:
             trace.worlds = found
         return found
 
-    def run(self, root: ast.AST, body: list[ast.stmt], world: dict[str, Any], context: CallFrame) -> Trace:
+    def run(self, root: Root, body: list[ast.stmt], world: dict[str, Any], context: CallFrame) -> Trace:
+        """Go once from one place through the program, in one world."""
         self.contexts.choose(world, root)
         self.trace = Trace(root, world=world, contexts=self.contexts)
         self.num_calls = 0
         self.stack = [root] if isinstance(root, Function) else []
-        if (run := self.method_run(root)) is not None:
+        if (run := self.runs.get(root)) is not None:
             self.library_run(run, (), TOP)
         else:
             self.statements(body, (), context)
@@ -124,15 +116,16 @@ class _Tracer:
             self.frames[key] = TraceFrame(kind, node, context)
         return self.frames[key]
 
-    def method_run(self, root: ast.AST) -> LibraryRun | None:
-        """Return the loop that a library runs, if this is the method by which it trains."""
-        owner = self.resolver.index.parents.get(root)
-        kind = self.modules[0].class_kind(owner) if isinstance(owner, ast.ClassDef) else None
-        run = run_of_method(self.resolver, kind, owner) if isinstance(owner, ast.ClassDef) else None
-        if run is None or run.trains is not root:
-            return None
-        self.varying.numbered.update(run.numbered)
-        return run
+    def method_runs(self) -> dict[ast.AST, LibraryRun]:
+        """Return the loops that a library runs, by the methods by which it trains."""
+        found: dict[ast.AST, LibraryRun] = {}
+        for function in self.eventful:
+            owner = self.resolver.index.parents.get(function)
+            kind = self.modules[0].class_kind(owner) if isinstance(owner, ast.ClassDef) else None
+            run = run_of_method(self.resolver, kind, owner) if isinstance(owner, ast.ClassDef) else None
+            if run is not None and run.trains is function:
+                found[function] = run
+        return found
 
     def library_run(self, run: LibraryRun, path: Path, context: CallFrame) -> None:
         """Go through what a library calls for each batch, in a loop, and around it."""
@@ -145,6 +138,7 @@ class _Tracer:
             self.body(each.function, here, self.contexts.enter_for(each.function, run.trains, context, {}))
 
     def body(self, function: Function, path: Path, inside: CallFrame) -> None:
+        """Go through a function in the call in which it runs."""
         self.stack.append(function)
         if isinstance(function, ast.Lambda):
             self.expressions(function.body, path, inside)
@@ -154,20 +148,32 @@ class _Tracer:
 
     # ── statements ────────────────────────────────────────────────────────────────────────────
 
-    def statements(self, body: list[ast.stmt], path: Path, context: CallFrame) -> bool:
-        """Run a block, and tell whether it leaves its function or loop for certain."""
-        for place, statement in enumerate(body):
+    def statements(self, body: list[ast.stmt], path: Path, context: CallFrame, start: int = 0) -> bool:
+        """Run a block from one of its statements on, and tell whether it leaves its function or loop for certain."""
+        busy = self.busy(body)
+        for place in range(start, len(busy)):
             if len(self.trace.events) >= MAX_EVENTS or self.num_calls >= MAX_CALLS:
                 self.trace.complete = False
                 return False
             self.staying = None
-            if self.statement(statement, path, context):
+            if self.statement(busy[place], path, context):
                 return True
             if self.staying is not None:
-                return self.statements(body[place + 1 :], (*path, self.staying), context)
+                return self.statements(body, (*path, self.staying), context, place + 1)
+        if body and (not busy or body[-1] is not busy[-1]):
+            self.staying = None  # something stands behind the arm, although nothing happens there
         return False
 
+    def busy(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Return the statements of a block in which something may happen, or which leave it."""
+        if id(body) not in self.blocks:
+            self.blocks[id(body)] = [
+                each for each in body if not isinstance(each, _SIMPLE) or self.evaluated_in(each)
+            ]
+        return self.blocks[id(body)]
+
     def statement(self, node: ast.stmt, path: Path, context: CallFrame) -> bool:
+        """Run a statement, and tell whether it leaves its block for certain."""
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 pass  # a function's body happens where it is called
@@ -219,12 +225,14 @@ class _Tracer:
     def hook(
         self, name: str, owner: ast.ClassDef | None, manager: ast.expr, path: Path, context: CallFrame
     ) -> None:
+        """Go through what a with block calls of an object of the program."""
         function = self.resolver.method(owner, name) if owner is not None else None
         if function is not None:
             known = {"self": LocatedExpression(manager, context)}
             self.enter(self.contexts.enter_for(function, manager, context, known), manager, path)
 
     def is_generator(self, function: Function | None) -> bool:
+        """Tell whether a function yields."""
         return function is not None and any(
             self.resolver.index.scope_of.get(each) is function
             for each in walk(function)
@@ -232,6 +240,7 @@ class _Tracer:
         )
 
     def branch(self, node: ast.If, path: Path, context: CallFrame) -> bool:
+        """Run the arm that its test decides on, or both: then the test may be worth a world."""
         self.expressions(node.test, path, context)
         holds = self.contexts.test(LocatedExpression(node.test, context))
         if not isinstance(holds, UnknownValue):
@@ -288,6 +297,7 @@ class _Tracer:
             yield self.contexts.variable(LocatedExpression(node, context)), [True, False]
 
     def attempt(self, node: ast.Try, path: Path, context: CallFrame) -> None:
+        """Run a block, and each handler as a branch."""
         self.statements(node.body, path, context)
         for handler in node.handlers:
             self.statements(handler.body, (*path, self.frame("if", node, context)), context)
@@ -298,9 +308,7 @@ class _Tracer:
 
     def expressions(self, node: ast.AST, path: Path, context: CallFrame) -> None:
         """Visit what an expression evaluates, arguments before the call they are for."""
-        if node not in self.evaluated:
-            self.evaluated[node] = list(self.evaluations(node, ()))
-        for each, around in self.evaluated[node]:
+        for each, around in self.evaluated_in(node):
             here = (*path, *(self.frame(kind, frame, context) for kind, frame in around)) if around else path
             if isinstance(each, ast.Call):
                 self.call(each, here, context)
@@ -310,6 +318,12 @@ class _Tracer:
             elif self.yields and self.stack[-1:] == [self.yields[-1][0]]:
                 _, rest = self.yields.pop()
                 rest()
+
+    def evaluated_in(self, node: ast.AST) -> "list[tuple[ast.AST, _Around]]":
+        """Return the parts of an expression or statement at which something may happen."""
+        if node not in self.evaluated:
+            self.evaluated[node] = list(self.evaluations(node, ()))
+        return self.evaluated[node]
 
     def evaluations(self, node: ast.AST, around: _Around) -> Iterator[tuple[ast.AST, _Around]]:
         """Yield the parts of an expression at which something may happen, in their order, and what encloses each."""
@@ -322,9 +336,13 @@ class _Tracer:
         for child in node.beneath:  # type: ignore[attr-defined]
             if not isinstance(child, (ast.Name, ast.Constant)):
                 yield from self.evaluations(child, around)
-        if isinstance(node, ast.Yield | ast.Assign | ast.AugAssign) or (
-            isinstance(node, ast.Call) and not self.is_quiet(node)
-        ):
+        if isinstance(node, ast.Call):
+            happens = not self.is_quiet(node)
+        elif isinstance(node, ast.Assign | ast.AugAssign):
+            happens = is_count(node) or bool(self.protocol.assignment(node))
+        else:
+            happens = isinstance(node, ast.Yield)
+        if happens:
             yield node, around
 
     def is_quiet(self, call: ast.Call) -> bool:
@@ -341,6 +359,7 @@ class _Tracer:
         return all(each is not None and each.how in ("import", "def") for each in bound)
 
     def call(self, call: ast.Call, path: Path, context: CallFrame) -> None:
+        """Note what a call does, and go through what it runs."""
         closure = self.protocol.closure(call)
         if closure is not None:
             self.enter(self.contexts.enter(closure, call, context), call, path)
@@ -366,6 +385,7 @@ class _Tracer:
         return self.contexts.enter(function, call, context) if function is not None else None
 
     def enter(self, inside: CallFrame, call: ast.expr, path: Path) -> None:
+        """Go through a function that is called, unless it is being run already or lies too deep."""
         target = inside.function
         assert target is not None
         self.entered.add(target)
@@ -402,12 +422,8 @@ class _Tracer:
         self.staying = known.staying
         return True
 
-    def add(
-        self,
-        found: Iterable[tuple[str, ast.expr, ast.expr | None]],
-        path: Path,
-        context: CallFrame,
-    ) -> None:
+    def add(self, found: Iterable[Found], path: Path, context: CallFrame) -> None:
+        """Note events, each with the object that it is about."""
         for kind, node, subject in found:
             key = self.contexts.key(LocatedExpression(subject, context)) if subject is not None else ""
             event = TraceEvent(kind, node, key, path, subject, context)
@@ -426,8 +442,7 @@ class _Tracer:
 
     def count(self, node: ast.Assign | ast.AugAssign, path: Path, context: CallFrame) -> None:
         """Note what gives a counter its value."""
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        simple = isinstance(node.value, ast.Constant | ast.BinOp | ast.UnaryOp | ast.Name)
-        if len(targets) == 1 and isinstance(targets[0], ast.Name | ast.Attribute) and simple:
-            slot = self.contexts.slot(LocatedExpression(targets[0], context))
-            self.trace.events.append(TraceEvent("count", targets[0], slot, path, targets[0], context))
+        if is_count(node):
+            target = stored_in(node)
+            slot = self.contexts.slot(LocatedExpression(target, context))
+            self.trace.events.append(TraceEvent("count", target, slot, path, target, context))

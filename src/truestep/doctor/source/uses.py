@@ -179,6 +179,21 @@ def arms(node: ast.If) -> tuple[ast.expr, list[ast.stmt], list[ast.stmt]]:
     return test, _without_pass(body), _without_pass(orelse)
 
 
+def in_other_arms(module: SourceModule, first: ast.AST, second: ast.AST) -> bool:
+    """Tell whether two nodes stand in different arms of one `if`: whoever does the one does not do the other."""
+    above_first, above_second = ({node, *module.ancestors(node)} for node in (first, second))
+    shared = [each for each in above_first & above_second if isinstance(each, ast.If)]
+    for each in shared:
+        first_arm, second_arm = (
+            [part in above for arm in (each.body, each.orelse) for part in arm]
+            for above in (above_first, above_second)
+        )
+        num_body = len(each.body)
+        if any(first_arm) and any(second_arm) and any(first_arm[:num_body]) != any(second_arm[:num_body]):
+            return True
+    return False
+
+
 def _without_pass(body: list[ast.stmt]) -> list[ast.stmt]:
     return [each for each in body if not isinstance(each, ast.Pass)]
 

@@ -14,6 +14,8 @@ from truestep.engine.precision.half_weights import HALF_WEIGHTS
 MODES: dict[str, Precision] = {
     mode.name: mode for mode in (FLOAT32, FLOAT64, BF16_MIXED, FP16_MIXED, BF16, FP16, HALF_WEIGHTS)
 }
+BUILT_IN = frozenset(MODES.values())
+"""Those whose names say all of them."""
 
 # Words of torch and of other libraries, by what most people mean.
 _USUALLY_MEANT = {
@@ -43,4 +45,4 @@ def precision_named(name: str) -> Precision:
     )
 
 
-__all__ = ["APEX_LEVELS", "MODES", "Precision", "precision_named"]
+__all__ = ["APEX_LEVELS", "BUILT_IN", "MODES", "Precision", "precision_named"]

@@ -22,14 +22,24 @@ class BatchPlacing(NamedTuple):
         num_here: how many it has; None where they can't be counted.
         total: how many there are in all, or what waits for the others and returns it.
         num_calls: how often each process calls the loss.
-        lends: whether some process has too few examples for that, so that all ask for an `example` before they begin.
+        lender: what gives an example to a process that has too few for that; all ask it before they begin. None where nobody has.
     """
 
     first: int | Callable[[], int]
     num_here: int | None
     total: int | Callable[[], int]
     num_calls: int
-    lends: bool = False
+    lender: "BatchLender | None" = None
+
+
+class BatchLender(Protocol):
+    """Lends examples that count nothing."""
+
+    def example(self, batch: Any, split: Split | None) -> Any:
+        """Return one example, of this process's part of the batch; where it is empty, another's."""
+
+    def counting_nothing(self) -> AbstractContextManager[None]:
+        """While it is entered, the loss is called with an example that counts nothing."""
 
 
 class BatchDivision(Protocol):
@@ -56,12 +66,6 @@ class BatchDivision(Protocol):
     @property
     def may_shrink(self) -> bool:
         """Whether this process alone may compute its part of the batch again, in smaller parts."""
-
-    def example(self, batch: Any, split: Split | None) -> Any:
-        """Return one example for calls that count nothing, of this process's part of the batch; where it is empty, another's."""
-
-    def counting_nothing(self) -> AbstractContextManager[None]:
-        """While it is entered, the loss is called with an example that counts nothing."""
 
     def refuse_empty(self) -> None:
         """Raise where a process has no example of a batch whose loss needs all of them together; on all processes alike."""

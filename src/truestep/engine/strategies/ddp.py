@@ -72,8 +72,7 @@ class DdpHooks:
         takes_statistics: Callable[[], bool],
     ) -> None:
         self._world, self._what = world, f"an update of {name}"
-        modules = [weights.module for weights in learners]
-        self._batch = SharedBatch(world, self._what, modules, takes_statistics)
+        self._batch = SharedBatch(world, self._what, learners, takes_statistics)
         self.division: BatchDivision = self._batch
         self._buckets = GradientBuckets(learners, world)
         self._sparse = SparseGradients(learners, world, self._what)
@@ -91,11 +90,13 @@ class DdpHooks:
 
     def before_backward(self, sums: LossTotals, *, is_last: bool | None) -> None:
         """Send each bucket as soon as it is full, where no other backward follows and this one exchanges nothing itself."""
+        self._batch.refuse_other_switches()
         if is_last and not self._batch.exchanges:
             self._buckets.arm()
 
     def gradients_ready(self, sums: LossTotals) -> None:
         """Sum what has not been sent; write the sums into every `.grad`."""
+        self._batch.refuse_other_switches()
         mine = self._totals.mine(sums)
         self._world.wait_all(self._buckets.flush(mine), self._what)
         totals, came_twice = self._buckets.riders(len(mine))

@@ -5,25 +5,31 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
-
 from truestep.core.errors import BatchError, LossError
 from truestep.engine.batches import Split
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchPlacing
 from truestep.engine.strategies.fillers import first_example, shared_example
+from truestep.engine.strategies.switches import RankSwitches
+from truestep.engine.weights import LearnerWeights
 
 
 class SharedBatch:
-    """The parts of one set of learners' batches; `counts_calls` says whether all must call the loss equally often now."""
+    """The parts of one set of learners' batches; `counts_calls` says whether all must call the loss equally often now.
+
+    Where the ranks meet for it, they find out whether they train the same, too.
+    """
 
     shares_batches = True
 
     def __init__(
-        self, world: World, what: str, modules: Sequence[nn.Module], counts_calls: Callable[[], bool]
+        self, world: World, what: str, learners: Sequence[LearnerWeights], counts_calls: Callable[[], bool]
     ) -> None:
-        self._world, self._what, self._modules = world, what, modules
+        self._world, self._what = world, what
+        self._modules = [weights.module for weights in learners]
+        self._switches = RankSwitches(learners)
+        self._have_met = False  # for the batch under way
         self._asks_for_calls = counts_calls
         self._meeting: WorldMeeting | None = None
         self._counts: list[int] = []
@@ -48,12 +54,15 @@ class SharedBatch:
                 "split=ts.Split(count, take), or split= the dimension that they lie along."
             )
         self._counts_calls = self._asks_for_calls()
-        self._meeting = self._world.later(self._what, count, num_parts, self._counts_calls)
-        lends = False
+        self._have_met = True
+        self._meeting = self._world.later(
+            self._what, count, num_parts, self._counts_calls, self._switches.sum()
+        )
+        lender = None
         if self._counts_calls:  # else nothing has to be known before the loss is called
             self._learn()
-            num_parts, lends = max(self._calls), len(set(self._calls)) > 1
-        return BatchPlacing(self._first, count, self._total, num_parts, lends)
+            num_parts, lender = max(self._calls), self if len(set(self._calls)) > 1 else None
+        return BatchPlacing(self._first, count, self._total, num_parts, lender)
 
     def _learn(self) -> None:
         """Take in what the others have, once they have said it."""
@@ -70,6 +79,18 @@ class SharedBatch:
                 f"In {self._what}, batch normalisation takes statistics of the batch on rank {takes.index(True)} and not on rank "
                 f"{takes.index(False)}, so one would wait for the other. Call train() or eval() on all ranks alike."
             )
+        self._refuse_others([each[3] for each in found])
+
+    def _refuse_others(self, sums: list[float]) -> None:
+        if len(set(sums)) > 1:
+            raise self._switches.difference(self._world, self._what)
+
+    def refuse_other_switches(self) -> None:
+        """Raise where the ranks don't train the same, unless they have met for this batch: where nobody counts, they do not."""
+        if not self._have_met:
+            self._have_met = True
+            met = self._world.meet(f"{self._what}, which counts nothing", self._switches.sum())
+            self._refuse_others([number for (number,) in met])
 
     def _first(self) -> int:
         self._learn()
@@ -120,6 +141,7 @@ class SharedBatch:
     def take_buffers(self) -> None:
         """A rank without examples, or with too few, has other buffers: they become those of the first that had enough."""
         self._learn()
+        self._have_met = False
         most = max(self._calls, default=0)
         enough = [calls == most if self._counts_calls else calls > 0 for calls in self._calls]
         if all(enough):

@@ -104,7 +104,7 @@ class FsdpHooks:
         self._everybody = everybody
         self._calls = [everybody[module] for module in modules]
         self._roots: list[Any] = [root for module in modules for root in fsdp_roots(module)]
-        self._batch = SharedBatch(world, self._what, modules, lambda: True)
+        self._batch = SharedBatch(world, self._what, learners, lambda: True)
         self.division: BatchDivision = self._batch
         self._totals = RankTotals(world, learners, self._what)
         self.decide = self._totals.decide
@@ -119,6 +119,7 @@ class FsdpHooks:
 
     def before_backward(self, sums: LossTotals, *, is_last: bool | None) -> None:
         """Sum the gradients in the last backward alone; in each, where nobody knows which is the last."""
+        self._batch.refuse_other_switches()
         sends = is_last is not False
         for root in self._roots:
             root.set_requires_gradient_sync(sends)

@@ -2,12 +2,9 @@
 """One process: the part it has is the whole batch, and nothing is sent."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 from torch import Tensor, nn
 
-from truestep.engine.batches import Split
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision, BatchPlacing, UpdateHooks
@@ -36,14 +33,6 @@ class WholeBatch:
     def may_shrink(self) -> bool:
         """Nobody waits for it."""
         return True
-
-    def example(self, batch: Any, split: Split | None) -> Any:
-        """Return the batch: nobody asks, since there are as many calls as parts."""
-        return batch
-
-    def counting_nothing(self) -> AbstractContextManager[None]:
-        """Do nothing."""
-        return nullcontext()
 
     def refuse_empty(self) -> None:
         """It has examples: an empty batch is refused."""

@@ -2,6 +2,7 @@
 """Drawing one tensor's values, and putting them where the tensor is."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 
 from truestep.core.errors import OptionError
+from truestep.core.random_streams import torch_streams_put_back
 from truestep.nn.initialization.rules import PRESETS, InitRule
 from truestep.nn.initialization.slots import InitSlot
 
@@ -81,8 +83,7 @@ def _draw(
 
 def _call(rule: Callable[[Tensor], Any], value: Tensor, generator: torch.Generator | None) -> None:
     """Call the user's function, which draws from torch's own stream: that one is seeded by `generator` meanwhile."""
-    devices = [value.device] if value.device.type == "cuda" else []
-    with torch.random.fork_rng(devices, enabled=generator is not None):
+    with nullcontext() if generator is None else torch_streams_put_back([value]):
         if generator is not None:
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator, device=generator.device)))
         returned = rule(value)

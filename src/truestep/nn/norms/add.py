@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from truestep.core.errors import OptionError, check_number
+from truestep.core.random_streams import torch_streams_put_back
 from truestep.nn.layers import Layers, layer_tensor_name
 from truestep.nn.norms.tensors import KINDS, NormChange, NormedTensor, find_normed_tensors, weight_output_axis
 
@@ -73,8 +74,7 @@ def add_spectral_norm(
         raise OptionError(f"eps={eps}: it keeps a divisor from zero, so it is positive and small.")
 
     def register(normed: NormedTensor) -> None:
-        device = normed.weight.device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        with torch_streams_put_back([normed.weight]):
             torch.manual_seed(SPECTRAL_SEED)
             parametrizations.spectral_norm(normed.module, normed.tensor, num_power_iterations, eps)
 

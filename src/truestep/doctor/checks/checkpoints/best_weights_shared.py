@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
-from truestep.doctor.source.counters import counted_loops, is_made_anew, loops_that_train
+from truestep.doctor.source.counters import counted_loops, is_made_anew
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, is_none, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
@@ -47,7 +47,7 @@ class BestWeightsShared(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a dict that a name keeps beyond the iteration of a loop that trains."""
-        training = loops_that_train(module)
+        training = module.training_loops()
         for call in module.method_calls("state_dict"):
             target = _kept_under(module, call)
             assert isinstance(call.func, ast.Attribute)

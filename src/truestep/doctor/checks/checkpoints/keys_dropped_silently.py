@@ -43,9 +43,9 @@ class KeysDroppedSilently(SourceCheck):
                 and not kept
                 and not _is_chosen(module, call)
             ):
-                certain = isinstance(parent, ast.Assign) or _is_evaluated(module, call)
                 text = "strict=False drops keys that don't fit without a word: perhaps all of them."
-                yield At(call, text, RISK if certain else QUESTION)
+                # what the file and the model hold can't be read
+                yield At(call, text, RISK if isinstance(parent, ast.Assign) else QUESTION)
 
 
 def _is_chosen(module: SourceModule, call: ast.Call) -> bool:
@@ -64,19 +64,6 @@ def _is_chosen(module: SourceModule, call: ast.Call) -> bool:
         (isinstance(each, ast.Attribute) and each.attr in ("pop", "update"))
         or (isinstance(each, ast.Subscript) and not isinstance(each.ctx, ast.Load))
         for each in uses
-    )
-
-
-def _is_evaluated(module: SourceModule, call: ast.Call) -> bool:
-    """Tell whether the model is put into eval mode behind: then all of it should have been loaded."""
-    assert isinstance(call.func, ast.Attribute)
-    place = dotted(call.func.value)
-    return any(
-        isinstance(each.func, ast.Attribute)
-        and dotted(each.func.value) == place
-        and module.scope(each) is module.scope(call)
-        and each.lineno > call.lineno
-        for each in module.method_calls("eval")
     )
 
 

@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
-from truestep.doctor.source.counters import counted_loops, is_made_anew, is_named_as_counter, loops_that_train
+from truestep.doctor.source.counters import counted_loops, is_made_anew, is_named_as_counter
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.values import constant
@@ -90,5 +90,5 @@ def _is_counter(module: SourceModule, key: ast.expr | None, value: ast.expr, mod
     if loops is None:
         names = (dotted(value) or "").rsplit(".", 1)[-1], constant(key)
         return any(is_named_as_counter(each) for each in names if isinstance(each, str))
-    training = loops & loops_that_train(module)
+    training = loops & module.training_loops()
     return any(not is_made_anew(module, each, model) for each in training)

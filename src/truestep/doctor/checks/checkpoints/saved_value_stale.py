@@ -75,12 +75,15 @@ def _changed_in_loop(module: SourceModule, node: ast.Assign, name: str) -> ast.A
 
 
 def _is_saved(module: SourceModule, changed: ast.Assign, owner: str) -> bool:
-    """Tell `trainer.save(path)` in the function of the change, whatever it is given."""
+    """Tell `trainer.save(path)` in the function of the change, which is not given the new value."""
     return any(
         isinstance(call.func, ast.Attribute)
         and call.func.attr.startswith("save")
         and dotted(call.func.value) == owner
         and module.scope(call) is module.scope(changed)
+        and not any(
+            dotted(each) == dotted(changed.targets[0]) for each in call.args
+        )  # it is told what is new
         for call in module.all(ast.Call)
     )
 

@@ -13,11 +13,12 @@ from truestep.doctor.source.loaders import evaluated_on, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, with_keyword
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.values import argument, constant, literal
 
 EVALUATION = re.compile(
     r"(^|_)(test|val|valid|validation|eval)(_|$)|^(test|val)(_?data)?loader", re.IGNORECASE
 )
+_SAYS_WHICH = ("split", "mode", "phase", "subset", "stage")
 _TEXT = "The last samples of the evaluation set are left out."
 
 
@@ -55,10 +56,24 @@ class EvaluationDropsData(SourceCheck):
             if named or _is_where_nothing_is_trained(module, call):
                 if literal(module, argument(call, 8, "drop_last")) is True:
                     yield At(call, _TEXT, RISK)
+        for options in module.all(ast.Dict):
+            if (dropped := _dropped_by(options)) is not None:
+                yield At(dropped, _TEXT, RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep the last batch."""
-        return [with_keyword(module, node, "drop_last", "False")]
+        return [with_keyword(module, node, "drop_last", "False")] if isinstance(node, ast.Call) else ()
+
+
+def _dropped_by(options: ast.Dict) -> ast.expr | None:
+    """Return the key of `{"split": "val", "shuffle": False, "drop_last": True}`, which a loader is made with."""
+    values = {constant(key): value for key, value in zip(options.keys, options.values, strict=True) if key}
+    if constant(values.get("drop_last")) is not True or constant(values.get("shuffle")) is not False:
+        return None
+    said = [constant(value) for key, value in values.items() if key in _SAYS_WHICH]
+    if not any(isinstance(each, str) and EVALUATION.search(each) for each in said):
+        return None
+    return next(each for each in options.keys if constant(each) == "drop_last")
 
 
 def _drops(module: SourceModule, loader: LocatedExpression) -> bool:

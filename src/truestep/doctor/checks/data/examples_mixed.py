@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import RISK
 from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.history import ForwardCall
+from truestep.doctor.runtime.looking import watched_tensors
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.runtime.passage import ProbePassage
+    from truestep.doctor.runtime.passage import ProbedValue, ProbePassage
 
 EXAMPLES = 4  # of the batch; where the model takes no fewer, all
 
@@ -72,23 +73,26 @@ class ExamplesMixed(Probe):
                 return
             if not bool(probed_values_differ(before[0], after[0]).any()):
                 return
-            meets = _meeting(
-                [base, ProbePassage(trial, {0: _changed(given, slice(0, 1))}), others], forward.variable
-            )
+            meets = _meeting([base, ProbePassage(trial, {0: _changed(given, slice(0, 1))}), others])
             change, size = (before[0] - after[0]).abs().max(), before[0].abs().max()
-            evidence = {"relative_influence": float(change / size), "model": forward.called}
-            text = f"The output for the first example depends on the others of its batch{meets}."
+            evidence = {
+                "relative_influence": float(change / size),
+                "model": forward.called,
+                "made_at": meets.place if meets is not None else None,
+            }
+            told = f": they first meet in {meets.told(forward.variable)}" if meets is not None else ""
+            text = f"The output for the first example depends on the others of its batch{told}."
             yield Observation(forward.place, text, RISK, evidence)
 
 
-def _meeting(passages: list[ProbePassage], model: str) -> str:
+def _meeting(passages: list[ProbePassage]) -> ProbedValue | None:
     """Return the first operation with a number that both changes with the first example and with the others."""
     from truestep.doctor.runtime.passage import align_passages, probed_values_differ
 
     for computed, (base, one, others) in align_passages(passages):
         if bool((probed_values_differ(base, one) & probed_values_differ(base, others)).any()):
-            return f": they first meet in {computed.told(model)}"
-    return ""
+            return computed
+    return None
 
 
 def _changed(given: torch.Tensor, rows: slice) -> torch.Tensor:
@@ -105,8 +109,8 @@ def _changed(given: torch.Tensor, rows: slice) -> torch.Tensor:
 
 
 def _obstacle(forward: ForwardCall, given: torch.Tensor | None) -> str | None:
-    """Several inputs may mix examples by right: a graph's edges do."""
-    single = len(forward.args) == 1 and not forward.kwargs
+    """Several inputs may mix examples by right: a graph's edges do, and the rows of a packed sequence are time steps."""
+    single = len(list(watched_tensors((forward.args, forward.kwargs)))) == 1
     if not single or given is None or given.dim() < 2:
         return "the model's only input is no batch of numbers"
     return None if len(given) > 1 else "the batch holds one example"

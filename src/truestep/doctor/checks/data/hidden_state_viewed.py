@@ -36,6 +36,7 @@ class HiddenStateViewed(SourceCheck):
 
     code = "DATA031"
     words = ("LSTM", "GRU", "RNN")
+    shows_as = ("DATA015",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a view of a final state whose first size is no number and whose rows are wider than it."""

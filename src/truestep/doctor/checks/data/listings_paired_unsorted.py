@@ -3,11 +3,12 @@
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 
 _LISTINGS = functions("lists files")
 
@@ -52,12 +53,47 @@ class ListingsPairedUnsorted(SourceCheck):
                     and not isinstance(scope, ast.Module | ast.Lambda)
                     and _is_listing(module, node.value)
                 ):
-                    pairs.setdefault((scope, node.slice.id), {}).setdefault(name, node)
-        for paired in pairs.values():
-            nodes = list(paired.values())
-            if len(nodes) > 1 and not _is_sorted_later(module, [each.value for each in nodes]):
+                    pairs.setdefault((scope, _index_of(module, node.slice)), {}).setdefault(name, node)
+        told: set[tuple[ast.AST, frozenset[str]]] = set()
+        for (home, _), paired in pairs.items():
+            nodes, both = list(paired.values()), (home, frozenset(paired))
+            if _have_lengths_of_their_own(module, nodes):
+                continue
+            if (
+                len(nodes) > 1
+                and both not in told
+                and not _is_sorted_later(module, [each.value for each in nodes])
+            ):
                 shown = _shown([each.value for each in nodes])
+                told.add(both)
                 yield At(nodes[1], f"{shown} are paired in whatever order they are listed.", RISK)
+
+
+def _index_of(module: SourceModule, name: ast.Name) -> str:
+    """Return a text that is the same for the same places: `i` in `range(3)`, or in one and the same list of them."""
+    loops = [
+        each.iter
+        for above in module.ancestors(name)
+        if isinstance(above, ast.ListComp | ast.GeneratorExp)
+        for each in above.generators
+        if isinstance(each.target, ast.Name) and each.target.id == name.id
+    ]
+    over = [part for each in loops[:1] for part in walk(each) if isinstance(part, ast.Name)]
+    made = sorted({binding.line for each in over for binding in module.resolver.reaching(each)})
+    return f"{name.id} in {ast.unparse(loops[0])} of {made}" if loops else name.id
+
+
+def _have_lengths_of_their_own(module: SourceModule, nodes: list[ast.Subscript]) -> bool:
+    """Tell `min(len(a), len(b))` and `max(...)`: sets of two kinds, whose items are no pairs."""
+    names = {dotted(each.value) for each in nodes}
+    return any(
+        len({dotted(part.args[0]) for part in walk(call) if _is_length(part)} & names) > 1
+        for call in (*module.calls("min"), *module.calls("max"))
+    )
+
+
+def _is_length(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and dotted(node.func) == "len" and len(node.args) == 1
 
 
 def _shown(nodes: list[ast.expr]) -> str:

@@ -43,6 +43,8 @@ class MaskWeighsAsZero(SourceCheck):
                 continue
             given = _given(module, call)
             fills = [each for each in value_origins(module, given) if _is_fill(module, each)] if given else []
+            if any(_leaves_places_out(module, each) for each in fills):
+                continue
             if any(fills) or (given is not None and _is_filled_in_place(module, call, given)):
                 yield At(call, "A masked score is 0 here, and 0 is as good a score as any.", BUG)
 
@@ -61,6 +63,19 @@ def _is_fill(module: SourceModule, node: ast.expr | None) -> bool:
         return False
     value = literal(module, argument(node, 1, "value"))
     return isinstance(value, int | float) and abs(value) < _SMALL
+
+
+def _leaves_places_out(module: SourceModule, fill: ast.expr | None) -> bool:
+    """Tell a mask that fills the targets too: it is of places, each with all of its scores, and not of one's alternatives."""
+    mask = argument(fill, 0, "mask") if isinstance(fill, ast.Call) else None
+    filled = [
+        dotted(each.func.value)
+        for each in module.method_calls("masked_fill", "masked_fill_")
+        if mask is not None and isinstance(each.func, ast.Attribute)
+        if (given := argument(each, 0, "mask")) is not None and dotted(given) == dotted(mask)
+        if module.scope(each) is module.scope(mask)
+    ]
+    return len(set(filled)) > 1
 
 
 def _is_filled_in_place(module: SourceModule, softmax: ast.Call, given: ast.expr) -> bool:

@@ -46,6 +46,7 @@ class PaddingMaskInverted(SourceCheck):
 
     code = "DATA037"
     words = ("key_padding_mask",)
+    shows_as = ("DATA042",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a mask made by `!=` that goes into a layer of torch as it is, be it in a batch or an argument."""

@@ -49,6 +49,7 @@ class RecurrenceOverBatch(SourceCheck):
 
     code = "DATA022"
     words = ("LSTM", "GRU", "RNN")
+    shows_as = ("DATA015",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the index in the function that applies the layer, if nothing there exchanges axes."""

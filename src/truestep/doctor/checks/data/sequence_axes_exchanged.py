@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import BUG, QUESTION, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, constant, forwards_all, literal
 
@@ -47,6 +47,6 @@ class SequenceAxesExchanged(SourceCheck):
             if len(modes) == 1 and not forwards_all(call) and (mode is None or constant(mode) is not None):
                 packed = modes.pop()
                 if packed != bool(constant(mode)):
-                    yield At(
-                        call, f"Packed with batch_first={packed}, unpacked with batch_first={not packed}."
-                    )
+                    text = f"Packed with batch_first={packed}, unpacked with batch_first={not packed}."
+                    # steps first in and examples first out may be meant: the axes are turned on the way
+                    yield At(call, text, BUG if packed else QUESTION)

@@ -38,15 +38,10 @@ class StreamDuplicatedByWorkers(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report a loader with workers over such a class that never asks which worker it is."""
-        asks = any("worker_info" in each.text for each in module.linked) or any(
-            "worker" in ast.unparse(word.value)
-            for call in module.calls("torch.utils.data.DataLoader")
-            for word in call.keywords
-            if word.arg == "worker_init_fn"
-        )
-        for call in module.calls("torch.utils.data.DataLoader"):
+        loaders = module.calls("torch.utils.data.DataLoader")
+        for call in loaders:
             data = argument(call, 0, "dataset")
-            if data is None or asks or module.kind(data) != "iterable dataset":
+            if data is None or module.kind(data) != "iterable dataset" or _shares_out(module, loaders):
                 continue
             workers, is_certain = usual_value(module, argument(call, 5, "num_workers"))
             if isinstance(workers, int) and workers > 1:
@@ -54,3 +49,11 @@ class StreamDuplicatedByWorkers(SourceCheck):
                 yield At(call, text, BUG if is_certain else RISK)
             elif argument(call, 5, "num_workers") is not None and workers is None:
                 yield Unsure(call, "the number of workers can't be seen from here")
+
+
+def _shares_out(module: SourceModule, loaders: list[ast.Call]) -> bool:
+    """Tell whether anything asks which worker it is."""
+    given = [word.value for call in loaders for word in call.keywords if word.arg == "worker_init_fn"]
+    return any("worker" in ast.unparse(each) for each in given) or any(
+        "worker_info" in each.text for each in module.linked
+    )

@@ -5,9 +5,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, is_none, walk
 from truestep.doctor.source.values import argument, literal
 
 _HELD_OUT = re.compile(r"(^|_)(test|val|valid|validation|heldout)(_|$|set|loader|data)", re.IGNORECASE)
@@ -31,14 +31,18 @@ class TrainingDataEvaluated(SourceCheck):
     """
 
     code = "DATA020"
-    words = ("DataLoader", "datasets")
+    words = ("DataLoader", "datasets", "loader")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an assignment whose name says the one, and whose data the other."""
         for statement in module.all(ast.Assign):
             name = (dotted(statement.targets[0]) or "").rsplit(".", 1)[-1]
             call = statement.value
-            if not _HELD_OUT.search(name) or _TRAIN.search(name) or not isinstance(call, ast.Call):
+            if not _HELD_OUT.search(name) or _TRAIN.search(name):
+                continue
+            if isinstance(call, ast.Name | ast.Attribute):
+                yield from _in_place_of(module, statement, name)
+            if not isinstance(call, ast.Call):
                 continue
             if module.qualify(call.func) == "torch.utils.data.DataLoader":
                 data = argument(call, 0, "dataset")
@@ -49,6 +53,27 @@ class TrainingDataEvaluated(SourceCheck):
             elif (module.qualify(call.func) or "").startswith("torchvision.datasets."):
                 if literal(module, argument(call, 1, "train")) is True and not _divided(module):
                     yield At(call, f"{name!r} is made with train=True: it is the training data.")
+
+
+def _in_place_of(module: SourceModule, statement: ast.Assign, name: str) -> Iterator[At]:
+    """Report the training data where a test has just made sure that there are held-out ones, which stay unused."""
+    given, test = (dotted(statement.value) or "").rsplit(".", 1)[-1], module.parents[statement]
+    if not isinstance(test, ast.If) or not _TRAIN.search(given) or _HELD_OUT.search(given):
+        return
+    sure = _made_sure_of(test, statement in test.body)
+    if sure is not None and _HELD_OUT.search(sure.rsplit(".", 1)[-1]):
+        arm = test.body if statement in test.body else test.orelse
+        if not any(dotted(each) == sure for part in arm for each in walk(part)):
+            yield At(statement, f"{sure!r} is there, and {name!r} is given {given!r}.", RISK)
+
+
+def _made_sure_of(test: ast.If, in_body: bool) -> str | None:
+    """Return x for the body of `if x is not None:`, and for the else of `if x is None:`."""
+    asked = test.test
+    if not isinstance(asked, ast.Compare) or len(asked.ops) != 1 or not is_none(asked.comparators[0]):
+        return None
+    there = isinstance(asked.ops[0], ast.IsNot)
+    return dotted(asked.left) if there is in_body else None
 
 
 def _divided(module: SourceModule) -> bool:

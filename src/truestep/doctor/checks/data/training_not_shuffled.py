@@ -12,12 +12,15 @@ from truestep.doctor.source.batches import LOADER, RUN, num_batches, source_of, 
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression
 from truestep.doctor.source.loaders import made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, with_keyword
+from truestep.doctor.source.uses import names_read
 from truestep.doctor.source.values import argument, forwards_all, literal, value_origins
 
 TRAINING = re.compile(r"(^|_)train", re.IGNORECASE)
 MEASURING = re.compile(r"(^|_)(eval|evaluation|test|val|stats?)(_|$)", re.IGNORECASE)
+
+_MIXED_BEFORE = 4  # wrappings and cuts between the rows and the loader
 
 
 class TrainingNotShuffled(SourceCheck):
@@ -51,9 +54,9 @@ class TrainingNotShuffled(SourceCheck):
                 told.add(node)
                 is_given = isinstance(node, ast.Call) and argument(node, 2, "shuffle") is not None
                 chosen = each not in trained and is_given
-                severity = (
-                    QUESTION if chosen else RISK
-                )  # an order that is asked for may be for features or pictures
+                # an order that is asked for may be for features or pictures, or of rows that were mixed before
+                mixed = isinstance(node, ast.Call) and _is_mixed(module, argument(node, 0, "dataset"))
+                severity = QUESTION if chosen or (is_given and mixed) else RISK
                 yield At(node, "The training loader yields the data in its own order.", severity)
         for call in dict.fromkeys(_learned_from(module)):
             yield At(call, "The training batches come in the data's own order.", RISK)
@@ -114,9 +117,33 @@ def _ordered_by(module: SourceModule, loader: LocatedExpression) -> ast.expr | N
         made = made_in(module, sampler, context)
         return made.node if made is not None and _keeps_order(module, made) else None
     data, shuffle = argument(call, 0, "dataset"), argument(call, 2, "shuffle")
-    if data is not None and module.kind(data) == "iterable dataset":
+    if data is not None and (module.kind(data) == "iterable dataset" or _draws_by_itself(module, data)):
         return None
     return call if shuffle is None or _is_off(module, shuffle, context) else None
+
+
+def _is_mixed(module: SourceModule, data: ast.expr | None, depth: int = 0) -> bool:
+    """Tell rows that were put in a random order, once: `rows[torch.randperm(n)]`, be they cut or wrapped behind."""
+    if data is None or depth > _MIXED_BEFORE:
+        return False
+    for each in [data, *(value for value in module.definitions(data) if value is not None)]:
+        if isinstance(each, ast.Subscript):
+            orders = [each.slice, *(value for value in module.definitions(each.slice) if value is not None)]
+            called = [part for order in orders for part in walk(order) if isinstance(part, ast.Call)]
+            names = {(module.qualify(part.func) or "").rpartition(".")[2] for part in called}
+            if names & {"randperm", "permutation"} or _is_mixed(module, each.value, depth + 1):
+                return True
+        elif isinstance(each, ast.Call) and each.args and _is_mixed(module, each.args[0], depth + 1):
+            return True
+    return False
+
+
+def _draws_by_itself(module: SourceModule, data: ast.expr) -> bool:
+    """Tell a data set that does not read the index it is asked for: any order is its own."""
+    owner = module.class_of(data)
+    method = module.method(owner, "__getitem__") if owner is not None else None
+    asked = method.args.args[1].arg if method is not None and len(method.args.args) == 2 else None
+    return asked is not None and method is not None and asked not in names_read(method)
 
 
 def _keeps_order(module: SourceModule, sampler: LocatedExpression) -> bool:

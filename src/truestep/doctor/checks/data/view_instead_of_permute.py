@@ -24,6 +24,7 @@ class ViewInsteadOfPermute(SourceCheck):
 
     code = "DATA006"
     words = ("view", "reshape")
+    shows_as = ("DATA015",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a view of x whose sizes are x's own, in another order."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """register_backward_hook."""
 
+import ast
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,9 @@ class BackwardHook(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the call."""
         for call in module.method_calls("register_backward_hook"):
+            tests = [each.test for each in module.inside(module.scope(call), ast.If)]
+            if any("register_full_backward_hook" in ast.unparse(each) for each in tests):
+                continue  # only where torch has no other
             yield At(
                 call,
                 "register_backward_hook is deprecated: it may see other gradients than the module's.",

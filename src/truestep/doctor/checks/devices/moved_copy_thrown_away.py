@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
-from truestep.doctor.library.operations import operations
+from truestep.doctor.library.operations import OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
@@ -49,17 +49,36 @@ class MovedCopyThrownAway(SourceCheck):
                 continue
             if statement in module.shown:
                 continue
-            if call.func.attr in METHODS and _is_tensor(module, call.func.value):
+            own = call.func.attr in OF_TENSORS_ALONE and not _is_tried(module, statement)
+            own = own and (call.func.attr != "detach" or _is_computed(module, call.func.value))
+            if call.func.attr in METHODS and (own or _is_tensor(module, call.func.value)):
                 if _has_parts(module, call.func.value):
                     yield Unsure(call, "what has named parts may move them in place, as batches of texts do")
                     continue
                 name = ast.unparse(call.func.value)
                 text = f"{name} stays what it was: .{call.func.attr}() returns a new tensor."
-                yield At(call, text, BUG if _is_certain(module, call.func.value) else RISK)
+                yield At(call, text, BUG if own or _is_certain(module, call.func.value) else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep what is returned."""
         return [replaced(module, node, f"{text_of(module, node.func.value)} = {text_of(module, node)}")]
+
+
+def _is_computed(module: SourceModule, node: ast.expr) -> bool:
+    """Tell what arithmetic gives, or an operation on a tensor: contexts and processes are detached too."""
+    made = module.definitions(node)
+    return bool(made) and all(
+        isinstance(each, ast.BinOp)
+        or (isinstance(each, ast.Call) and getattr(each.func, "attr", "") in operations(graph="kept cut"))
+        for each in made
+    )
+
+
+def _is_tried(module: SourceModule, statement: ast.stmt) -> bool:
+    """Tell what is done to see whether it raises, and a method that the program defines itself."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    defined = isinstance(call, ast.Call) and module.target(call) is not None
+    return defined or any(isinstance(each, ast.Try) for each in module.ancestors(statement))
 
 
 def _is_tensor(module: SourceModule, node: ast.expr) -> bool:

@@ -100,13 +100,23 @@ class EpochNotSet(SourceCheck, Watcher):
 
 
 def _is_for_others(module: SourceModule, call: ast.Call) -> bool:
-    """Tell a sampler that a function gives back which nothing in the program calls."""
+    """Tell a sampler that a function gives back which nothing in the program calls, itself or within a loader."""
     scope = module.scope(call)
     if not isinstance(scope, Function) or module.callers(scope):
         return False
     name = {dotted(each) for each in getattr(module.statement(call), "targets", [])}
-    given = [each.value for each in module.returns(scope)]
-    return any(each is call or (each is not None and dotted(each) in name) for each in given)
+    given = [each.value for each in module.returns(scope) if each.value is not None]
+    with_it = {
+        dotted(target)
+        for node in module.inside(scope, ast.Assign)
+        if call in walk(node)
+        for target in node.targets
+    }
+    readers = [module.statement(each) for known in name if known for each in module.reads(known)]
+    for node in readers:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        with_it |= {dotted(each.value if isinstance(each, ast.Subscript) else each) for each in targets}
+    return any(each is call or dotted(each) in name | with_it for each in given)
 
 
 def _evaluates(module: SourceModule, call: ast.Call) -> bool:

@@ -43,6 +43,7 @@ class DropoutIgnoresMode(SourceCheck):
 
     code = "EVAL001"
     words = ("dropout",)
+    shows_as = ("EVAL012",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the call without it, or with a literal True, inside of a module."""
@@ -58,7 +59,8 @@ class DropoutIgnoresMode(SourceCheck):
                 yield At(
                     call,
                     f"F.{name} {how} drops in evaluation too.",
-                    RISK if training is not None else _severity(module, call),
+                    # written out it is meant, as a sampler's or a decoder's noise may be
+                    QUESTION if training is not None else _severity(module, call),
                 )
         for call in module.calls("torch.nn.functional.scaled_dot_product_attention"):
             rate = argument(call, 4, "dropout_p")

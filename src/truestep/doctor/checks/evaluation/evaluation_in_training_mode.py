@@ -15,6 +15,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import ModelApplication, WatchHistory
+    from truestep.doctor.runtime.row_batches import RowBatch
 
 
 class EvaluationInTrainingMode(SourceCheck, Watcher):
@@ -74,17 +75,25 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
 
     def on_evaluation(self, history: WatchHistory, applied: list[ModelApplication]) -> Observations:
         """Report a trained model that was applied with layers in training mode."""
-        for model, place, layers, training, _ in applied:
-            if layers and history.is_trained(model):
-                text = f"The model is evaluated in training mode; {', '.join(layers)} is active."
-                if not training:
-                    text = f"The model is evaluated in eval mode, its {', '.join(layers)} in training mode: is that meant?"
-                severity = (
-                    BUG if training else QUESTION
-                )  # dropout as a measure of uncertainty is switched on so
-                evidence = {
-                    "layers": layers,
-                    "after_steps": history.num_steps,
-                    "model": history.called(model),
-                }
-                yield Observation(place, text, severity, evidence)
+        for each in applied:
+            if not each.active or not history.is_trained(each.model):
+                continue
+            layers, severity = ", ".join(each.active), BUG
+            text = f"The model is evaluated in training mode; {layers} is active."
+            if not each.training:  # dropout as a measure of uncertainty is switched on so
+                text = f"The model is evaluated in eval mode, its {layers} in training mode: is that meant?"
+                severity = QUESTION
+            elif _is_sampled(history, each.rows):
+                text = f"The model gives samples in training mode, with {layers} active: is that meant?"
+                severity = QUESTION
+            evidence = {
+                "layers": each.active,
+                "after_steps": history.num_steps,
+                "model": history.called(each.model),
+            }
+            yield Observation(each.place, text, severity, evidence)
+
+
+def _is_sampled(history: WatchHistory, rows: RowBatch | None) -> bool:
+    """Tell whether another model judges in training what this one gives, and none does here: a GAN's generator."""
+    return rows is not None and not rows.is_passed_on and history.rows.passes_on_in_training(rows)

@@ -11,7 +11,7 @@ from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.passage import ProbePassage
+    from truestep.doctor.runtime.passage import ProbedValue, ProbePassage
 
 
 class EvaluationNotRepeatable(Probe):
@@ -54,16 +54,19 @@ class EvaluationNotRepeatable(Probe):
             return
         if not torch.equal(first, second) and not torch.allclose(first, second, equal_nan=True):
             difference = float((first.float() - second.float()).abs().max())
-            text = f"In eval mode two passes over the same input differ{_begin(passages, forward.variable)}: is that meant?"
-            evidence = {"largest_difference": difference, "model": forward.called}
+            begin = _begin(passages)
+            told = f" from {begin.told(forward.variable)} on" if begin is not None else ""
+            text = f"In eval mode two passes over the same input differ{told}: is that meant?"
+            made_at = begin.place if begin is not None else None
+            evidence = {"largest_difference": difference, "model": forward.called, "made_at": made_at}
             yield Observation(forward.place, text, QUESTION, evidence)
 
 
-def _begin(passages: list[ProbePassage], model: str) -> str:
+def _begin(passages: list[ProbePassage]) -> ProbedValue | None:
     """Return the first operation that gave two results."""
     from truestep.doctor.runtime.passage import align_passages, probed_values_differ
 
     for computed, (one, other) in align_passages(passages):
         if bool(probed_values_differ(one, other).any()):
-            return f" from {computed.told(model)} on"
-    return ""
+            return computed
+    return None

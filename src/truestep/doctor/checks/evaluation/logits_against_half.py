@@ -8,8 +8,9 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, dotted
-from truestep.doctor.source.values import argument, constant, value_origins
+from truestep.doctor.source.values import argument, constant, literal, value_origins
 
+_TURNS = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
 _ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 
 
@@ -39,7 +40,9 @@ class LogitsAgainstHalf(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a comparison with 0.5, and a rounding, of what the same model gives a loss of logits."""
         found: list[tuple[ast.expr, ast.expr]] = [
-            (node, value) for node in module.all(ast.Compare) if (value := _compared(node)) is not None
+            (node, value)
+            for node in module.all(ast.Compare)
+            if (value := _compared(module, node)) is not None
         ]
         found += [
             (node, value) for node in module.all(ast.Call) if (value := _rounded(module, node)) is not None
@@ -49,7 +52,10 @@ class LogitsAgainstHalf(SourceCheck):
             if not origins or not all(isinstance(each, ast.Call) for each in origins):
                 continue
             here, elsewhere = _logits(module)
-            if all(each in here for each in origins):
+            outside = [each for each in origins if module.scope(each) is not module.scope(node)]  # type: ignore[arg-type]
+            if outside:
+                yield from _given_from_outside(module, outside, elsewhere)
+            elif all(each in here for each in origins):
                 yield At(node, "These are logits: a probability of 0.5 is a logit of 0.", BUG)
             elif all(_net_of(module, each) in elsewhere for each in origins):
                 yield At(
@@ -59,11 +65,21 @@ class LogitsAgainstHalf(SourceCheck):
                 )
 
 
-def _compared(node: ast.Compare) -> ast.expr | None:
-    """Return x of `x > 0.5`."""
+def _given_from_outside(
+    module: SourceModule, origins: list[ast.expr | None], elsewhere: set[object]
+) -> Iterator[At]:
+    """Yield the forwards whose raw results a function compares with its threshold; they are turned somewhere else."""
+    for each in origins:
+        if each is not None and _net_of(module, each) in elsewhere:
+            text = "These are logits, and a function that they are given to compares them with 0.5."
+            yield At(each, text, RISK)
+
+
+def _compared(module: SourceModule, node: ast.Compare) -> ast.expr | None:
+    """Return x of `x > 0.5`, and of `x > threshold` where that is 0.5 in every call."""
     if len(node.ops) == 1 and isinstance(node.ops[0], _ORDERS):
         for side, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
-            if constant(side) == 0.5:
+            if constant(side) == 0.5 or (isinstance(side, ast.Name) and literal(module, side) == 0.5):
                 return other
     return None
 
@@ -96,11 +112,15 @@ def _inputs(module: SourceModule, call: ast.Call) -> list[ast.Call]:
 
 
 def _models_of_logits(files: list[SourceModule]) -> set[object]:
-    """Return the models whose results no loss takes but one of logits."""
+    """Return the models whose results a loss takes as logits, or a sigmoid turns into probabilities."""
     found: set[object] = set()
     for module in files:
         for call in losses_of(module, "binary_cross_entropy_with_logits"):
             found |= {_net_of(module, each) for each in _inputs(module, call)}
+        for call in [*module.calls(*_TURNS), *module.method_calls("sigmoid")]:
+            given = call.args[0] if call.args else getattr(call.func, "value", None)
+            origins = value_origins(module, given) if isinstance(given, ast.expr) else ()
+            found |= {_net_of(module, each) for each in origins}
     return found - {None}
 
 

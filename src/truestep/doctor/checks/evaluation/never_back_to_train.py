@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.looking import watched_sensitive_layers as layers_in_mode
+from truestep.doctor.source.counters import is_made_anew
 from truestep.doctor.source.evaluations import sensitive_layers
-from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
+from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before, event_at, written
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -65,9 +66,8 @@ class NeverBackToTrain(SourceCheck, Watcher):
             for loop in trace.learning_loops():
                 for path in (loop.path, *loop.outer_loops()):
                     evals = [event for event in trace.within(path, "eval") if _trained(trace, loop, event)]
-                    if evals and not trace.within(path, "train"):
+                    if evals and not trace.ever(path, "train") and not _made_in(module, path, evals[0]):
                         yield from self._judge(module, evals[0])
-                        break
                     if evals:
                         break
 
@@ -118,11 +118,14 @@ class NeverBackToTrain(SourceCheck, Watcher):
             self.switched[id(module)] = place
 
 
+def _made_in(module: SourceModule, path: Path, event: TraceEvent) -> bool:
+    """Tell whether each iteration makes the model anew, which begins in training mode."""
+    return event.receiver is not None and is_made_anew(module, path[-1].node, event.receiver)
+
+
 def _trained(trace: Trace, loop: TrainingLoop, event: TraceEvent) -> bool:
     """A teacher or a frozen part may stay in eval mode: only what the loop applies counts."""
-    applied = {each.subject for each in loop.of("forward")}
-    first = loop.of("forward", "backward")
-    early = (
-        bool(first) and trace.events.index(event) < trace.events.index(first[0]) and event.inside(loop.path)
-    )
-    return event.subject in applied and not early
+    if not any(each.subject == event.subject for each in loop.of("forward")):
+        return False
+    first = loop.of("forward", "backward")[0]
+    return not (trace.order[event] < trace.order[first] and event.inside(loop.path))

@@ -14,6 +14,7 @@ from truestep.doctor.source.accumulators import divisor_of
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.values import Position
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 _Part = tuple[ast.expr | None, Position]  # None: out of sight
 
 MOST = 256  # backwards without a step that are followed
+_HOOKS = {
+    "register_hook",
+    "register_post_accumulate_grad_hook",
+    "register_step_pre_hook",
+    "_foreach_div_",
+    "_foreach_mul_",
+}
 WINDOWS = 3  # steps in a row, each of as many backwards
 SCALED = ("SGD",)  # optimizers whose steps are as long as the gradients; Adam divides by their size
 
@@ -65,6 +73,8 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
                 backward = _accumulated(loop)
                 if backward is None or backward.receiver is None or _is_divided(loop, backward):
                     continue
+                if _divides_gradients(module):
+                    continue
                 scaled = is_scaled(module, backward.receiver)
                 if scaled is None:
                     yield Unsure(backward.node, "what the loss is made of can't be seen from here")
@@ -73,7 +83,10 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
                     yield At(backward.node, text, RISK if _counted(loop, backward) else QUESTION)
 
     def __init__(self) -> None:
-        self.losses: list[LossCall] = []  # means over a batch, since the last backward
+        self.losses: list[
+            tuple[LossCall, int]
+        ] = []  # means over a batch, since the last backward; as they are
+        self.num_clips = 0  # since the last step
         self.places: list[
             Place | None
         ] = []  # of the backwards since the last step; None where one was of anything else
@@ -83,11 +96,24 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
     def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
         """Remember a loss that is a mean."""
         if loss.options.get("reduction", "mean") == "mean":
-            self.losses.append(loss)
+            self.losses.append((loss, loss.value._version))
+
+    def on_clear(self, history: WatchHistory, records: list[OptimizerRecord], place: Place) -> None:
+        """What is cleared is not added up."""
+        self.places, self.targets = [], []
+
+    def on_clip(self, history: WatchHistory, parameters: list[Tensor], place: Place) -> None:
+        """A clip changes gradients once."""
+        self.num_clips += 1
 
     def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> None:
         """Note a backward of one such loss as it is."""
-        whole = [each for each in self.losses if len(tensors) == 1 and each.value is tensors[0]]
+        alone = len(tensors) == 1 and not history.is_seeded
+        whole = [
+            loss
+            for loss, version in self.losses
+            if alone and loss.value is tensors[0] and loss.value._version == version
+        ]
         self.places.append(place if whole else None)
         self.targets += [each.target for each in whole]
         self.losses = []
@@ -97,10 +123,12 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report the third step in a row on the sum of as many means, of different batches, from one line."""
         places, self.places = self.places, []
+        num_clips, self.num_clips = self.num_clips, 0
         num_batches, self.targets = len({each.data_ptr() for each in self.targets}), []
         kind = type(record.optimizer).__name__
         alike = len(set(places)) == 1 and None not in places and 1 < len(places) == num_batches
-        if not alike or kind not in SCALED or record.has_closure or record.num_stale_steps:
+        is_sum = not (record.has_closure or record.num_stale_steps or record.changes_gradients(num_clips))
+        if not alike or kind not in SCALED or not is_sum:
             self.windows = []
             return
         self.windows.append(len(places))
@@ -145,7 +173,7 @@ def is_scaled(module: SourceModule, loss: ast.expr) -> bool | None:
             hidden = hidden or node is None
             continue
         seen.add((node, place))
-        if _scales(node):
+        if _scales(node) or _is_scaled_in_place(module, node):
             return True
         waiting += _parts(module, node, place)
     return None if hidden else False
@@ -166,6 +194,8 @@ def _parts(module: SourceModule, node: ast.expr, place: Position) -> list[_Part]
             return [(node.body, place), (node.orelse, place)]
         case ast.Call():
             return _parts_of_call(module, node, place)
+        case ast.GeneratorExp() | ast.ListComp():
+            return [(node.elt, ())]
         case ast.BinOp():
             return [(node.left, ()), (node.right, ())]
         case ast.UnaryOp():
@@ -182,6 +212,8 @@ def _parts_of_call(module: SourceModule, call: ast.Call, place: Position) -> lis
     )
     if function is not None:
         return [(each, place) for each in module.resolver.results(function)]
+    if (forward := module.method(owner, "forward") if owner is not None else None) is not None:
+        return [(each, ()) for each in module.resolver.results(forward) if each is not None and _scales(each)]
     if place and module.kind(call.func) not in ("module", "ddp"):
         return [(None, ())]  # a model does not know of how many batches an update is; another function may
     of_library = module.qualify(call.func) is not None
@@ -199,8 +231,30 @@ def _passes_on(module: SourceModule, call: ast.Call) -> bool:
     )
 
 
-def _scales(node: ast.expr) -> bool:
-    if isinstance(node, ast.BinOp):
+def _scales(node: ast.AST) -> bool:
+    if isinstance(node, ast.BinOp | ast.AugAssign):
         return isinstance(node.op, ast.Div | ast.Mult)
     method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
     return method in ("div", "mul", "div_", "mul_", "true_divide")
+
+
+def _is_scaled_in_place(module: SourceModule, node: ast.expr) -> bool:
+    """Tell a name that `loss /= k` or `loss.div_(k)` changes."""
+    name = dotted(node) if isinstance(node, ast.Name | ast.Attribute) else None
+    home = module.home(node)
+    return name is not None and name in _changed_in_place(home, home.scope(node))
+
+
+def _changed_in_place(module: SourceModule, scope: ast.AST) -> set[str | None]:
+    """Return what a function divides or multiplies where it stands."""
+    calls = [each for each in module.inside(scope, ast.Call) if isinstance(each.func, ast.Attribute)]
+    changed = [each.func.value for each in calls if each.func.attr in ("div_", "mul_")]  # type: ignore[attr-defined]
+    changed += [each.target for each in module.inside(scope, ast.AugAssign) if _scales(each)]
+    return {dotted(each) for each in changed}
+
+
+def _divides_gradients(module: SourceModule) -> bool:
+    """Tell a program that changes gradients itself, in place or by hooks: it may divide them there."""
+    if module.identifiers & _HOOKS:
+        return True
+    return any((name or "").endswith(".grad") for name in _changed_in_place(module, module.tree))

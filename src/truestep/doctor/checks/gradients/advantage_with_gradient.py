@@ -84,7 +84,7 @@ class AdvantageWithGradient(SourceCheck, Watcher):
 
 def _is_log_probability(module: SourceModule, node: ast.expr) -> bool:
     names = [each.func.attr for each in behind(module, node) if isinstance(each.func, ast.Attribute)]
-    return any(each in _LOG_PROBABILITIES for each in names)
+    return any(each in _LOG_PROBABILITIES for each in names) or {"gather", "log"} <= set(names)
 
 
 def _is_of_a_critic(module: SourceModule, advantage: ast.Name) -> bool:
@@ -93,6 +93,8 @@ def _is_of_a_critic(module: SourceModule, advantage: ast.Name) -> bool:
     if len(values) != 1 or not isinstance(values[0], ast.BinOp) or not isinstance(values[0].op, ast.Sub):
         return False
     sides = [each for each in (values[0].left, values[0].right) if not loses_graph(each)]
+    if any(_is_detached_elsewhere(module, each) for each in sides):
+        return True
     models = any(is_model(module, call) for each in sides for call in _own_calls(module, each))
     reads = [
         each
@@ -100,6 +102,16 @@ def _is_of_a_critic(module: SourceModule, advantage: ast.Name) -> bool:
         if module.scope(each) is module.scope(advantage) and not _is_detached(module, each)
     ]
     return models and len(reads) >= _FEWEST
+
+
+def _is_detached_elsewhere(module: SourceModule, value: ast.expr) -> bool:
+    """Tell what the function detaches in another place: `values[i].detach()` says that values[i] has a graph."""
+    text = ast.dump(value) if isinstance(value, ast.Name | ast.Attribute | ast.Subscript) else None
+    detached = [
+        each.func.value for each in module.method_calls("detach") if isinstance(each.func, ast.Attribute)
+    ]
+    scope = module.scope(value)
+    return any(module.scope(each) is scope and ast.dump(each) == text for each in detached)
 
 
 def _own_calls(module: SourceModule, node: ast.expr) -> list[ast.Call]:

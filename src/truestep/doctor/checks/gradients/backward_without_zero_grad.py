@@ -9,18 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
+from truestep.doctor.runtime.frames import names_of_user_frame
 from truestep.doctor.source.counters import is_made_anew
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, after, before, event_at, written
+from truestep.doctor.source.timings import measures_time_alone
 from truestep.doctor.source.uses import names_stored
 from truestep.doctor.source.values import value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
+    from truestep.doctor.runtime.origins import WatchedOrigin
+
+
+CLOCKS = frozenset({"perf_counter", "perf_counter_ns", "monotonic", "process_time", "time", "elapsed_time"})
+LOOKS = frozenset({"item", "tolist", "numpy", "float", "repr", "format"})
 
 
 class BackwardWithoutZeroGrad(SourceCheck, Watcher):
@@ -88,7 +97,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
                 step.node, f"{name}() is given the optimizer or the model, and may clear the gradients"
             )
             return
-        if _made_inside(module, loop):
+        if _made_inside(module, loop) or measures_time_alone(module, loop):
             return
         if _is_unbound(module, step) and any(_is_unbound(module, each) for each in loop.of("zero_grad")):
             yield Unsure(
@@ -98,15 +107,36 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
         what = "this optimizer's gradients" if loop.of("zero_grad") else "the gradients"
         yield At(step.node, f"The loop calls backward() and step() but never clears {what}.")
 
+    def __init__(self) -> None:
+        self.has_data = (
+            False  # a loader, or a value that was looked at: the loop is not there for its duration
+        )
+
+    def on_epoch(self, history: WatchHistory, source: object, place: Place) -> None:
+        """Note that a loader gives the data."""
+        self.has_data = True
+
+    def on_operation(
+        self, history: WatchHistory, origin: WatchedOrigin, given: list[Tensor], result: Any
+    ) -> None:
+        """Note that a number was looked at."""
+        self.has_data = self.has_data or origin.operation in LOOKS
+
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report the second step in a row on gradients that still hold those of earlier steps."""
-        if record.num_stale_steps == 2 and not record.has_closure:
+        if record.num_stale_steps == 2 and not record.has_closure and (self.has_data or not _only_times()):
             text = f"The gradients still hold those of {record.num_stale_steps} earlier steps."
             yield Observation(
                 place,
                 text,
                 evidence={"step": record.num_steps + 1, "steps_not_cleared": record.num_stale_steps},
             )
+
+
+def _only_times() -> bool:
+    """Tell whether the function that steps looks at a clock, and nowhere at a number."""
+    names = names_of_user_frame()
+    return bool(names & CLOCKS) and not names & LOOKS
 
 
 def _arm_without(module: SourceModule, loop: TrainingLoop) -> ast.stmt | None:

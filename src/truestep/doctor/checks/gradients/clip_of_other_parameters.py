@@ -71,7 +71,8 @@ class ClipOfOtherParameters(SourceCheck, Watcher):
         followed = bool(made) and all(
             isinstance(each, ast.Call) and not (set(names_in(each)) & held) for each in made
         )
-        return not followed or any(each is None or each.split(".")[0] == name for each in held)
+        unclear = any(each is None or each.split(".")[0] == name for each in held)
+        return not followed or unclear or any(_is_made_with(module, each, name) for each in held)
 
     def __init__(self) -> None:
         self.clipped: list[tuple[set[int], Place]] = []
@@ -88,6 +89,13 @@ class ClipOfOtherParameters(SourceCheck, Watcher):
             number = len(clipped[0][0])
             text = f"No optimizer holds any of the {number} parameters that are clipped."
             yield Observation(clipped[0][1], text, evidence={"parameters_clipped": number})
+
+
+def _is_made_with(module: SourceModule, held: str | None, name: str) -> bool:
+    """Tell whether what is held belongs to an object out of sight that was given the clipped model: it may be the same."""
+    roots = [each for each in module.reads((held or "").split(".")[0]) if isinstance(each, ast.Name)]
+    made = module.definitions(roots[0]) if roots and "." in (held or "") else []
+    return any(isinstance(each, ast.Call) and name in names_in(each) for each in made)
 
 
 def _held(module: SourceModule) -> set[str | None]:

@@ -4,9 +4,10 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import constant
 
 
 class GradientAliasZeroed(SourceCheck):
@@ -41,6 +42,38 @@ class GradientAliasZeroed(SourceCheck):
                 if _goes_on_to(module, kept, call) and _is_read_after(module, target, kept, call):
                     yield At(call, f"{target.id!r} is the same tensor as {cleared}: it becomes zero too.")
                     break
+        yield from self._listed(module)
+
+    def _listed(self, module: SourceModule) -> Iterator[At]:
+        """Report gradients that are gathered in a list, where a zero_grad() follows before the list is read."""
+        for kept in module.all(ast.Assign):
+            target, value = kept.targets[0], kept.value
+            if (
+                not isinstance(target, ast.Name)
+                or not isinstance(value, ast.ListComp)
+                or not _gathers(module, value)
+            ):
+                continue
+            for call in module.method_calls("zero_grad"):
+                if module.scope(call) is not module.scope(kept) or is_forgetting(call):
+                    continue
+                if _goes_on_to(module, kept, call) and _is_read_after(module, target, kept, call):
+                    text = f"{target.id!r} holds the gradients' own memory, which zero_grad() clears up to torch 1.13."
+                    yield At(kept, text, RISK)
+                    break
+
+
+def _gathers(module: SourceModule, value: ast.ListComp) -> bool:
+    """Tell `[p.grad for p in net.parameters()]`, be it as Variables or without a graph."""
+    made = value.elt
+    while isinstance(made, ast.Call) and module.qualify(made.func) == "torch.autograd.Variable" and made.args:
+        made = made.args[0]
+    return _gradient(made) is not None
+
+
+def is_forgetting(call: ast.Call) -> bool:
+    """Tell zero_grad(set_to_none=True): new memory is used from there on."""
+    return bool(call.args) or any(constant(word.value) is True for word in call.keywords)
 
 
 def _gradient(node: ast.expr) -> str | None:

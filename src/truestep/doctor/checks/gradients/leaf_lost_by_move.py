@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
@@ -55,7 +55,8 @@ class LeafLostByMove(SourceCheck):
             if asks or (made == "nn.Parameter" and (asked is None or constant(asked) is True)):
                 method = ast.unparse(call.func).rsplit(".", 1)[-1]
                 text = f".{method}() after requires_grad=True: the result is no leaf, its .grad stays None."
-                yield At(call, text, BUG if _is_on_host(module, call, inner) else RISK)
+                certain = BUG if _is_on_host(module, call, inner) else RISK
+                yield At(call, text, ADVICE if asks and _is_unasked_attribute(module, call) else certain)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask for gradients after the move."""
@@ -92,6 +93,23 @@ def _is_on_host(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
     made = maker.args[0]
     name = module.qualify(made.func) if isinstance(made, ast.Call) else None
     return (name or "").removeprefix("torch.") in MAKERS
+
+
+def _is_unasked_attribute(module: SourceModule, call: ast.Call) -> bool:
+    """Tell `self.start = zeros(..., requires_grad=True).to(d)` whose gradient nobody reads, and which no optimizer holds."""
+    statement = module.statement(call)
+    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    if name is None or not name.startswith("self."):
+        return False
+    for use in module.reads(name):
+        above = module.parents[use]
+        calls = [
+            module.qualify(each.func) or "" for each in module.ancestors(use) if isinstance(each, ast.Call)
+        ]
+        held = any(each.startswith(("torch.optim.", "torch.autograd.")) for each in calls)
+        if held or (isinstance(above, ast.Attribute) and above.attr == "grad"):
+            return False
+    return True
 
 
 def _is_only_handed_on(module: SourceModule, call: ast.Call) -> bool:

@@ -12,11 +12,12 @@ from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.flow import goes_backward
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import argument
 
 _LOSS = re.compile(r"(^|_)loss(es)?(_|\d|$)", re.IGNORECASE)
+_FEWEST = 2  # losses in a sum that show how they are named
 _NUMBERS = operations(numbers="kept", graph="cut left")
 _SHOWS = ("print", "float", "log", "info", "update", "format", "add_scalar", "set_postfix")
 
@@ -73,6 +74,54 @@ class LossNeverTrainedOn(SourceCheck):
             if _is_only_shown(module, call, name) and _is_last_use(module, argument(call, 0, "input")):
                 if any(goes_backward(module, each) for each in others) and not goes_backward(module, call):
                     yield At(call, f"{name!r} is only logged: nothing goes backward through it.", RISK)
+        yield from _left_out(module)
+
+
+def _left_out(module: SourceModule) -> Iterator[At]:
+    """Report a sum of several losses that go backward, and one more beside them that is only logged, or not even that."""
+    for node in module.all(ast.Assign):
+        terms = _terms_named(node.value)
+        if len(terms) < _FEWEST or not _of_one_form(terms) or not goes_backward(module, node.value):
+            continue
+        block = getattr(module.parents[node], "body", [])
+        for before in block[: block.index(node)] if node in block else []:
+            name = before.targets[0] if isinstance(before, ast.Assign) and len(before.targets) == 1 else None
+            if not isinstance(name, ast.Name) or name.id in terms or not _of_one_form([*terms, name.id]):
+                continue
+            if not _is_computed(module, before.value) or _reads_but_shows(module, name):
+                continue
+            if not is_without_grad(module, before.value) and not goes_backward(module, before.value):
+                yield At(node, f"{name.id!r} is computed beside these and is not in the sum.", RISK)
+
+
+def _terms_named(value: ast.expr) -> list[str]:
+    """Return the names whose weighted sum a value is."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Sub):
+        return [*_terms_named(value.left), *_terms_named(value.right)]
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div):
+        sides = [each for each in (value.left, value.right) if isinstance(each, ast.Name)]
+        return [each.id for each in sides if _LOSS.search(each.id)][:1]
+    return [value.id] if isinstance(value, ast.Name) and _LOSS.search(value.id) else []
+
+
+def _of_one_form(names: list[str]) -> bool:
+    """Tell names that all begin or all end with the word: loss_rec and loss_adv."""
+    return all(each.startswith("loss_") for each in names) or all(each.endswith("_loss") for each in names)
+
+
+def _is_computed(module: SourceModule, value: ast.expr) -> bool:
+    """Tell a tensor that is computed here from its number, a setting, or what is cut from its graph."""
+    called = value.func if isinstance(value, ast.Call) else None
+    if isinstance(called, ast.Attribute) and called.attr in operations(graph="cut left"):
+        return False
+    inner = [each for each in walk(value) if isinstance(each, ast.Call)]
+    return isinstance(value, ast.BinOp | ast.Call) and bool(inner) and module.kind(value) is None
+
+
+def _reads_but_shows(module: SourceModule, name: ast.Name) -> bool:
+    """Tell whether anything reads a loss as more than a number to be shown."""
+    reads = [each for each in module.reads(name.id) if module.scope(each) is module.scope(name)]
+    return not all(_shows(module, each) for each in reads)
 
 
 def _is_measured(module: SourceModule, call: ast.Call) -> bool:

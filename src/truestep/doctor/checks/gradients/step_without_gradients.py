@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ class StepWithoutGradients(SourceCheck, Watcher):
         for trace in module.traces:
             for step in trace.of("step"):
                 path = step.loop_path()
+                if path and _calls_abstract(module, path[-1].node):
+                    continue
                 if path and trace.within(path, "forward", "zero_grad") and not trace.within(path, "unknown"):
                     yield At(step.node, "The loop steps, but nothing ever calls backward().")
 
@@ -70,3 +74,9 @@ class StepWithoutGradients(SourceCheck, Watcher):
                 BUG,
                 {"parameters": number, "backwards_since_last_step": record.num_backwards},
             )
+
+
+def _calls_abstract(module: SourceModule, loop: ast.AST) -> bool:
+    """Tell a loop that leaves a step to a method whose one body here raises: whoever derives from it goes backward."""
+    called = [module.target(each) for each in walk(loop) if isinstance(each, ast.Call)]
+    return any(isinstance(each, ast.FunctionDef) and isinstance(each.body[-1], ast.Raise) for each in called)

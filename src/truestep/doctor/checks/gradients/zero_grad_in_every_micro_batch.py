@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -53,15 +54,16 @@ class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
             int, list[tuple[Place, Place]]
         ] = {}  # backwards that a clear threw away, and where it stood
         self.last: Place | None = None  # the last backward
+        self.num_reads = 0  # of gradients, by then
         self.windows: dict[tuple[Place, int], int] = {}  # by the place of the clear, and how many were lost
 
     def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> None:
         """Remember where it stands."""
-        self.last = place
+        self.last, self.num_reads = place, history.num_gradient_reads
 
     def on_clear(self, history: WatchHistory, records: list[OptimizerRecord], place: Place) -> None:
-        """What a backward has left here since the last step is lost."""
-        for record in records:
+        """What a backward has left here since the last step is lost, unless the script has read it."""
+        for record in records if history.num_gradient_reads == self.num_reads else ():
             if self.last is not None and record.num_backwards > len(self.lost.get(id(record), ())):
                 self.lost.setdefault(id(record), []).append((self.last, place))
 
@@ -84,7 +86,7 @@ class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
         for trace in module.traces:
             for loop in trace.training_loops():
                 clear = _between_backwards(loop)
-                if clear is not None:
+                if clear is not None and not _gradients_are_taken(module, loop):
                     text = (
                         "Cleared at every batch, while the step waits for several: only the last one counts."
                     )
@@ -96,6 +98,24 @@ class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
         if step.waits:
             raise SourceRewriteError
         return moved_after(module, node, step.node)
+
+
+def _gradients_are_taken(module: SourceModule, loop: TrainingLoop) -> bool:
+    """Tell whether the loop, or a function that it calls, reads gradients: what it keeps of them is not lost."""
+    home = module.home(loop.node)
+    targets = [home.target(each) for each in home.inside(loop.node, ast.Call)]
+    parts = [loop.node, *(each for each in targets if each is not None)]
+    return any(
+        _is_taken(module.home(each), each) for part in parts for each in module.inside(part, ast.Attribute)
+    )
+
+
+def _is_taken(module: SourceModule, node: ast.Attribute) -> bool:
+    """Tell a read of `p.grad`, but for `p.grad.zero_()` and comparisons with None."""
+    if node.attr != "grad" or not isinstance(node.ctx, ast.Load):
+        return False
+    above = module.parents.get(node)
+    return not isinstance(above, ast.Compare) and getattr(above, "attr", "") not in ("zero_", "detach_")
 
 
 def _between_backwards(loop: TrainingLoop) -> TraceEvent | None:

@@ -8,6 +8,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.counters import counted_loops
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Scope
 from truestep.doctor.source.values import constant
 
 
@@ -48,6 +49,9 @@ class LossUnbound(SourceCheck):
                     yield from self._reads(module, test, target)
 
     def _is_loss(self, module: SourceModule, value: ast.expr) -> bool:
+        names = {each.id for each in module.inside(value, ast.Name)}
+        if names & module.of_program(_gone_backward).get(module.scope(value), set()):
+            return True  # made of what goes backward here
         if not isinstance(value, ast.Call):
             return False
         name = module.qualify(value.func) or ""
@@ -77,6 +81,16 @@ class LossUnbound(SourceCheck):
                 if not (first and _is_told(module, node)):
                     yield At(node, f"{target.id!r} has a value only where line {test.lineno} was true.")
                 return
+
+
+def _gone_backward(files: list[SourceModule]) -> dict[Scope, set[str]]:
+    """Return the names on which a function calls backward(), by the function."""
+    found: dict[Scope, set[str]] = {}
+    for file in files:
+        for call in file.method_calls("backward"):
+            if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+                found.setdefault(file.scope(call), set()).add(call.func.value.id)
+    return found
 
 
 def _holds_at_first(module: SourceModule, test: ast.If) -> bool:

@@ -14,6 +14,7 @@ from truestep.doctor.source.values import constant
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _ORDERING = operations(numbers="ordered")
+_WEIGHING = operations(numbers="computed share log-share activated")
 _MASK = re.compile(r"(^|_)masks?(_|$)|_mask", re.IGNORECASE)
 
 
@@ -62,6 +63,8 @@ def _weighs(module: SourceModule, call: ast.Call, mask: str) -> bool:
         made = [part for value in module.definitions(name) if value is not None for part in walk(value)]
         orders = [each for each in made if isinstance(each, ast.Compare) and isinstance(each.ops[0], _ORDERS)]
         asked = [part for each in orders for part in (each.left, *each.comparators)]
+        if any(isinstance(each, ast.Call) and own_name(each.func) in _WEIGHING for each in made):
+            return True  # a weight for each entry, by the name of a mask
         methods = [each.func for each in made if isinstance(each, ast.Call)]
         ordering = [each for each in methods if isinstance(each, ast.Attribute) and each.attr in _ORDERING]
         if ordering or (orders and not any(constant(each) == 0 for each in asked)):

@@ -27,6 +27,7 @@ class SoftmaxOverBatch(SourceCheck):
 
     code = "LOSS007"
     words = ("oftmax",)
+    shows_as = ("DATA015",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loss over classes whose input is a softmax over dimension 0."""

@@ -49,6 +49,8 @@ class LossSummedWithGraph(SourceCheck):
         """Report `total += loss` and `losses.append(loss)` in the loop of that loss's backward()."""
         for node, loop in _kept(module):
             stored = self._carrier(module, _stored(node), loop)
+            if isinstance(node, ast.Call) and _is_of_program(module, node):
+                continue
             if stored is not None and self._stays(module, node, loop) and not _is_cut(module, stored):
                 is_total = isinstance(node, ast.AugAssign) and not isinstance(
                     node.value, ast.List | ast.Tuple
@@ -103,6 +105,16 @@ class LossSummedWithGraph(SourceCheck):
             if isinstance(each, ast.Assign) and any(dotted(t) == name for t in each.targets)
         ]
         return not backward and not inside
+
+
+def _is_of_program(module: SourceModule, append: ast.Call) -> bool:
+    """Tell `meter.append(loss)`, or that of an item, of a class of the program: what it keeps is its own affair."""
+    holder = append.func.value if isinstance(append.func, ast.Attribute) else append
+    if module.class_of(holder) is not None:
+        return True
+    whole = module.definitions(holder.value) if isinstance(holder, ast.Subscript) else []
+    items = [part for each in whole if isinstance(each, ast.Dict) for part in each.values]
+    return any(module.class_of(each) is not None for each in items)
 
 
 def _is_cut(module: SourceModule, stored: ast.expr) -> bool:

@@ -41,6 +41,8 @@ def module_reads(module: SourceModule, name: str) -> bool:
 
 def _makes_layer(module: SourceModule, value: ast.expr | None) -> bool:
     name = module.qualify(value.func) or "" if isinstance(value, ast.Call) else ""
+    if isinstance(value, ast.Call) and not (value.args or value.keywords):
+        return False  # a holder that stays empty has nothing to train
     short = name.rsplit(".", 1)[-1]
     return name == f"torch.nn.{short}" and short[:1].isupper() and not any(word in short for word in EMPTY)
 

@@ -3,14 +3,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
+
+
+FEW = 4  # of the shared parameters
+MOST_NUMBERS = 1000  # of each of them
+
+
+class TensorMark(NamedTuple):
+    """A tensor as it was before a step."""
+
+    tensor: Tensor
+    version: int
+    numbers: Tensor
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> TensorMark:
+        """Return what a tensor is now."""
+        return cls(tensor, tensor._version, _numbers_of(tensor).clone())
+
+    def has_moved(self) -> bool:
+        """Tell whether it was changed since, also by way of its `.data`, which counts no version."""
+        return self.tensor._version != self.version or not self.numbers.equal(_numbers_of(self.tensor))
+
+
+def _numbers_of(tensor: Tensor) -> Tensor:
+    return tensor.detach().reshape(-1)[:MOST_NUMBERS]
+
+
+class SharingOptimizers(NamedTuple):
+    """Two optimizers that step the same tensors, from two lines."""
+
+    first: OptimizerRecord
+    second: OptimizerRecord
+    shared: list[Tensor]
+
+    def has(self, record: OptimizerRecord) -> bool:
+        """Tell whether it is one of the two."""
+        return record is self.first or record is self.second
 
 
 class ParameterInTwoOptimizers(Watcher):
@@ -47,28 +86,47 @@ class ParameterInTwoOptimizers(Watcher):
     code = "PARAM023"
 
     def __init__(self) -> None:
+        self.at_work: list[OptimizerRecord] = []  # whose step is not over, the innermost last
         self.stepped_at: dict[int, Place] = {}
-        self.shared: dict[int, list[Observation]] = {}  # by the optimizer that stepped first
+        self.pairs: list[SharingOptimizers] = []
+        self.before: dict[int, list[TensorMark]] = {}  # of what it shares, before its step
+        self.moving: set[int] = set()  # optimizers whose steps changed what they share
 
-    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
-        """Report shared parameters when the first of two optimizers steps again after the second, from another line.
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
+        """Note whom it shares parameters with, and what these are before its step.
 
-        One that never steps again was replaced. One that steps from the same line is a part of the other: SAM,
-        Lookahead and the like.
+        One that steps from the same line as the other, or within the other's step, is a part of that: SAM, Lookahead
+        and the like.
         """
         self.stepped_at[id(record)] = place
-        yield from self.shared.pop(id(record), ())
-        if not record.num_steps:
-            self._look(history, record, place)
+        if not record.num_steps and not self.at_work:
+            mine = {id(each) for each in record.parameters() if each.requires_grad}
+            for other in history.stepping():
+                shared = [each for each in other.parameters() if id(each) in mine]
+                if other is not record and shared and self.stepped_at.get(id(other), place) != place:
+                    self.pairs.append(SharingOptimizers(other, record, shared))
+        self.at_work.append(record)
+        held = [each for pair in self.pairs if pair.has(record) for each in pair.shared[:FEW]]
+        self.before[id(record)] = [TensorMark.of(each) for each in held]
 
-    def _look(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
-        mine = {id(each) for each in record.parameters() if each.requires_grad}
-        for other in history.stepping():
-            shared = [each for each in other.parameters() if id(each) in mine]
-            if other is not record and shared and self.stepped_at.get(id(other), place) != place:
-                names = [history.name_of(each) for each in shared[:4]]
-                text = f"{len(shared)} parameters are held by two optimizers: {', '.join(names)}."
-                saw = Observation(
-                    record.place, text, RISK, {"shared": names, "other_made_at": str(other.place)}
-                )
-                self.shared.setdefault(id(other), []).append(saw)
+    def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
+        """Report shared parameters when the first of two optimizers steps again after the second.
+
+        One that never steps again was replaced. One that reads no gradients, or moves nothing, keeps averages or
+        figures by an optimizer's interface.
+        """
+        while self.at_work and self.at_work.pop() is not record:
+            pass  # steps that ended in an exception
+        if any(each.has_moved() for each in self.before.pop(id(record), ())):
+            self.moving.add(id(record))
+        waiting, self.pairs = self.pairs, []
+        for pair in waiting:
+            both = (pair.first, pair.second)
+            known = all(each.reads_gradients and id(each) in self.moving for each in both)
+            if not known or pair.first is not record:
+                self.pairs.append(pair)
+            else:
+                names = [history.name_of(each) for each in pair.shared[:FEW]]
+                text = f"{len(pair.shared)} parameters are held by two optimizers: {', '.join(names)}."
+                saw = {"shared": names, "other_made_at": str(pair.first.place)}
+                yield Observation(pair.second.place, text, RISK, saw)

@@ -34,6 +34,7 @@ class ParametersGivenTwice(SourceCheck):
 
     code = "PARAM044"
     words = ("arameters()",)
+    shows_as = ("PARAM034",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an optimizer whose first argument holds two equal calls of parameters(), outside of comprehensions."""

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, renamed
 from truestep.doctor.source.values import seen_through
+
+_DEEP = 3  # layers through which it grows; a gate of one or two has none to keep
 
 
 class SelfNormalisingNetSpoiled(SourceCheck):
@@ -39,7 +41,10 @@ class SelfNormalisingNetSpoiled(SourceCheck):
             names = [module.qualify(part.func) if isinstance(part, ast.Call) else None for part in made]
             for first, second in pairwise(names):
                 if first == "torch.nn.SELU" and second == "torch.nn.Dropout":
-                    yield At(node, "Plain Dropout after SELU: the deviation grows layer by layer.", RISK)
+                    deep = names.count("torch.nn.SELU") >= _DEEP or module.loop(node) is not None
+                    text = "Plain Dropout after SELU: the deviation grows layer by layer."
+                    yield At(node, text, RISK if deep else ADVICE)
+                    break
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Take AlphaDropout."""

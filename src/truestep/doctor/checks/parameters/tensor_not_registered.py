@@ -5,15 +5,16 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.values import argument, constant, literal, seen_through
 
 MAKERS = {f"torch.{name}" for name in operations(numbers="drawn filled copied")}
 _SAME = operations(numbers="kept itself home moved rounded whole indices") - operations(graph="left")
+_PLACED = operations(numbers="moved measured")  # asked of where it is used: its author knows
 
 
 class TensorNotRegistered(SourceCheck):
@@ -53,14 +54,14 @@ class TensorNotRegistered(SourceCheck):
                 if (
                     len(bindings) == 1
                     and name not in buffers
-                    and bindings[0].value is not None
-                    and self._is_tensor(module, bindings[0].value)
+                    and (value := bindings[0].value) is not None
+                    and self._is_tensor(module, value)
+                    and not _is_one_number(module, value)
                 ):
                     node, scope = bindings[0].node, module.scope(bindings[0].node)
                     if getattr(scope, "name", "") == "__init__" and self._used(module, owner, name, scope):
-                        yield At(
-                            node, f"self.{name} is a plain tensor: .to() and state_dict() miss it.", RISK
-                        )
+                        text = f"self.{name} is a plain tensor: .to() and state_dict() miss it."
+                        yield At(node, text, ADVICE if _is_placed(module, value) else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Register it as a buffer."""
@@ -89,13 +90,45 @@ class TensorNotRegistered(SourceCheck):
             if isinstance(node, ast.Attribute) and ast.unparse(node) == f"self.{name}"
         ]
         reads = [node for node in uses if isinstance(node.ctx, ast.Load) and module.scope(node) is not home]
-        moved = any(
-            isinstance(up := module.parents[node], ast.Attribute)
-            and up.attr in ("to", "cuda", "type_as", "size", "shape")
-            for node in reads
-        )
+        moved = any(attr in _PLACED for node in reads for attr in _asked_of(module, node))
         alone = sum(isinstance(node, ast.FunctionDef) for node in owner.body) == 1  # nothing here reads it
         return (bool(reads) or alone) and not moved
+
+
+def _asked_of(module: SourceModule, node: ast.expr) -> Iterator[str]:
+    """Yield the attributes and methods asked of a value, one after the other: `x.repeat(2).to(device)`."""
+    above = module.parents[node]
+    while isinstance(above, ast.Attribute) or (isinstance(above, ast.Call) and above.func is node):
+        if isinstance(above, ast.Attribute):
+            yield above.attr
+        node, above = above, module.parents[above]
+
+
+def _is_one_number(module: SourceModule, value: ast.expr) -> bool:
+    """Tell `torch.tensor(0.5)`: a tensor without axes goes with those of any device."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME:
+        value = value.func.value
+    if not isinstance(value, ast.Call) or module.qualify(value.func) not in (
+        "torch.tensor",
+        "torch.as_tensor",
+    ):
+        return False
+    given = seen_through(module, argument(value, 0, "data"))
+    if isinstance(given, ast.BinOp):
+        return constant(given.left) is not None or constant(given.right) is not None
+    return isinstance(constant(given), int | float)
+
+
+def _is_placed(module: SourceModule, value: ast.expr) -> bool:
+    """Tell what the class itself puts where it has found its device, or whose form can't be seen."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME:
+        device = dotted(value.args[0]) if value.args else None
+        if value.func.attr == "cuda" or (device or "").startswith("self."):
+            return True
+        value = value.func.value
+    given = argument(value, 0, "data") if isinstance(value, ast.Call) else None
+    made = module.qualify(value.func) if isinstance(value, ast.Call) else None
+    return made == "torch.tensor" and isinstance(seen_through(module, given), ast.Name | ast.Attribute)
 
 
 def _registered(module: SourceModule, owner: ast.ClassDef) -> set[object]:

@@ -8,6 +8,7 @@ from typing import Any
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, removed
+from truestep.doctor.source.uses import in_other_arms
 
 
 class BenchmarkBesideDeterministic(SourceCheck):
@@ -42,7 +43,9 @@ class BenchmarkBesideDeterministic(SourceCheck):
             ):
                 set_true[name.rsplit(".", 1)[-1]] = node
         first, second = set_true.get("deterministic"), set_true.get("benchmark")
-        if first is not None and second is not None and module.scope(first) is module.scope(second):
+        if first is None or second is None or module.scope(first) is not module.scope(second):
+            return
+        if not in_other_arms(module, first, second):
             yield At(
                 second, "The auto-tuner chooses anew in each run, although deterministic is asked for.", RISK
             )

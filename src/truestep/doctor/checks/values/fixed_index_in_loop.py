@@ -43,11 +43,19 @@ class FixedIndexInLoop(SourceCheck):
                 if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)):
                     continue
                 place = node.targets[0].slice
+                if _is_of_one_index(module, node, loop, index or ""):
+                    continue
                 if index in names_read(place) and index not in names_read(node.value):
                     fixed = _read_at_first(place, node.value, index or "", changing)
                     if fixed is not None:
                         text = f"{ast.unparse(fixed)} is the same in each iteration over {index!r}."
                         yield At(node, text, RISK)
+
+
+def _is_of_one_index(module: SourceModule, node: ast.AST, loop: ast.For, index: str) -> bool:
+    """Tell what is done for one index alone: below `if i == 0`, or its `elif`."""
+    inside = [each for each in module.ancestors(node) if isinstance(each, ast.If) and each in walk(loop)]
+    return any(index in names_read(each.test) for each in inside)
 
 
 def _index_of(loop: ast.For) -> str | None:

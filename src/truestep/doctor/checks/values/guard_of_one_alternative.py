@@ -40,13 +40,25 @@ class GuardOfOneAlternative(SourceCheck):
             if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)):
                 continue
             for place, others in _asked_in_one(test):
-                used = any(places_read(each, place) for each in body)
+                used = any(_uses(module, node, read) for each in body for read in places_read(each, place))
                 if used and not any(places_read(each, place) for each in others):
                     yield At(
                         node,
-                        f"{place!r} is asked for in the last alternative only, and the body uses it.",
+                        f"{place!r} is asked for in one alternative only, and the body uses it.",
                         RISK,
                     )
+
+
+def _uses(module: SourceModule, outer: ast.If, read: ast.expr) -> bool:
+    """Tell a use of what may be absent from a test of it, and from what a test of its own guards."""
+    place = dotted(read) or ""
+    for above in module.ancestors(read):
+        if above is outer:
+            break
+        asks = isinstance(above, ast.If | ast.IfExp | ast.While) and places_read(above.test, place)
+        if asks or isinstance(above, ast.BoolOp | ast.Assert):
+            return False
+    return True
 
 
 def _asked_in_one(test: ast.BoolOp) -> Iterator[tuple[str, list[ast.expr]]]:

@@ -5,9 +5,13 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, names_in, walk
 from truestep.doctor.source.uses import uses_of
+
+_MOVES = operations(numbers="moved rounded home")  # of a module: where it is
+_OF_MODULES = {"parameters", "state_dict", "load_state_dict"}
 
 
 class LoopVariableRebound(SourceCheck):
@@ -44,9 +48,42 @@ class LoopVariableRebound(SourceCheck):
                 if not isinstance(loop, ast.For) or _is_used(loop, node):
                     continue
                 container = _container(loop)
-                if container is not None and _is_kept(module, loop, container):
+                if container is None or (_is_moved(node) and _holds_modules(module, container)):
+                    continue
+                if _is_kept(module, loop, container):
                     name = names_in(node.targets[0])[0]
                     yield At(node, f"This gives {name!r} a new value; {container} keeps the old.")
+
+
+def _is_moved(node: ast.Assign) -> bool:
+    called = node.value.func if isinstance(node.value, ast.Call) else None
+    return isinstance(called, ast.Attribute) and called.attr in _MOVES
+
+
+def _holds_modules(module: SourceModule, container: str) -> bool:
+    """Tell a list of modules, which are moved where they are: one is put in, or an item is asked for its parameters."""
+    for use in module.reads(container):
+        above = module.parents[use]
+        call = module.parents[above]
+        if (
+            isinstance(above, ast.Attribute)
+            and isinstance(call, ast.Call)
+            and call.func is above
+            and call.args
+        ):
+            if above.attr == "append" and module.kind(call.args[0]) == "module":
+                return True
+        if isinstance(above, ast.Subscript) and set(_asked_of(module, above)) & _OF_MODULES:
+            return True
+    return False
+
+
+def _asked_of(module: SourceModule, node: ast.expr) -> Iterator[str]:
+    above = module.parents[node]
+    while isinstance(above, ast.Attribute | ast.Subscript):
+        if isinstance(above, ast.Attribute):
+            yield above.attr
+        above = module.parents[above]
 
 
 def _is_used(loop: ast.For, node: ast.Assign) -> bool:

@@ -66,8 +66,10 @@ def _masks_in(node: ast.Assign | ast.For, trains: bool) -> Iterator[str]:
     """Yield the masks that a statement makes, or unpacks where a loss is computed."""
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target
     if isinstance(target, ast.Name) and isinstance(node, ast.Assign):
-        if _is_mask(target.id) and (_is_condition(node.value) or _makes_a_mask(node.value)):
-            yield target.id
+        if _is_mask(target.id):
+            taken = trains and target.id not in _ANSWERS and _is_taken_from_batch(node.value)
+            if taken or _is_condition(node.value) or _makes_a_mask(node.value):
+                yield target.id
     elif isinstance(target, ast.Tuple) and trains:
         for each in walk(target):
             if isinstance(each, ast.Name) and _is_mask(each.id) and each.id not in _ANSWERS:
@@ -76,6 +78,15 @@ def _masks_in(node: ast.Assign | ast.For, trains: bool) -> Iterator[str]:
 
 def _is_mask(name: str) -> bool:
     return bool(_MASKS.search(name)) and not name.startswith("_")
+
+
+def _is_taken_from_batch(value: ast.expr) -> bool:
+    """Tell `torch.cat(batch.mask)`: a call of what a batch holds under such a name."""
+    return isinstance(value, ast.Call) and any(
+        isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and _MASKS.search(each.attr)
+        for part in value.args
+        for each in walk(part)
+    )
 
 
 def _is_condition(value: ast.expr) -> bool:

@@ -38,8 +38,6 @@ class OptionOfWrongType(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report type=bool, and type=int with a fraction as the default."""
-        if "torch" not in module.text:
-            return
         switches: list[ast.Call] = []
         for call in module.method_calls("add_argument"):
             given = argument(call, None, "type")

@@ -4,10 +4,11 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted
+from truestep.doctor.source.names import Function, dotted, walk
 from truestep.doctor.source.uses import names_read, places_read, uses_of
 
 # what measures a tensor, for a log that is gone, and what no tensor comes from
@@ -16,6 +17,7 @@ _SHAPES = operations(numbers="kept", shape="same other")
 _BUILTINS = ("dict", "list", "tuple", "int", "float", "str", "hasattr", "getattr", "len", "isinstance")
 # methods that change a module where it is, or only where a tensor lies: to drop what they give is no fault of training
 _MOVES = operations(numbers="kept itself home moved rounded", shape="same")
+_TRAINED_WITH = ("forward", "training_step", "__getitem__")
 
 
 class ResultNeverUsed(SourceCheck):
@@ -57,13 +59,30 @@ class ResultNeverUsed(SourceCheck):
                     and _is_work(module, node.value)
                 ):
                     if (text := _lost(module, function, node, name.id)) is not None:
-                        yield At(node, text, RISK)
+                        yield At(node, text, RISK if _is_trained_with(module, function) else ADVICE)
+
+
+def _is_trained_with(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Tell whether what a function computes is trained with: it is, or serves, a forward, a loss or a data set."""
+    if function.name in _TRAINED_WITH or any(module.scope(each) is function for each in losses_of(module)):
+        return True
+    if any(isinstance(each, ast.Attribute) and each.attr == "backward" for each in walk(function)):
+        return True
+    owner = module.enclosing(function, ast.ClassDef)
+    forward = module.method(owner, "forward") if owner is not None else None
+    return forward is not None and any(
+        isinstance(each, ast.Attribute) and each.attr == function.name for each in walk(forward)
+    )
 
 
 def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str) -> str | None:
+    if isinstance(node.value, ast.Name) and node.value.id == name:
+        return None  # `x = x`
     if name in names_read(node.value):
         return f"This new value of {name!r} is never used." if not _only_reshapes(node.value) else None
     read = names_read(function)
+    if (layer := _layer_of(module, node.value)) is not None:
+        return f"The output of {layer} is never used: {name!r} is given it in vain."
     if name in read:
         return None
     if isinstance(node.value, ast.Name):
@@ -77,6 +96,18 @@ def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str)
             if any(line > (node.end_lineno or node.lineno) for line in later):
                 return f"Nothing uses {name!r}: what follows uses {place!r}, from which it is made."
     return None
+
+
+def _layer_of(module: SourceModule, value: ast.expr) -> str | None:
+    """Return the layer `self.NAME` of a module that a call applies, if torch made it."""
+    layer = value.func if isinstance(value, ast.Call) and value.args else None
+    if not isinstance(layer, ast.Attribute) or dotted(layer.value) != "self":
+        return None
+    made = module.definitions(layer)
+    kept = bool(made) and all(isinstance(each, ast.Call) for each in made)
+    names = [module.qualify(each.func) or "" for each in made if isinstance(each, ast.Call)]
+    own = kept and all(each.startswith("torch.nn.") and "Norm" not in each for each in names)
+    return ast.unparse(layer) if own else None
 
 
 def _only_reshapes(value: ast.expr) -> bool:
@@ -104,5 +135,7 @@ def _is_work(module: SourceModule, value: ast.expr) -> bool:
             and value.func.attr not in _ASKS
             and (dotted(value.func) or "").partition(".")[0] != "os"
         )
+    if isinstance(value, ast.IfExp):
+        return _is_work(module, value.body) and isinstance(value.body, ast.Call)
     converts = isinstance(value, ast.Call) and dotted(value.func) in _BUILTINS
     return isinstance(value, ast.Call | ast.Subscript | ast.Name | ast.BinOp) and not converts

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
+from truestep.doctor.source.uses import in_other_arms
 
 _WORD = re.compile(r"[A-Z]+\d+[a-z]*|[A-Z]+(?=[A-Z][a-z])|[A-Za-z][a-z]*\d*[a-z]*|\d+[a-z]*")
 _FEWEST = 3  # siblings that show a pattern
+_SHORTEST = 3  # letters of a word that tells siblings apart
 
 
 class SiblingSNameLeft(SourceCheck):
@@ -44,24 +46,39 @@ class SiblingSNameLeft(SourceCheck):
         bodies = [getattr(each, "body", None) for each in module.all(ast.Module, ast.ClassDef, *_BLOCKS)]
         for body in bodies:
             if isinstance(body, list) and len(body) >= _FEWEST:
-                yield from _lines(body)
+                for first, second in _lines(body):
+                    if not _is_so_in_other_arms(module, first, second):
+                        text = f"{_target(second)!r} is given the value of {_target(first)!r}, unlike the lines beside it."
+                        yield At(second, text, RISK)
                 yield from _functions([each for each in body if isinstance(each, ast.FunctionDef)])
 
 
 _BLOCKS = (ast.FunctionDef, ast.For, ast.If, ast.With)
 
 
-def _lines(body: Sequence[ast.stmt]) -> Iterator[At]:
+def _is_so_in_other_arms(module: SourceModule, first: ast.Assign, second: ast.Assign) -> bool:
+    """Tell whether the two names are given one value in another arm of an `if` too: then they are meant to be the same."""
+    values: dict[int, list[str]] = {}
+    for each in module.inside(module.scope(first), ast.Assign):
+        if _target(each) in (_target(first), _target(second)) and in_other_arms(module, each, first):
+            values.setdefault(id(module.parents[each]), []).append(ast.dump(each.value))
+    return any(len(each) > 1 and len(set(each)) == 1 for each in values.values())
+
+
+def _lines(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.Assign, ast.Assign]]:
+    """Yield (a line, and one behind it that has its value under another name)."""
     for run in _runs(body):
         names, values = [_target(each) for each in run], [_texts(each.value) for each in run]
-        fits = [bool(own & value) for own, value in zip(_own_words(names), values, strict=True)]
+        own_words = _own_words(names)
+        fits = [bool(own & value) for own, value in zip(own_words, values, strict=True)]
+        if any(max(map(len, own), default=0) < _SHORTEST for own in own_words):
+            continue  # a letter stands in many a value
         if sum(fits) != len(run) - 1:
             continue  # all but one have the words of their names in their values
         at = fits.index(False)
         same = [i for i in range(at) if ast.dump(run[i].value) == ast.dump(run[at].value)]
         if same and _is_named(run[at].value):
-            text = f"{names[at]!r} is given the value of {names[same[0]]!r}, unlike the lines beside it."
-            yield At(run[at], text, RISK)
+            yield run[same[0]], run[at]
 
 
 def _is_named(value: ast.expr) -> bool:
@@ -90,6 +107,9 @@ def _functions(found: list[ast.FunctionDef]) -> Iterator[At]:
         if len(group) < _FEWEST:
             continue
         own = _own_words([each.name for each in group])
+        handed = {
+            each for function in group for each in _arguments(function)
+        }  # by one name: it is the same for all
         names = [_names_in(each) for each in group]
         columns = list(zip(*names, strict=True)) if len({len(each) for each in names}) == 1 else []
         changed = [column for column in columns if _own_words([text for text, _ in column]) == own]
@@ -97,13 +117,18 @@ def _functions(found: list[ast.FunctionDef]) -> Iterator[At]:
         if len(changed) < 2 or not all(own) or not apart:
             continue
         for column in columns:
-            if len({text for text, _ in column}) > 1:
+            if len({text for text, _ in column}) > 1 or column[0][0] in handed:
                 continue
             of = [i for i in range(len(group)) if own[i] <= _words(column[0][0])]
             if len(of) == 1:
                 for i, (text, node) in enumerate(column):
                     if i != of[0]:
                         yield At(node, f"{text!r} in {group[i].name}() is {group[of[0]].name}()'s.", RISK)
+
+
+def _arguments(function: ast.FunctionDef) -> set[str]:
+    every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    return {each.arg for each in every}
 
 
 def _own_words(texts: Sequence[str]) -> list[frozenset[str]]:

@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 
@@ -39,6 +39,13 @@ class SumThatCancels(SourceCheck):
                 name = dotted(part)
                 taken = rest.right if isinstance(rest, ast.BinOp) and isinstance(rest.op, ast.Sub) else None
                 cancels = name is not None and taken is not None and dotted(taken) == name
+                divided = getattr(module.parents[node], "op", None)
+                # a length padded and cut, as formulas for frames have it
+                severity = ADVICE if isinstance(divided, ast.FloorDiv) else BUG
                 if cancels and module.enclosing(node, ast.Slice) is None:  # there it only says how long
-                    yield At(node, f"{name!r} is added and subtracted: what is left is the other term alone.")
+                    yield At(
+                        node,
+                        f"{name!r} is added and subtracted: what is left is the other term alone.",
+                        severity,
+                    )
                     break

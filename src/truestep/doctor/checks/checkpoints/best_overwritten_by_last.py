@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The best model, lost at the end of the training."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted, names_in, walk
+from truestep.doctor.source.saving import Written, writes_in
+
+
+class BestOverwrittenByLast(SourceCheck):
+    """A branch saves the model when it is the best so far, and the last model is saved to the same path behind it.
+
+    Why: what lies there in the end is the last model: the best one was chosen for nothing, and later scores are of another.
+
+    Bad:
+        best = 0.0
+        for epoch in range(3):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+            accuracy = evaluate(net)
+            if accuracy > best:
+                best = accuracy
+                torch.save(net.state_dict(), "model.pt")
+        torch.save(net.state_dict(), "model.pt")  # here
+
+    Good:
+        best = 0.0
+        for epoch in range(3):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+            accuracy = evaluate(net)
+            if accuracy > best:
+                best = accuracy
+                torch.save(net.state_dict(), "model.pt")
+        torch.save(net.state_dict(), "last.pt")
+
+    Fix: save the last model under another name, or load the best one before it is saved.
+    """
+
+    code = "SAVE017"
+    words = ("torch.save",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a save behind the branch that keeps the best, to its path, of what nothing loaded in between."""
+        for node in module.all(ast.If):
+            if module.loop(node) is None or not _keeps_best(node):
+                continue
+            for best in _directly(module, node):
+                last = _overwriting(module, node, best)
+                if last is not None:
+                    yield At(
+                        last.call, "This overwrites the best model, which was saved to the same path.", RISK
+                    )
+                    break
+
+
+def _directly(module: SourceModule, node: ast.If) -> list[Written]:
+    """Return what the branch writes, outside of a further loop."""
+    loop = module.loop(node)
+    return [
+        each
+        for part in node.body
+        for each in writes_in(module, part)
+        if module.loop(each.call) is loop and module.enclosing(each.call, ast.If) is not None
+    ]
+
+
+def _keeps_best(node: ast.If) -> bool:
+    """Tell `if score > best: best = score`."""
+    if not isinstance(node.test, ast.Compare) or len(node.test.ops) != 1:
+        return False
+    if not isinstance(node.test.ops[0], ast.Gt | ast.Lt | ast.GtE | ast.LtE):
+        return False
+    sides = {dotted(node.test.left), dotted(node.test.comparators[0])} - {None}
+    return any(
+        dotted(target) in sides
+        for part in node.body
+        for each in walk(part)
+        if isinstance(each, ast.Assign)
+        for stored in each.targets
+        for target in (stored.elts if isinstance(stored, ast.Tuple) else [stored])
+    )
+
+
+def _overwriting(module: SourceModule, node: ast.If, best: Written) -> Written | None:
+    """Return the save that follows on every way to the end: in the same body behind the branch, or behind its loop."""
+    loop = module.loop(node)
+    blocks: list[ast.AST] = [node, loop] if loop is not None else [node]
+    while (outer := module.loop(blocks[-1])) is not None and module.scope(outer) is module.scope(node):
+        blocks.append(outer)
+    varying = {name for each in blocks[1:] for name in _changed(each)}
+    if varying & set(names_in(best.path)):
+        return None
+    for block in blocks:
+        for later in _behind(module, block):
+            if any(_gives_back(module, each, best) for each in walk(later)):
+                return None
+            for each in (
+                writes_in(module, later) if not isinstance(later, ast.If | ast.For | ast.While) else ()
+            ):
+                if ast.dump(each.path) == ast.dump(best.path) and _same_owner(each, best):
+                    return each
+    return None
+
+
+def _same_owner(one: Written, other: Written) -> bool:
+    return bool(set(names_in(one.what)) & set(names_in(other.what)))
+
+
+def _behind(module: SourceModule, node: ast.AST) -> list[ast.stmt]:
+    """Return the statements behind a node in its block."""
+    parent = module.parents[node]
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, None)
+        if isinstance(block, list) and node in block:
+            return list(block[block.index(node) + 1 :])
+    return []
+
+
+def _changed(loop: ast.AST) -> set[str]:
+    """Return the names that a loop gives other values."""
+    return {each.id for each in walk(loop) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+
+
+def _gives_back(module: SourceModule, node: ast.AST, best: Written) -> bool:
+    """Tell what may put the best weights back into the model; a function that makes an object of its own does not."""
+    if isinstance(node, ast.Assign):
+        return any(dotted(target) in names_in(best.what) for target in node.targets)
+    if not isinstance(node, ast.Call) or "load" not in (dotted(node.func) or "").lower():
+        return False
+    function = module.target(node)
+    makes_own = (
+        function is not None
+        and not isinstance(function, ast.Lambda)
+        and any(dotted(each) in ("classmethod", "staticmethod") for each in function.decorator_list)
+    )
+    return not makes_own

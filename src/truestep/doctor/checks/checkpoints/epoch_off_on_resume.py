@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A resumed training that begins with the wrong epoch."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.checkpoints import saves_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.resuming import KeyRead, keys_behind, shifted
+
+MAX_CALLS = 4  # of one function by the other
+_NEXT = 1  # what has to be added, while saving or while loading, to come to the next epoch
+
+
+class EpochOffOnResume(SourceCheck):
+    """The epoch that a checkpoint holds and the one that a resumed loop begins with don't fit.
+
+    Why: an epoch is trained twice, or left out; the schedule and all that counts epochs are off by one from there on.
+
+    Bad:
+        checkpoint = torch.load("last.pt")
+        start = checkpoint["epoch"]  # here
+        for epoch in range(start, 90):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+            torch.save({"net": net.state_dict(), "opt": opt.state_dict(), "epoch": epoch}, "last.pt")
+
+    Good:
+        checkpoint = torch.load("last.pt")
+        start = checkpoint["epoch"] + 1
+        for epoch in range(start, 90):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+            torch.save({"net": net.state_dict(), "opt": opt.state_dict(), "epoch": epoch}, "last.pt")
+
+    Fix: save the number of epochs that are done (epoch + 1) and begin with it, or begin with the saved one plus 1.
+    """
+
+    code = "SAVE016"
+    words = ("torch.load",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report where the first epoch is read, if the sum of what is added on both ways is not 1."""
+        loops = [each for each in module.all(ast.For) if _first(each) is not None]
+        for loop in loops:
+            if isinstance(loop.target, ast.Name):
+                yield from _off(module, loop)
+
+
+def _off(module: SourceModule, loop: ast.For) -> Iterator[At]:
+    first = _first(loop)
+    reads = list(keys_behind(module, first)) if first is not None else []
+    saved = _saved(module, loop) if reads else {}
+    for each in reads:
+        if each.key in saved and (text := _told(each, saved[each.key])):
+            yield At(each.node, text, RISK)
+
+
+def _told(read: KeyRead, saved: set[int]) -> str | None:
+    """Return what is wrong, where all saves of the key agree on it."""
+    if len(saved) != 1 or (off := read.added + next(iter(saved)) - _NEXT) == 0:
+        return None
+    what = "is trained again" if off < 0 else "is left out"
+    return (
+        f"The epoch saved under {read.key!r} and where the loop begins don't fit: after a resume one {what}."
+    )
+
+
+def _first(loop: ast.For) -> ast.expr | None:
+    """Return the first number of `for epoch in range(first, last)`, whatever shows its progress."""
+    for each in walk(loop.iter):
+        if isinstance(each, ast.Call) and (dotted(each.func) or "").endswith("range") and len(each.args) > 1:
+            return each.args[0]
+    return None
+
+
+def _saved(module: SourceModule, loop: ast.For) -> dict[str, set[int]]:
+    """Return what is added to the loop's number under each key that is saved behind the training of the loop."""
+    found: dict[str, set[int]] = {}
+    for file in module.linked:
+        for save in saves_of(file):
+            for key, value in save.keys.items():
+                for added in _counts(file, loop, value, 0):
+                    found.setdefault(key, set()).add(added)
+    return found
+
+
+def _counts(module: SourceModule, loop: ast.For, value: ast.expr, depth: int) -> Iterator[int]:
+    """Yield what is added to the loop's number, where a value is made of it in the loop, not in one inside of it."""
+    node, added = shifted(value)
+    if not isinstance(node, ast.Name) or depth > 3:
+        return
+    if any(each.how == "for" and each.node in (loop, loop.target) for each in module.bindings(node)):
+        if _is_behind_training(module, loop, node):
+            yield added
+        return
+    for each in module.definitions(node):
+        if each is not None:
+            for inner in _counts(module, loop, each, depth + 1):
+                yield inner + added
+
+
+def _is_behind_training(module: SourceModule, loop: ast.For, node: ast.expr) -> bool:
+    """Tell a save that stands in the loop itself, behind an inner loop or a call which may train."""
+    if module.loop(node) is not loop or module.enclosing(node, ast.ExceptHandler) is not None:
+        return False
+    own = next((each for each in loop.body if each in (node, *module.ancestors(node))), None)
+    before = loop.body[: loop.body.index(own)] if own is not None else []
+    return any(_may_train(module, each) for each in before)
+
+
+def _may_train(module: SourceModule, node: ast.AST, depth: int = 0) -> bool:
+    """Tell whether something goes backward in a loop, or in a function of the program that is called."""
+    for call in module.inside(node, ast.Call):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        if name in ("backward", "manual_backward") and (depth or module.loop(call) is not module.loop(node)):
+            return True
+        function = module.target(call) if depth < MAX_CALLS else None
+        if function is not None and _may_train(module.home(function), function, depth + 1):
+            return True
+    return False

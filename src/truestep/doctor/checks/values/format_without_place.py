@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`".jpg".format(name)`."""
+
+import ast
+import string
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.questions import mentions_torch
+
+_SHOWS = ("print", "log", "info", "debug", "warn", "warning", "error", "write", "set_description", "title")
+
+
+class FormatWithoutPlace(SourceCheck):
+    """A text is given values by format() and has no place for one of them.
+
+    Why: the value is dropped and Python does not complain: files whose names are to differ overwrite one another.
+
+    Bad:
+        for epoch in range(2):
+            torch.save(net.state_dict(), "weights.pt".format(epoch))  # here
+
+    Good:
+        for epoch in range(2):
+            torch.save(net.state_dict(), "weights_{}.pt".format(epoch))
+
+    Fix: write {} where the value belongs.
+    """
+
+    code = "VALUE032"
+    words = (".format",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a text that is written here, and a value given to it that it never shows."""
+        if not module.of_program(mentions_torch):
+            return
+        for call in module.method_calls("format"):
+            text = call.func.value.value if _is_of_text(call) else None  # type: ignore[attr-defined]
+            fields = _fields(text) if isinstance(text, str) else None
+            if fields is None or _is_message(module, call):
+                continue
+            dropped = _dropped(call, fields)
+            if dropped is not None:
+                yield At(call, f"{text!r} has no place for {ast.unparse(dropped)}: it is dropped.")
+
+
+def _is_of_text(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Constant)
+
+
+def _fields(text: str) -> list[str] | None:
+    """Return the first parts of the names of a text's places; None where it is no format."""
+    try:
+        parts = list(string.Formatter().parse(text))
+        inner = [each for _, _, spec, _ in parts if spec for each in string.Formatter().parse(spec)]
+    except ValueError:
+        return None
+    return [name.split(".")[0].split("[")[0] for _, name, _, _ in [*parts, *inner] if name is not None]
+
+
+def _dropped(call: ast.Call, fields: list[str]) -> ast.expr | None:
+    """Return the first value that no place shows."""
+    if any(isinstance(each, ast.Starred) for each in call.args):
+        return None
+    numbers = {int(each) for each in fields if each.isdigit()}
+    shown = numbers or set(range(fields.count("")))
+    for index, each in enumerate(call.args):
+        if index not in shown:
+            return each
+    named: list[Any] = [each for each in call.keywords if each.arg is not None and each.arg not in fields]
+    return named[0].value if named and not fields else None
+
+
+def _is_message(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a text that is only shown to somebody."""
+    outer = module.parents[call]
+    shown = getattr(outer.func, "attr", getattr(outer.func, "id", "")) if isinstance(outer, ast.Call) else ""
+    return shown in _SHOWS or isinstance(module.statement(call), ast.Raise | ast.Assert)

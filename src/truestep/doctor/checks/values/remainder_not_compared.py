@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`if step % every: save()`."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.questions import mentions_torch
+from truestep.doctor.source.uses import arms
+from truestep.doctor.source.values import constant, seen_through
+
+_LEAVES = ast.Continue | ast.Break | ast.Return | ast.Raise
+
+
+class RemainderNotCompared(SourceCheck):
+    """What is to be done every so many steps is done in all others: the remainder is not compared with 0.
+
+    Why: a remainder is true unless it is 0, so models are saved, or a target is updated, at every step but the right ones.
+
+    Bad:
+        for step, (x, y) in enumerate(loader):
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+            if step % 100:  # here
+                torch.save(net.state_dict(), "net.pt")
+
+    Good:
+        for step, (x, y) in enumerate(loader):
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+            if step % 100 == 0:
+                torch.save(net.state_dict(), "net.pt")
+
+    Fix: compare with 0: `if step % every == 0:`.
+    """
+
+    code = "VALUE034"
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report such a test of a loop's counter without `else`, over calls alone."""
+        if not module.of_program(mentions_torch):
+            return
+        for node in module.all(ast.If):
+            asked, body, orelse = arms(node)
+            test = seen_through(module, asked)
+            if not isinstance(test, ast.BinOp) or not isinstance(test.op, ast.Mod) or orelse:
+                continue
+            counter, every = dotted(test.left), constant(test.right)
+            few = isinstance(every, int) and every < 4
+            if counter is None or few or not _only_calls(body) or not _counts(module, node, counter):
+                continue
+            yield At(
+                node, f"{ast.unparse(test)} is true unless it is 0: this is done at all other steps.", RISK
+            )
+
+
+def _only_calls(body: list[ast.stmt]) -> bool:
+    """Tell a body that calls something, and leaves no step out."""
+    if any(isinstance(each, _LEAVES) for part in body for each in walk(part)):
+        return False
+    calls = [isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) for each in body]
+    return bool(calls) and all(calls)
+
+
+def _counts(module: SourceModule, node: ast.If, counter: str) -> bool:
+    """Tell whether a name is counted up, by a loop around the test or by 1."""
+    loops = [each for each in module.ancestors(node) if isinstance(each, ast.For)]
+    if any(dotted(part) == counter for each in loops for part in walk(each.target)):
+        return True
+    added = (each for each in module.all(ast.AugAssign) if dotted(each.target) == counter)
+    return any(isinstance(each.op, ast.Add) and constant(each.value) == 1 for each in added)

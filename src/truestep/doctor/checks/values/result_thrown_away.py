@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`scores.masked_fill(mask, 0)` as a statement: a new value that nobody takes."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.functions import functions
+from truestep.doctor.library.operations import MAKERS, OF_TENSORS_ALONE, operations
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.questions import mentions_torch
+from truestep.doctor.source.signatures import called
+from truestep.doctor.source.values import argument
+
+_OPERATIONS = operations(graph="kept zero cut") - operations(numbers="itself moved drawn filled copied")
+_SHAPES = operations(numbers="kept home moved rounded whole indices", shape="same other turned")  # of DEV005
+_OF_TABLES = ("dropna", "fillna", "reset_index", "set_index", "sort_values", "drop_duplicates")  # pandas
+_OF_TEXTS = ("strip", "rstrip", "lstrip", "lower", "upper")
+_ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
+
+
+class ResultThrownAway(SourceCheck):
+    """A new value is computed in a line of its own, and nothing takes it.
+
+    Why: the operation changes nothing where it stands: what follows goes on with the old value.
+
+    Bad:
+        class Attention(nn.Module):
+            def forward(self, query, key, value, mask):
+                scores = query @ key.transpose(1, 2)
+                scores.masked_fill(mask, float("-inf"))  # here
+                return scores.softmax(-1) @ value
+
+    Good:
+        class Attention(nn.Module):
+            def forward(self, query, key, value, mask):
+                scores = query @ key.transpose(1, 2)
+                scores = scores.masked_fill(mask, float("-inf"))
+                return scores.softmax(-1) @ value
+
+    Fix: assign the result, or use the form that ends with an underscore.
+    """
+
+    code = "VALUE030"
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report statements that are a pure operation, a comparison or a layer's output, and no more."""
+        if not module.of_program(mentions_torch):
+            return
+        for statement in module.all(ast.Expr):
+            value = statement.value
+            if statement in module.shown or _is_tried(module, statement):
+                continue
+            if isinstance(value, ast.Call) and not _writes_elsewhere(value):
+                text = _is_pure(module, value)
+                if text is not None:
+                    yield At(statement, f"{text} gives a new value, and nothing takes it.")
+                elif _is_layer(module, value):
+                    yield At(statement, f"Nothing takes the output of {ast.unparse(value.func)}.", RISK)
+            elif isinstance(value, ast.Compare) and isinstance(value.ops[0], ast.Eq) and len(value.ops) == 1:
+                if _is_place(value.left):
+                    yield At(statement, f"This compares {ast.unparse(value.left)} and assigns nothing.")
+            elif isinstance(value, ast.BinOp) and isinstance(value.op, _ARITHMETIC) and _is_place(value.left):
+                yield At(statement, "This is computed, and nothing takes it.")
+
+
+def _is_place(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
+
+
+def _is_tried(module: SourceModule, statement: ast.stmt) -> bool:
+    """Tell what is only done to see whether it raises, or how long it takes."""
+    tried = any(isinstance(each, ast.Try) for each in module.ancestors(statement))
+    scope = module.scope(statement)
+    name = getattr(scope, "name", "").lower()
+    return tried or "test" in name or "bench" in name or "check" in name
+
+
+def _writes_elsewhere(call: ast.Call) -> bool:
+    return any(each.arg in ("out", "inplace", None) for each in call.keywords)
+
+
+def _is_pure(module: SourceModule, call: ast.Call) -> str | None:
+    """Return what a call computes if that is all that it does."""
+    name = module.qualify(call.func) or ""
+    last = name.rsplit(".", 1)[-1]
+    if name in functions("gives an array anew") or name == "sorted":
+        return name
+    if name.startswith(("torch.", "torch.nn.functional.")) and call.args:
+        own = name in (f"torch.{last}", f"torch.nn.functional.{last}")
+        known = own and last in (_OPERATIONS | OF_TENSORS_ALONE) - MAKERS
+        return name if known and len(call.args) + len(call.keywords) < 4 else None
+    if not isinstance(call.func, ast.Attribute) or called(module, call) is not None or name.count(".") == 1:
+        return None
+    method = call.func.attr
+    if module.class_of(call.func.value) is not None or (
+        isinstance(call.func.value, ast.Call) and method not in OF_TENSORS_ALONE
+    ):
+        return None
+    if (
+        method in OF_TENSORS_ALONE - _SHAPES
+        or method in _OF_TABLES
+        or (method in _OF_TEXTS and len(call.args) < 2)
+    ):
+        return f"{method}()"
+    if method == "replace" and len(call.args) == 2 and isinstance(call.args[0], ast.Constant):
+        return f"{method}()" if isinstance(call.args[0].value, str) else None
+    return None
+
+
+def _is_layer(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a layer of torch's own that keeps no statistics and does not write to what it is given."""
+    layer = call.func
+    place = (
+        isinstance(layer, ast.Attribute) and isinstance(layer.value, ast.Name) and layer.value.id == "self"
+    )
+    if not place or not call.args or module.target(call) is not None:
+        return False
+    made = module.definitions(layer)
+    return bool(made) and all(isinstance(each, ast.Call) and _keeps_nothing(module, each) for each in made)
+
+
+def _keeps_nothing(module: SourceModule, made: ast.Call) -> bool:
+    name = module.qualify(made.func) or ""
+    switch = argument(made, None, "inplace")
+    switched = [each for each in made.args if isinstance(each, ast.Constant) and each.value is True]
+    return name.startswith("torch.nn.") and "Norm" not in name and switch is None and not switched

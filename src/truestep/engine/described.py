@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects that the user's code decides with, as text: the name of a class or function and its fields, without addresses."""
+
+import hashlib
+import inspect
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType, SimpleNamespace
+from typing import Any
+
+import torch
+
+_PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, Enum)
+_FUNCTIONS = (FunctionType, BuiltinFunctionType)
+_OF_PYTHON = (SimpleNamespace, Namespace)  # of its own classes, those that hold a user's options
+_NO_OPTIONS = {
+    "torch",
+    "numpy",
+    "truestep",
+}  # packages whose objects (a layer, a generator) are looked at elsewhere, or not at all
+_LONGEST, _LONGEST_OBJECT, _MOST_FIELDS, _MOST_VALUES = 200, 2000, 256, 16
+
+
+def plain_value_text(value: Any) -> str | None:
+    """Return a plain value, a function, or a list of plain values as text, None for any other: a hash of a long one."""
+    if isinstance(value, _FUNCTIONS):
+        return str(value.__name__)
+    if isinstance(value, _PLAIN):
+        # an Enum by its name alone: its own text may be anything
+        return f"{type(value).__name__}.{value.name}" if isinstance(value, Enum) else _shortened(repr(value))
+    if isinstance(value, tuple | list) and all(isinstance(v, _PLAIN) for v in value):
+        return _shortened(repr(value))
+    return None
+
+
+def _shortened(text: str, longest: int = _LONGEST) -> str:
+    return text if len(text) <= longest else f"***{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def option_fields(value: Any) -> dict[str, Any]:
+    """Return what an object of options holds by name (a data class, a plain object, a dict); nothing of any other object.
+
+    Not of what python, torch or NumPy make themselves, and not of a table: its many entries are data.
+    """
+    if isinstance(value, Mapping):
+        named = len(value) <= _MOST_FIELDS and all(isinstance(key, str) for key in value)
+        return dict(value) if named else {}
+    found = own_fields(value) if _may_hold_options(value) else {}
+    return found if len(found) <= _MOST_FIELDS else {}
+
+
+def _may_hold_options(value: Any) -> bool:
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    of_others = package in _NO_OPTIONS or package in sys.stdlib_module_names - {"__main__"}
+    return not isinstance(value, type | torch.nn.Module) and (isinstance(value, _OF_PYTHON) or not of_others)
+
+
+def own_fields(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object, those in slots of a data class too; none of its code is run."""
+    held = dict(getattr(value, "__dict__", {}))
+    slots = [each.name for each in fields(value) if each.name not in held] if is_dataclass(value) else []
+    return {name: getattr(value, name) for name in slots if hasattr(value, name)} | held
+
+
+def described(value: Any) -> str:
+    """Return a class's or a function's name with its fields as text, two levels deep, and a hash of a long one."""
+    return _shortened(_described(value, 2), _LONGEST_OBJECT)
+
+
+def _described(value: Any, depth: int) -> str:
+    if isinstance(value, torch.Tensor):
+        small = value.numel() <= _MOST_VALUES
+        return f"Tensor({value.tolist()})" if small else f"Tensor of shape {tuple(value.shape)}"
+    if isinstance(value, type):
+        return value.__qualname__
+    if isinstance(value, _FUNCTIONS):
+        return f"<function {value.__qualname__}{_kept_by(value)}>"
+    if isinstance(value, MethodType):
+        return f"{_described(value.__self__, depth)}.{value.__name__}"
+    if isinstance(value, partial):
+        return _called("partial", {"": value.func, **dict(enumerate(value.args)), **value.keywords}, depth)
+    if (text := plain_value_text(value)) is not None:
+        return text
+    if isinstance(value, Mapping | list | tuple):
+        items = dict(value) if isinstance(value, Mapping) else dict(enumerate(value))
+        return _called(type(value).__qualname__, items, depth)
+    held = own_fields(value)
+    if not held and not _may_hold_options(value):
+        return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    listed = is_dataclass(value) or _may_hold_options(value)
+    return _called(type(value).__qualname__, held if listed else {}, depth)
+
+
+def _called(name: str, held: Mapping[Any, Any], depth: int) -> str:
+    if depth == 0 or len(held) > _MOST_FIELDS:
+        return f"{name}(...)"
+    return f"{name}({', '.join(f'{key}={_described(each, depth - 1)}'.removeprefix('=') for key, each in held.items())})"
+
+
+def _kept_by(function: Any) -> str:
+    """Return the plain values that a function has by its defaults, and from the function that made it."""
+    if (code := getattr(function, "__code__", None)) is None:
+        return ""
+    held = inspect.getclosurevars(function).nonlocals if code.co_freevars else {}
+    defaults = function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount][-len(defaults) :] if defaults else ()
+    held = {**held, **dict(zip(names, defaults, strict=True)), **(function.__kwdefaults__ or {})}
+    texts = {name: plain_value_text(each) for name, each in held.items()}
+    return "".join(f" {name}={text}" for name, text in texts.items() if text is not None)

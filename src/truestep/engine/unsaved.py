@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user's own clip and optimizer keep in attributes that no checkpoint has."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TypeGuard
+
+from torch.optim import Optimizer
+
+from truestep.engine.clipping import Clip
+from truestep.engine.described import described, own_fields, plain_value_text
+
+_TORCHS = ("state", "param_groups", "defaults")
+
+
+class StatefulClip(Protocol):
+    """A clip of the user's own that says what a checkpoint is to keep of it."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return it: tensors and JSON values."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> object:
+        """Take it back."""
+
+
+def is_stateful_clip(clip: object) -> TypeGuard[StatefulClip]:
+    """Whether a clip's state is saved with its learner."""
+    return hasattr(clip, "state_dict") and hasattr(clip, "load_state_dict")
+
+
+class UnsavedFields:
+    """The fields of a learner's clip and optimizers as they were made, to tell which have moved: they are made anew later."""
+
+    def __init__(self, clip: Clip | None, optimizers: Sequence[Optimizer]) -> None:
+        self._clip, self._optimizers = clip, optimizers
+        self._as_made = dict(self._fields())
+
+    def moved(self) -> list[str]:
+        """Return the names of those that are others by now."""
+        return [name for name, text in self._fields() if self._as_made.get(name) != text]
+
+    def _fields(self) -> Iterator[tuple[str, str]]:
+        if self._clip is not None and not is_stateful_clip(self._clip):
+            yield "clip", described(self._clip)
+        for number, optimizer in enumerate(self._optimizers):
+            if type(optimizer).state_dict is Optimizer.state_dict:  # one of its own knows best
+                for name, value in own_fields(optimizer).items():
+                    text = plain_value_text(value)
+                    is_kept = callable(value) or name.startswith("_") or name in _TORCHS
+                    if text is not None and not is_kept:
+                        yield f"{type(optimizer).__name__}.{name}" + (f"[{number}]" if number else ""), text
