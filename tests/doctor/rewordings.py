@@ -46,6 +46,12 @@ def walk_scope(node):
             yield from walk_scope(child)
 
 
+def augmented(node):
+    """Return the names that `name += value` reads and binds in a statement."""
+    found = [each.target for each in walk_scope(node) if isinstance(each, ast.AugAssign)]
+    return {each.id for each in found if isinstance(each, ast.Name)}
+
+
 def loaded(nodes):
     return {
         node.id
@@ -159,7 +165,7 @@ def _with_helper(tree):
     if place is None or loaded(defined) & set(assigned(body)):
         raise NotApplicableError
     loop, before, after = body[place], body[:place], body[place + 1 :]
-    given = [name for name in assigned(before) if name in loaded([loop])]
+    given = [name for name in assigned(before) if name in loaded([loop]) | augmented(loop)]
     back = [name for name in assigned([loop]) if name in loaded(after)]
     if isinstance(loop, ast.While) and set(assigned([loop])) & set(assigned(before)) - set(given):
         raise NotApplicableError

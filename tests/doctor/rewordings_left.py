@@ -9,23 +9,31 @@ LEFT = {
     "from_factory": (
         "the check reads an assignment of what is made to a name",
         (
-            "DATA001 bad, DATA002 bad, DATA010 bad, DATA013 bad, DATA020 bad, DATA039 bad, GRAD010 bad, GRAD012 "
-            "bad, GRAD013 bad, GRAD020 bad, GRAD028 bad, GRAD041 bad, GRAD044 bad, GRAD049 bad, GRAD059 bad, "
-            "LOSS014 bad, LOSS025 bad, LOSS032 bad, LOSS034 bad, LOSS037 bad, PARAM005 bad, PARAM006 bad, "
-            "PARAM007 bad, PARAM022 bad, SAVE002 bad, SCHED002 bad, VALUE014 bad, VALUE038 bad, snippet 20 wrong, snippet 25 "
-            "wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 44 wrong, snippet 47 wrong, "
-            "snippet 5 wrong, snippet 8 right"
+            "DATA001 bad, DATA002 bad, DATA010 bad, DATA013 bad, DATA020 bad, DATA039 bad, GRAD010 bad, GRAD012 bad, "
+            "GRAD013 bad, GRAD020 bad, GRAD028 bad, GRAD041 bad, GRAD044 bad, GRAD049 bad, GRAD059 bad, GRAD075 bad, "
+            "LOSS014 bad, LOSS025 bad, LOSS032 bad, LOSS034 bad, LOSS037 bad, PARAM005 bad, PARAM006 bad, PARAM007 "
+            "bad, PARAM022 bad, SAVE002 bad, SCHED002 bad, VALUE014 bad, VALUE038 bad, snippet 20 wrong, snippet 25 "
+            "wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 44 wrong, snippet 47 wrong, snippet "
+            "5 wrong, snippet 8 right"
         ),
     ),
     "helper": (
         "the check asks for both of its places in one function",
-        ("EVAL018 bad, EVAL043 bad, SAVE017 bad, VALUE003 bad, VALUE021 bad, VALUE036 bad"),
+        ("EVAL018 bad, EVAL043 bad, SAVE017 bad, VALUE003 bad, VALUE021 bad, VALUE036 bad, VALUE065 bad"),
+    ),
+    "in_attributes": (
+        "what an object holds belongs to no function, and needs no global",
+        ("VALUE061 bad"),
+    ),
+    "in_dict": (
+        "what a dict holds belongs to no function, and needs no global",
+        ("VALUE061 bad"),
     ),
     "in_function": (
         "what is set for the process, or read from a command, stands at the top of a file; a fragment ends unread",
         (
-            "DEV001 bad, snippet 14 wrong, snippet 17 right, snippet 17 wrong, snippet 3 wrong, snippet 8 right, "
-            "snippet 8 wrong"
+            "DEV001 bad, VALUE061 bad, snippet 14 wrong, snippet 17 right, snippet 17 wrong, snippet 3 wrong, snippet "
+            "8 right, snippet 8 wrong"
         ),
     ),
     "inverse_condition": (
@@ -35,15 +43,15 @@ LEFT = {
     "method": (
         "the check asks for both of its places in one function",
         (
-            "EVAL018 bad, EVAL043 bad, GRAD029 bad, SAVE017 bad, SCHED004 bad, SCHED009 bad, VALUE003 bad, "
-            "VALUE021 bad, VALUE036 bad, VALUE040 bad"
+            "EVAL018 bad, EVAL043 bad, GRAD029 bad, SAVE017 bad, SCHED004 bad, SCHED009 bad, VALUE003 bad, VALUE021 "
+            "bad, VALUE036 bad, VALUE040 bad, VALUE065 bad"
         ),
     ),
     "other_file": (
         "the check asks for both of its places in one file; what is only imported elsewhere is looked at there",
         (
-            "AMP007 bad, DIST002 bad, DIST014 bad, GRAD029 bad, SAVE007 bad, SAVE017 bad, SCHED005 bad, SEED004 bad, snippet "
-            "13 wrong"
+            "AMP007 bad, DIST002 bad, DIST014 bad, GRAD029 bad, SAVE007 bad, SAVE017 bad, "
+            "SCHED005 bad, SEED004 bad, VALUE061 bad, VALUE065 bad, snippet 13 wrong"
         ),
     ),
     "other_names": (
@@ -53,9 +61,8 @@ LEFT = {
     "variable_between": (
         "the check reads what a call is given where the call is written",
         (
-            "GRAD013 bad, GRAD027 bad, GRAD040 bad, MEM006 bad, PARAM037 bad, "
-            "VALUE034 bad, VALUE036 bad, snippet 20 wrong, snippet 3 wrong, "
-            "snippet 40 wrong"
+            "GRAD013 bad, GRAD027 bad, MEM006 bad, PARAM037 bad, VALUE034 bad, VALUE036 bad, snippet 20 wrong, "
+            "snippet 3 wrong, snippet 40 wrong"
         ),
     ),
 }

@@ -71,7 +71,6 @@ def test_an_edit_counts_lines_as_python_does():
     "raw",
     [
         FAULTY.encode() + b"def f(:\n",
-        FAULTY.encode() + b"print 'done'\n",
         FAULTY.encode() + b"\0\n",
         FAULTY.encode("utf-16"),
         b"# caf\xe9\n" + FAULTY.encode(),
@@ -84,7 +83,6 @@ def test_an_edit_counts_lines_as_python_does():
     ],
     ids=[
         "syntax",
-        "python 2",
         "null",
         "utf-16",
         "no utf-8",

@@ -6,9 +6,12 @@ import difflib
 import re
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+
+from truestep.doctor.old_python import of_old_python
 
 _END = re.compile(r"\r\n|\r|\n")
 
@@ -47,10 +50,16 @@ class Replacement:
 
 
 def parse_source(text: str, path: str = "<text>") -> ast.Module:
-    """Parse a text; the warnings of Python that belong to it are its author's to see, not ours to show."""
+    """Parse a text, of an earlier Python too; the warnings of Python that belong to it are its author's to see."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ast.parse(text, filename=path)
+        try:
+            return ast.parse(text, filename=path)
+        except SyntaxError:
+            if (newer := of_old_python(text)) != text:
+                with suppress(SyntaxError):
+                    return ast.parse(newer, filename=path)
+            raise
 
 
 def why_source_is_no_python(text: str, what: str) -> str | None:

@@ -134,3 +134,8 @@ def of_base(qualified: str) -> str | None:
 def of_name(name: str) -> str | None:
     """Return what a bare name suggests."""
     return next((kind for pattern, kind in _BY_NAME if pattern.search(name)), None)
+
+
+def agreed(known: set[str | None]) -> set[str | None]:
+    """Return the kinds of a name's values; another framework's beside torch's optimizer counts for nothing."""
+    return {"optimizer"} if known == {"optimizer", None} else known

@@ -354,8 +354,7 @@ class SourceModule:
         if depth > MAX_DEPTH:
             return None
         found = [each for each in self.definitions(node) if not is_none(each)]
-        known = {self.kind(each, depth + 1) for each in found if each is not None}
-        known -= {None} if "optimizer" in known else set()  # in the other branch it is another framework's
+        known = kinds.agreed({self.kind(each, depth + 1) for each in found if each is not None})
         if len(known) == 1 and None not in found and (kind := known.pop()) is not None:
             return kind
         if found and None not in found and all(self._is_in_sight(each) for each in found if each is not None):

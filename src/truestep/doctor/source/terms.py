@@ -71,7 +71,9 @@ def _of_product(term: Term, left: ast.expr, right: ast.expr) -> list[Term] | Non
         if isinstance(value, int | float) and value != 0:
             return [_with(term, inner, 1 if value > 0 else -1, weight)]
     for weight, inner in ((left, right), (right, left)):
-        if isinstance(weight, ast.Name | ast.Attribute) and isinstance(inner, ast.BinOp | ast.Call):
+        if isinstance(weight, ast.Name | ast.Attribute) and isinstance(
+            inner, ast.BinOp | ast.Call | ast.UnaryOp
+        ):
             return [_with(term, inner, 1, weight)]
     if isinstance(left, ast.Name | ast.Attribute) and isinstance(right, ast.Name | ast.Attribute):
         return [_with(term, right, 1, left)]

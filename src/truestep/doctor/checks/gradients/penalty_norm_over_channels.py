@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, walk
-from truestep.doctor.source.values import argument, literal, value_origins
+from truestep.doctor.source.values import argument, behind, literal
 
 
 class PenaltyNormOverChannels(SourceCheck):
@@ -76,13 +76,20 @@ class PenaltyNormOverChannels(SourceCheck):
         """Return the classes of what was applied to get the outputs."""
         outputs = argument(gradient, 0, "outputs")
         found: set[Class | None] = set()
-        for value in value_origins(module, outputs) if outputs is not None else ():
-            for call in walk(value) if value is not None else ():
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-                    found.add(module.class_of(call.func))
+        for call in behind(module, outputs) if outputs is not None else ():
+            if isinstance(call.func, ast.Name) or ast.unparse(call.func).startswith("self."):
+                found.add(module.class_of(call.func))
         return found
 
 
 def _has_convolutions(module: SourceModule, owner: Class | Function) -> bool:
+    """Tell a net of convolutions, unless it views its input first: what it is given may be flat."""
+    forward = module.method(owner, "forward") if isinstance(owner, ast.ClassDef) else None
+    if forward is not None and len(forward.args.args) > 1:
+        given = forward.args.args[1].arg
+        views = module.home(forward).method_calls("view", "reshape", "unflatten")
+        views = [each for each in views if forward in module.ancestors(each)]
+        if any(ast.unparse(each.func).startswith(f"{given}.") for each in views):
+            return False
     calls = (each for each in walk(owner) if isinstance(each, ast.Call))
     return any((module.qualify(each.func) or "").startswith("torch.nn.Conv") for each in calls)

@@ -11,7 +11,7 @@ from truestep.doctor.source.flow import goes_backward
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.terms import Term, terms_of
-from truestep.doctor.source.values import literal, seen_through
+from truestep.doctor.source.values import last_operations, literal, seen_through
 
 _SHAPING = operations(numbers="kept home moved rounded averaged", graph="kept")
 _ENTROPY = "The entropy is added to what is made small: the policy loses its randomness."
@@ -41,7 +41,7 @@ class LikelihoodMadeSmall(SourceCheck):
     """
 
     code = "LOSS033"
-    words = ("log_prob", ".entropy(")
+    words = ("log_prob", ".entropy(", "log(", "log_softmax")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loss that is one such term times factors that carry no minus, and a sum with one."""
@@ -61,6 +61,7 @@ class LikelihoodMadeSmall(SourceCheck):
                 yield At(node, _LIKELIHOOD, RISK)
         if "maximize" not in module.identifiers:
             yield from _in_sums(module, told)
+            yield from _written_out(module)
 
 
 def _positive_term(module: SourceModule, node: ast.expr) -> ast.Call | None:
@@ -133,6 +134,39 @@ def _in_sums(module: SourceModule, told: set[ast.AST]) -> Iterator[At]:
             if text is not None and goes_backward(module, value):
                 told.add(term.node)
                 yield At(value, text, RISK)
+
+
+def _written_out(module: SourceModule) -> Iterator[At]:
+    """Yield the sums of a policy's loss to which -sum(p * log(p)) is added."""
+    for node in module.stores:
+        target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+        name = (dotted(target) or "").rsplit(".", 1)[-1].lower().split("_")
+        if "loss" not in name or not {"policy", "actor", "pi", "pg"} & set(name):
+            continue
+        turned = -1 if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub) else 1
+        if isinstance(node, ast.AugAssign) and not isinstance(node.op, ast.Add | ast.Sub):
+            continue
+        for term in terms_of(module, node.value):
+            signs = [literal(module, each) for each in term.factors]
+            positive = not any(isinstance(each, int | float) and each < 0 for each in signs)
+            here = any(module.statement(each) is node for each in (term.node, *term.factors))
+            if here and term.sign * turned < 0 and positive and _is_p_log_p(module, term):
+                yield At(node, _ENTROPY, RISK)
+
+
+def _is_p_log_p(module: SourceModule, term: Term) -> bool:
+    """Tell `p.log() * p`, and what a softmax gave times its log_softmax."""
+    parts = [*term.factors, term.node]
+    if isinstance(term.node, ast.BinOp) and isinstance(term.node.op, ast.Mult):
+        parts = [term.node.left, term.node.right]
+    return any(_is_log_of(module, log, p) for log in parts for p in parts if p is not log)
+
+
+def _is_log_of(module: SourceModule, log: ast.expr, p: ast.expr) -> bool:
+    text = ast.unparse(p)
+    if isinstance(log, ast.Call) and ast.unparse(log) in (f"{text}.log()", f"torch.log({text})"):
+        return True
+    return last_operations(module, log) == {"log_softmax"} and last_operations(module, p) == {"softmax"}
 
 
 def _wrong(module: SourceModule, term: Term, others: list[Term]) -> str | None:

@@ -2,12 +2,16 @@
 """Uniform noise where a normal distribution is sampled."""
 
 import ast
+import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.roots import inner_of_root, rest_of
 from truestep.doctor.source.values import value_origins
+
+_DEVIATION = re.compile(r"(^|_)(std|stds|sigma|stdev|stddev)(_|\d|$)", re.IGNORECASE)
+_TEXT = "This noise is uniform between 0 and 1, not normal: randn is meant."
 
 
 class NoiseNotNormal(SourceCheck):
@@ -44,8 +48,12 @@ class NoiseNotNormal(SourceCheck):
 
     def _product(self, module: SourceModule, product: ast.BinOp) -> Iterator[At]:
         for noise, deviation in ((product.left, product.right), (product.right, product.left)):
-            if self._is_uniform(module, noise) and self._is_deviation(module, deviation):
-                yield At(product, "This noise is uniform between 0 and 1, not normal: randn is meant.")
+            if not self._is_uniform(module, noise):
+                continue
+            if self._is_deviation(module, deviation):
+                yield At(product, _TEXT)
+            elif _is_given_with_its_mean(module, product, deviation):
+                yield At(product, _TEXT, RISK)
 
     def _is_uniform(self, module: SourceModule, node: ast.expr) -> bool:
         made = [each for each in value_origins(module, node) if isinstance(each, ast.Call)]
@@ -71,3 +79,18 @@ def _is_root_of_rest(module: SourceModule, node: ast.expr | None) -> bool:
     inner = inner_of_root(module, node)
     made = [inner, *value_origins(module, inner)] if inner is not None else []
     return any(rest_of(each) is not None for each in made)
+
+
+def _is_given_with_its_mean(module: SourceModule, product: ast.BinOp, deviation: ast.expr) -> bool:
+    """Tell `mean + noise * std` where one call gave both, and the second is called a deviation."""
+    total = module.parents[product]
+    assert isinstance(total, ast.BinOp)
+    mean = total.left if total.right is product else total.right
+    if (
+        not isinstance(mean, ast.Name)
+        or not isinstance(deviation, ast.Name)
+        or not _DEVIATION.search(deviation.id)
+    ):
+        return False
+    first, second = (module.resolver.reaching(each) for each in (mean, deviation))
+    return bool(first) and {each.node for each in first} == {each.node for each in second}

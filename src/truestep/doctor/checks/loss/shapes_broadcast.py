@@ -7,14 +7,14 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import BUG, At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.losses import losses
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.shapes import COLUMN, ROW, row_or_column
-from truestep.doctor.source.values import argument
+from truestep.doctor.source.values import argument, seen_through
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -51,8 +51,12 @@ class ShapesBroadcast(SourceCheck, Watcher):
         """Report a loss, or a square of a difference, of a row and a column that are both in sight."""
         for call in losses_of(module, *ELEMENTWISE):
             given, target = argument(call, 0, "input"), argument(call, 1, "target")
-            if given is not None and target is not None and _is_mixed(module, given, target):
+            if given is None or target is None:
+                continue
+            if _is_mixed(module, given, target):
                 yield At(call, _TEXT)
+            elif _has_lost_its_axis(module, given) and _may_be_column(module, target):
+                yield At(call, _TEXT, RISK)
         for node in module.all(ast.BinOp):
             if (
                 isinstance(node.op, ast.Sub)
@@ -84,6 +88,24 @@ _TEXT = "(batch,) meets (batch, 1): every prediction is compared with every targ
 
 def _is_mixed(module: SourceModule, first: ast.expr, second: ast.expr) -> bool:
     return {row_or_column(module, first), row_or_column(module, second)} == {ROW, COLUMN}
+
+
+def _has_lost_its_axis(module: SourceModule, node: ast.expr) -> bool:
+    """Tell `output.squeeze(1)`, whatever the output was: (batch, 1) is (batch,) then."""
+    made = seen_through(module, node)
+    if (
+        not isinstance(made, ast.Call)
+        or not isinstance(made.func, ast.Attribute)
+        or made.func.attr != "squeeze"
+    ):
+        return False
+    return [ast.unparse(each) for each in made.args] in (["1"], ["-1"])
+
+
+def _may_be_column(module: SourceModule, node: ast.expr) -> bool:
+    """Tell what was made a column on one of the ways here."""
+    ways = module.definitions(node) if isinstance(node, ast.Name) else [node]
+    return any(each is not None and row_or_column(module, each) == COLUMN for each in ways)
 
 
 def _is_measured(module: SourceModule, node: ast.BinOp) -> bool:

@@ -99,6 +99,12 @@ def _has_state(module: SourceModule, owner: ast.ClassDef, seen: set[ast.ClassDef
     bases = [each for one in lineage for each in one.bases if module.class_named(each) not in lineage]
     if any(module.qualify(each) != "torch.nn.Module" for each in bases):
         return True
+    if any(
+        isinstance(each, ast.Attribute) and ast.unparse(each) == "self.training"
+        for one in lineage
+        for each in walk(one)
+    ):
+        return True
     for call in (each for one in lineage for each in walk(one) if isinstance(each, ast.Call)):
         made, name = module.class_named(call.func), module.qualify(call.func) or ""
         if made is not None and made not in seen and module.class_kind(made) is not None:
@@ -126,9 +132,34 @@ def _appended(module: SourceModule, owner: ast.ClassDef, name: str, value: ast.e
         and ast.unparse(call.func.value) == f"self.{name}"
         and module.enclosing(call, ast.ClassDef) is owner
         and bool(call.args)
-        and isinstance(call.args[0], ast.Call)
-        and _makes_module(module, call.args[0])
+        and _is_made_here(module, call.args[0])
         for call in module.method_calls("append")
+    )
+
+
+def _is_made_here(module: SourceModule, given: ast.expr) -> bool:
+    """Tell a module that is made where it is put into the list, or before under a name that keeps it nowhere else."""
+    if isinstance(given, ast.Call):
+        return _makes_module(module, given)
+    values = module.definitions(given) if isinstance(given, ast.Name) else []
+    if len(values) != 1 or not isinstance(values[0], ast.Call) or not _makes_module(module, values[0]):
+        return False
+    assert isinstance(given, ast.Name)
+    others = [each for each in module.reads(given.id) if module.scope(each) is module.scope(given)]
+    return not any(_keeps(module, each, given) for each in others if each is not given)
+
+
+def _keeps(module: SourceModule, name: ast.expr, given: ast.expr) -> bool:
+    """Tell whether an attribute, another list or another module holds it too, whenever the list does."""
+    always = set(module.ancestors(module.statement(given)))
+    branches = [each for each in module.ancestors(name) if isinstance(each, ast.If)]
+    if not all(each in always for each in branches):
+        return False
+    above = module.parents[name]
+    if isinstance(above, ast.Attribute):  # its own attributes and methods
+        return False
+    return isinstance(module.statement(name), ast.Assign | ast.Return) or isinstance(
+        above, ast.Call | ast.keyword
     )
 
 

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call that its function refuses."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.operations import operations
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Class, Function
+from truestep.doctor.source.values import forwards_all
+
+_ONE_BY_ONE = frozenset(
+    f"{home}.{name}"
+    for name in operations(numbers="rectified activated")
+    for home in ("torch", "torch.nn.functional")
+)
+_SAME_PARAMETERS = (
+    "no_grad",
+    "inference_mode",
+    "torch.jit.ignore",
+    "script_method",
+    "staticmethod",
+    "classmethod",
+)
+
+
+class ArgumentsThatDoNotFit(SourceCheck):
+    """A call gives too few or too many arguments, or one of a name that the function doesn't take.
+
+    Why: Python stops there with a TypeError, on the first run that comes this way: often after an epoch.
+
+    Bad:
+        def safe_divide(num_right, num_all):
+            return num_right / max(num_all, 1)
+
+        for x, y in loader:
+            num_right = (net(x).argmax(1) == y).sum()
+            accuracy = safe_divide(num_right / len(y))  # here
+
+    Good:
+        def safe_divide(num_right, num_all):
+            return num_right / max(num_all, 1)
+
+        for x, y in loader:
+            num_right = (net(x).argmax(1) == y).sum()
+            accuracy = safe_divide(num_right, len(y))
+
+    Fix: the arguments that the function's first line names.
+    """
+
+    code = "VALUE060"
+    words = ("def ", "dim")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report calls of functions in sight, and a dimension for a function that works number by number."""
+        if "torch" not in module.text:
+            return
+        for call in module.all(ast.Call):
+            if forwards_all(call) or _is_tried(module, call):
+                continue
+            function = _function_of(module, call)
+            text = _misfit(module, function, call) if function is not None else _dimension(module, call)
+            if text is not None:
+                yield At(call, text)
+
+
+def _function_of(module: SourceModule, call: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the one function that a call runs, where its parameters are those that it is written with."""
+    function = module.target(call)
+    if function is None and (owner := module.class_named(call.func)) is not None:
+        function = _constructor(module, owner)
+    if function is None or isinstance(function, ast.Lambda) or _has_two_homes(module, call.func):
+        return None
+    names = [ast.unparse(each) for each in function.decorator_list]
+    if not all(each.endswith(_SAME_PARAMETERS) or each.endswith("no_grad()") for each in names):
+        return None
+    owner = _owner(module, function)
+    made = module.class_named(call.func)
+    last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if last != (made.name if made is not None else function.name):  # a partial has another name, as a rule
+        return None
+    if owner is None or made is not None or _is_above(module, call):
+        return function
+    instance = isinstance(call.func, ast.Attribute) and _is_instance(module, call.func.value)
+    alone = len(module.attributes(owner).get(function.name, [])) == 1
+    heirs = any(function.name in module.attributes(each) for each in module.resolver.heirs(owner))
+    return function if instance and alone and not heirs else None
+
+
+def _has_two_homes(module: SourceModule, name: ast.expr) -> bool:
+    """Tell a name that is imported from here or from there."""
+    found = module.bindings(name) if isinstance(name, ast.Name) else []
+    return len({ast.unparse(each.node) for each in found if each.how == "import"}) > 1
+
+
+def _is_instance(module: SourceModule, node: ast.expr) -> bool:
+    """Tell an object, or `self`, from a class and from `super()`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
+        return False
+    return module.class_named(node) is None and module.class_of(node) is not None
+
+
+def _is_above(module: SourceModule, call: ast.Call) -> bool:
+    """Tell `super().__init__(...)` in a class with one base: no other class can come between."""
+    inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if not (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "super"):
+        return False
+    own = module.enclosing(call, ast.ClassDef)
+    named = not inner.args or (
+        isinstance(inner.args[0], ast.Name) and own is not None and inner.args[0].id == own.name
+    )
+    return named and own is not None and len(own.bases) == 1 and not module.resolver.heirs(own)
+
+
+def _owner(module: SourceModule, function: Function) -> Class | None:
+    owner = module.index.parents.get(function)
+    return owner if isinstance(owner, ast.ClassDef) else None
+
+
+def _constructor(module: SourceModule, owner: Class) -> Function | None:
+    """Return `__init__` where nothing else has a say in how an object of the class is made."""
+    lineage = module.lineage(owner)
+    before = lineage[
+        : next((i for i, each in enumerate(lineage) if "__init__" in module.attributes(each)), 0) + 1
+    ]
+    for each in before:
+        if each.decorator_list or each.keywords or "__new__" in module.attributes(each):
+            return None
+        if len(module.attributes(each).get("__init__", [])) > 1 or (
+            each is not before[-1] and len(each.bases) != 1
+        ):
+            return None
+    return module.method(owner, "__init__") if "__init__" in module.attributes(before[-1]) else None
+
+
+def _is_tried(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a call whose failure is expected: in `try`, or beneath `pytest.raises`."""
+    for each in module.ancestors(call):
+        if isinstance(each, ast.Try) and each.handlers:
+            return True
+        if isinstance(each, ast.With) and any("raises" in ast.unparse(item) for item in each.items):
+            return True
+    return False
+
+
+def _misfit(
+    module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call
+) -> str | None:
+    """Say what Python would, where the arguments of a call are not those of a function."""
+    given = function.args
+    ordered = [each.arg for each in [*given.posonlyargs, *given.args]]
+    static = any(ast.unparse(each) == "staticmethod" for each in function.decorator_list)
+    if _owner(module, function) is not None and not static:
+        ordered = ordered[1:]
+    named = [each.arg for each in given.kwonlyargs]
+    keywords = [each.arg for each in call.keywords]
+    if len(call.args) > len(ordered) and given.vararg is None:
+        return f"{function.name} takes {len(ordered)} arguments by position and is given {len(call.args)}."
+    unknown = [each for each in keywords if each not in (*ordered, *named)]
+    if unknown and given.kwarg is None:
+        return f"{function.name} takes no argument {unknown[0]!r}."
+    twice = [each for each in keywords if each in ordered[: len(call.args)]]
+    if twice:
+        return f"{function.name} is given {twice[0]!r} twice: by position and by name."
+    required = ordered[: max(len(ordered) - len(given.defaults), 0)][len(call.args) :]
+    required += [name for name, value in zip(named, given.kw_defaults, strict=True) if value is None]
+    missing = [each for each in required if each not in keywords]
+    return f"{function.name} is not given {missing[0]!r}, which has no default." if missing else None
+
+
+def _dimension(module: SourceModule, call: ast.Call) -> str | None:
+    """Tell `F.relu(x, dim=1)`: what works on each number by itself takes no dimension."""
+    name = module.qualify(call.func) or ""
+    if name in _ONE_BY_ONE and any(each.arg == "dim" for each in call.keywords):
+        return f"{name} works on each number by itself: it takes no dim. A softmax takes one."
+    return None
