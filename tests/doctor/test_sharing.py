@@ -142,7 +142,7 @@ def test_what_processes_tell_one_another_leads_to_the_places_that_one_alone_find
     shared.take(told)
     expected = [places(trees, roots) for roots in alone.roots.values()]
     assert [places(shared_trees, roots) for roots in shared.roots.values()] == expected
-    assert places(shared_trees, shared.training()) == places(trees, alone.training())
+    assert places(shared_trees, shared.training) == places(trees, alone.training)
     for mine, other in zip(trees, shared_trees, strict=True):
         found = [[event.kind for event in each.events] for each in alone.traces_of(mine)]
         assert [[event.kind for event in each.events] for each in shared.traces_of(other)] == found

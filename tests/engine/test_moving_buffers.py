@@ -111,6 +111,7 @@ def test_anothers_update_leaves_them_and_their_graphs(make_learner, make_context
     made.sum().backward()  # saved buffers count as unwritten
 
 
+@pytest.mark.filterwarnings("ignore:The buffers .* move whenever")
 def test_memory_that_ran_out_leaves_no_trace_in_buffers(make_learner, make_context):
     net = learner(make_learner, make_context, "raise")
     net.module.norm.eval()

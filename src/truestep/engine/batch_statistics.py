@@ -56,7 +56,7 @@ class BuffersOfParts:
             more = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
             warn_user(
                 f"The buffers {', '.join(moved[:_NAMED])}{more} move whenever the module is called, and a split update calls it "
-                "for each micro-batch: they end otherwise than in one whole update, and so does what is computed from them. Use a "
+                "for each micro-batch: they, and what is computed from them, may end otherwise than in one whole update. Use a "
                 "larger micro_batch if that matters.",
             )
 

@@ -94,10 +94,12 @@ def _optimizers(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 def _clearing(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def clearing(original: Call) -> Call:
         def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
+            if not gate.live or not gate.sees():
+                original(self, *args, **kwargs)
+                return
             with gate.quiet():  # it reads gradients, to clear them
                 original(self, *args, **kwargs)
-            if gate.live and gate.sees():
-                gate.tell("on_clear", self)
+            gate.tell("on_clear", self)
 
         return zero_grad
 

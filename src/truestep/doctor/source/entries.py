@@ -131,8 +131,9 @@ class ProgramEntries:
             if root is scope or scope in self.reached(root).functions:
                 yield from self.follow(root)
 
+    @cached_property
     def training(self) -> set[ast.AST]:
-        """Return the loops of the program in which an optimizer steps."""
+        """The loops of the program in which an optimizer steps."""
         roots = (root for roots in self.roots.values() for root in roots)
         return set().union(*(self.reached(root).training for root in roots))
 

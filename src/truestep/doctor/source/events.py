@@ -80,6 +80,7 @@ class Trace:
     world: Mapping[str, Any] = field(default_factory=dict)
     contexts: "CallFrames | None" = None
     _within: dict[tuple[Path, tuple[str, ...]], list[TraceEvent]] = field(default_factory=dict)
+    _of_kinds: dict[tuple[str, ...], list[TraceEvent]] = field(default_factory=dict)
     _frames: dict[tuple[str, ...], list[TraceFrame]] = field(default_factory=dict)
     _ways: dict[tuple[str, ...], list[tuple[TraceEvent, list[ast.AST]]]] = field(default_factory=dict)
     # the value that a counter is given before a loop, and what was asked of the world for it
@@ -98,7 +99,9 @@ class Trace:
         """Return the events of these kinds; to be asked when the trace is whole."""
         if len(kinds) == 1:
             return self._by_kind.get(kinds[0], [])
-        return [event for event in self.events if event.kind in kinds]
+        if kinds not in self._of_kinds:
+            self._of_kinds[kinds] = [event for event in self.events if event.kind in kinds]
+        return self._of_kinds[kinds]
 
     def frames(self, *kinds: str) -> list[TraceFrame]:
         """Return what encloses events of these kinds, each once."""

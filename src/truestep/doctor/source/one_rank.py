@@ -6,12 +6,16 @@ import re
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, names_in, walk
+from truestep.doctor.source.uses import arms
 
 # what a program may call the question for the rank, or for what only one rank has
 _ASKS = re.compile(
     r"rank|master|main_proc|is_main|primary|is_chief|is_root|leader|coordinator|process_index|process_id"
     r"|device_id|^gpu$|gpu_id|local_(id|main|proc)|node_|should_|can_save|writer|logger|saver",
     re.IGNORECASE,
+)
+_SEVERAL = re.compile(
+    r"distributed|ddp|world_size|num_(gpus|proc)|multi|parallel|is_initialized", re.IGNORECASE
 )
 _OWN = re.compile(r"rank|gpu|process|pid$|uuid|host|worker|mkdtemp|tempfile", re.IGNORECASE)
 _LEAVES = (ast.Return, ast.Continue, ast.Raise)
@@ -27,12 +31,22 @@ def is_of_one_rank(module: SourceModule, node: ast.AST) -> bool:
             tests = [above.test]
         if any(asks_for_rank(module, each) for each in tests):
             return True
+        if isinstance(above, ast.If) and _is_alone(above, child):
+            return True
         if any(_leaves_others(module, each) for each in _before(above, child)):
             return True
         if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             return not isinstance(above, ast.Lambda) and bool(_foreign_decorators(above))
         child = above
     return False
+
+
+def _is_alone(choice: ast.If, child: ast.AST) -> bool:
+    """Tell the arm of `if distributed:` in which there is one process."""
+    test, _, without = arms(choice)
+    names = [*names_in(test), *(each.attr for each in walk(test) if isinstance(each, ast.Attribute))]
+    several = any(_SEVERAL.search(each) for each in names)
+    return several and (child in without or isinstance(test, ast.Compare))
 
 
 def asks_for_rank(module: SourceModule, test: ast.expr) -> bool:

@@ -114,7 +114,7 @@ class SourceProject:
 
     def training_loops(self) -> set[ast.AST]:
         """Return the loops of the program in which an optimizer steps."""
-        return self.entries.training()
+        return self.entries.training
 
     def linked_with(self, module: SourceModule) -> list[SourceModule]:
         """Return a file and those that imports connect it with, whichever imports which."""

@@ -8,6 +8,8 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, names_in, walk
 from truestep.doctor.source.saving import Written, writes_in
+from truestep.doctor.source.uses import arms
+from truestep.doctor.source.values import seen_through
 
 
 class BestOverwrittenByLast(SourceCheck):
@@ -50,7 +52,8 @@ class BestOverwrittenByLast(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a save behind the branch that keeps the best, to its path, of what nothing loaded in between."""
         for node in module.all(ast.If):
-            if module.loop(node) is None or not _keeps_best(node):
+            test, body, _ = arms(node)
+            if module.loop(node) is None or not _keeps_best(seen_through(module, test), body):
                 continue
             for best in _directly(module, node):
                 last = _overwriting(module, node, best)
@@ -66,22 +69,22 @@ def _directly(module: SourceModule, node: ast.If) -> list[Written]:
     loop = module.loop(node)
     return [
         each
-        for part in node.body
+        for part in arms(node)[1]
         for each in writes_in(module, part)
         if module.loop(each.call) is loop and module.enclosing(each.call, ast.If) is not None
     ]
 
 
-def _keeps_best(node: ast.If) -> bool:
+def _keeps_best(test: ast.expr | None, body: list[ast.stmt]) -> bool:
     """Tell `if score > best: best = score`."""
-    if not isinstance(node.test, ast.Compare) or len(node.test.ops) != 1:
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return False
-    if not isinstance(node.test.ops[0], ast.Gt | ast.Lt | ast.GtE | ast.LtE):
+    if not isinstance(test.ops[0], ast.Gt | ast.Lt | ast.GtE | ast.LtE):
         return False
-    sides = {dotted(node.test.left), dotted(node.test.comparators[0])} - {None}
+    sides = {dotted(test.left), dotted(test.comparators[0])} - {None}
     return any(
         dotted(target) in sides
-        for part in node.body
+        for part in body
         for each in walk(part)
         if isinstance(each, ast.Assign)
         for stored in each.targets
@@ -105,13 +108,20 @@ def _overwriting(module: SourceModule, node: ast.If, best: Written) -> Written |
             for each in (
                 writes_in(module, later) if not isinstance(later, ast.If | ast.For | ast.While) else ()
             ):
-                if ast.dump(each.path) == ast.dump(best.path) and _same_owner(each, best):
+                if _text(module, each.path) == _text(module, best.path) and _same_owner(module, each, best):
                     return each
     return None
 
 
-def _same_owner(one: Written, other: Written) -> bool:
-    return bool(set(names_in(one.what)) & set(names_in(other.what)))
+def _text(module: SourceModule, path: ast.expr) -> str:
+    """Return a path as it is written, behind a name that stands for it."""
+    return ast.dump(seen_through(module, path) or path)
+
+
+def _same_owner(module: SourceModule, one: Written, other: Written) -> bool:
+    """Tell whether both write something of one object."""
+    first, second = (set(names_in(seen_through(module, each.what) or each.what)) for each in (one, other))
+    return bool(first & second)
 
 
 def _behind(module: SourceModule, node: ast.AST) -> list[ast.stmt]:

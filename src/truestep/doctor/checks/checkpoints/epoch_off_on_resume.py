@@ -110,9 +110,13 @@ def _is_behind_training(module: SourceModule, loop: ast.For, node: ast.expr) -> 
     """Tell a save that stands in the loop itself, behind an inner loop or a call which may train."""
     if module.loop(node) is not loop or module.enclosing(node, ast.ExceptHandler) is not None:
         return False
-    own = next((each for each in loop.body if each in (node, *module.ancestors(node))), None)
-    before = loop.body[: loop.body.index(own)] if own is not None else []
-    return any(_may_train(module, each) for each in before)
+    around = set(module.ancestors(node))
+    before = [
+        each
+        for each in walk(loop)
+        if isinstance(each, ast.stmt) and each not in around and (each.end_lineno or 0) < node.lineno
+    ]
+    return any(_may_train(module, each) for each in before if module.loop(each) is loop)
 
 
 def _may_train(module: SourceModule, node: ast.AST, depth: int = 0) -> bool:

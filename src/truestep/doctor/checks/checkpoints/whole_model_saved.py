@@ -7,6 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, inserted_behind
 
 
@@ -31,7 +32,9 @@ class WholeModelSaved(SourceCheck):
         """Report torch.save of a name that is a module."""
         for call in module.calls("torch.save"):
             given = call.args[0] if call.args else None
-            if isinstance(given, ast.Name | ast.Attribute) and module.kind(given) in ("module", "ddp"):
+            if not isinstance(given, ast.Name | ast.Attribute) or _is_filled_by_keys(module, given):
+                continue
+            if module.kind(given) in ("module", "ddp"):
                 yield At(
                     call, f"The whole of {ast.unparse(given)} is pickled, with its class and path.", RISK
                 )
@@ -39,3 +42,10 @@ class WholeModelSaved(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Save its state."""
         return [inserted_behind(module, node.args[0], ".state_dict()")]
+
+
+def _is_filled_by_keys(module: SourceModule, given: ast.expr) -> bool:
+    """Tell a dict of weights by a model's name: `model[key] = value`."""
+    name = dotted(given) or ""
+    uses = [module.parents[each] for each in module.reads(name)]
+    return any(isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store) for each in uses)

@@ -38,35 +38,45 @@ class ListingsPairedUnsorted(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report two unsorted listings in one zip, or indexed with one name in one function."""
-        if "torch" not in module.text:
-            return
-        for call in module.calls("zip"):
-            unsorted = [each for each in call.args if _is_listing(module, each)]
-            if len(unsorted) > 1 and not _is_sorted_later(module, unsorted):
-                yield At(call, f"{_shown(unsorted)} are paired in whatever order they are listed.", RISK)
-        pairs: dict[tuple[ast.AST, str], dict[str, ast.Subscript]] = {}
-        for node in module.all(ast.Subscript):
-            if isinstance(node.slice, ast.Name) and isinstance(node.ctx, ast.Load):
-                name, scope = dotted(node.value), module.scope(node)
-                if (
-                    name
-                    and not isinstance(scope, ast.Module | ast.Lambda)
-                    and _is_listing(module, node.value)
-                ):
-                    pairs.setdefault((scope, _index_of(module, node.slice)), {}).setdefault(name, node)
-        told: set[tuple[ast.AST, frozenset[str]]] = set()
-        for (home, _), paired in pairs.items():
-            nodes, both = list(paired.values()), (home, frozenset(paired))
-            if _have_lengths_of_their_own(module, nodes):
-                continue
-            if (
-                len(nodes) > 1
-                and both not in told
-                and not _is_sorted_later(module, [each.value for each in nodes])
-            ):
-                shown = _shown([each.value for each in nodes])
-                told.add(both)
-                yield At(nodes[1], f"{shown} are paired in whatever order they are listed.", RISK)
+        if "torch" in module.text:
+            for node, given in (*_zipped(module), *_indexed(module)):
+                yield At(node, f"{_shown(given)} are paired in whatever order they are listed.", RISK)
+
+
+def _zipped(module: SourceModule) -> Iterator[tuple[ast.AST, list[ast.expr]]]:
+    for call in module.calls("zip"):
+        unsorted = [each for each in call.args if _is_listing(module, each)]
+        folders = {_listed(module, each) for each in unsorted}
+        if len(folders) > 1 and not _is_sorted_later(module, unsorted):
+            yield call, unsorted
+
+
+def _indexed(module: SourceModule) -> Iterator[tuple[ast.AST, list[ast.expr]]]:
+    """Yield the listings that one function reads at the same places, once for each such set of them."""
+    pairs: dict[tuple[ast.AST, str], dict[str, ast.Subscript]] = {}
+    for node in module.all(ast.Subscript):
+        if isinstance(node.slice, ast.Name) and isinstance(node.ctx, ast.Load):
+            name, scope = dotted(node.value), module.scope(node)
+            in_function = not isinstance(scope, ast.Module | ast.Lambda)
+            if name and in_function and _is_listing(module, node.value):
+                pairs.setdefault((scope, _index_of(module, node.slice)), {}).setdefault(name, node)
+    told: set[tuple[ast.AST, frozenset[str]]] = set()
+    for (home, _), paired in pairs.items():
+        nodes, both = list(paired.values()), (home, frozenset(paired))
+        given = [each.value for each in nodes]
+        if len(nodes) < 2 or both in told or _have_lengths_of_their_own(module, nodes):
+            continue
+        if not _is_sorted_later(module, given):
+            told.add(both)
+            yield nodes[1], given
+
+
+def _listed(module: SourceModule, node: ast.expr) -> str:
+    """Return what is listed, as it is written: one folder has one order."""
+    values = [node, *(each for each in module.definitions(node) if each is not None)]
+    inner = [part for each in values for part in walk(each) if isinstance(part, ast.Call)]
+    found = [each for each in inner if module.qualify(each.func) in _LISTINGS]
+    return ast.unparse(found[0] if found else node)
 
 
 def _index_of(module: SourceModule, name: ast.Name) -> str:

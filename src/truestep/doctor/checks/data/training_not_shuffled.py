@@ -119,6 +119,9 @@ def _ordered_by(module: SourceModule, loader: LocatedExpression) -> ast.expr | N
     data, shuffle = argument(call, 0, "dataset"), argument(call, 2, "shuffle")
     if data is not None and (module.kind(data) == "iterable dataset" or _draws_by_itself(module, data)):
         return None
+    size = argument(call, 1, "batch_size")
+    if isinstance(size, ast.Constant) and size.value is None:
+        return None  # the data set makes its batches, in whatever order
     return call if shuffle is None or _is_off(module, shuffle, context) else None
 
 

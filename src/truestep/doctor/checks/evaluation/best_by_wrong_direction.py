@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.uses import arms
+from truestep.doctor.source.values import seen_through
 
 # what the field calls figures that are better when they are high, and when they are low
 _HIGH = re.compile(
@@ -56,28 +58,28 @@ class BestByWrongDirection(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a comparison whose branch keeps the value as the best, where every name of the value says the other sign."""
         for node in module.all(ast.If) if "torch" in module.text else ():
-            value = _kept(node)
-            if value is None or not isinstance(node.test, ast.Compare):
+            test, body, _ = arms(node)
+            test = seen_through(module, test)
+            value = _kept(test, body) if isinstance(test, ast.Compare) else None
+            if value is None or not isinstance(test, ast.Compare):
                 continue
-            asks_low = isinstance(node.test.ops[0], ast.Lt | ast.LtE) is (node.test.left is value)
+            asks_low = isinstance(test.ops[0], ast.Lt | ast.LtE) is (test.left is value)
             said = _said(module, value)
             if said and all(high is asks_low for high in said.values()):
                 name = next(iter(said))
                 kind = "the lowest" if asks_low else "the highest"
-                yield At(node.test, f"This keeps {kind} {name!r} as the best.", RISK)
+                yield At(test, f"This keeps {kind} {name!r} as the best.", RISK)
 
 
-def _kept(node: ast.If) -> ast.expr | None:
+def _kept(test: ast.Compare, body: list[ast.stmt]) -> ast.expr | None:
     """Return v of `if v < best: best = v`, whichever side it stands on."""
-    if not isinstance(node.test, ast.Compare) or len(node.test.ops) != 1:
+    if len(test.ops) != 1 or not isinstance(test.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE):
         return None
-    if not isinstance(node.test.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE):
-        return None
-    sides = node.test.left, node.test.comparators[0]
+    sides = test.left, test.comparators[0]
     for value, best in (sides, (sides[1], sides[0])):
         if "best" not in (dotted(best) or "") or dotted(value) is None:
             continue
-        for each in (inner for part in node.body for inner in walk(part) if isinstance(inner, ast.Assign)):
+        for each in (inner for part in body for inner in walk(part) if isinstance(inner, ast.Assign)):
             if dotted(each.targets[0]) == dotted(best) and dotted(each.value) == dotted(value):
                 return value
     return None

@@ -54,7 +54,8 @@ class LogitsAgainstHalf(SourceCheck):
             here, elsewhere = _logits(module)
             outside = [each for each in origins if module.scope(each) is not module.scope(node)]  # type: ignore[arg-type]
             if outside:
-                yield from _given_from_outside(module, outside, elsewhere)
+                if len(outside) == len(origins):  # the function itself turns none of it
+                    yield from _given_from_outside(module, outside, elsewhere)
             elif all(each in here for each in origins):
                 yield At(node, "These are logits: a probability of 0.5 is a logit of 0.", BUG)
             elif all(_net_of(module, each) in elsewhere for each in origins):

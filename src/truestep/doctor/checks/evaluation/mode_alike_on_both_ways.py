@@ -65,7 +65,7 @@ def _modes(block: list[ast.stmt]) -> dict[str, tuple[bool | None, ast.Call]]:
         subject = dotted(call.func.value)
         if subject is not None and call.func.attr == "eval" and not call.args:
             found[subject] = False, call
-        elif subject is not None and call.func.attr == "train":
+        elif subject is not None and call.func.attr == "train" and not call.keywords:
             given = constant(call.args[0]) if call.args else True
             found[subject] = given if isinstance(given, bool) else None, call
     return found
@@ -73,4 +73,4 @@ def _modes(block: list[ast.stmt]) -> dict[str, tuple[bool | None, ast.Call]]:
 
 def _is_model(module: SourceModule, call: ast.Call) -> bool:
     assert isinstance(call.func, ast.Attribute)
-    return module.kind(call.func.value) in ("module", "ddp", None) and len(call.args) <= 1
+    return module.kind(call.func.value) in ("module", "ddp") and len(call.args) <= 1

@@ -94,8 +94,8 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
         self.windows: list[int] = []  # backwards of each step, while they are alike
 
     def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
-        """Remember a loss that is a mean."""
-        if loss.options.get("reduction", "mean") == "mean":
+        """Remember a loss that is a mean, and may go backward."""
+        if loss.value.requires_grad and loss.options.get("reduction", "mean") == "mean":
             self.losses.append((loss, loss.value._version))
 
     def on_clear(self, history: WatchHistory, records: list[OptimizerRecord], place: Place) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
+from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.frames import names_of_user_frame
 from truestep.doctor.source.counters import is_made_anew
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 CLOCKS = frozenset({"perf_counter", "perf_counter_ns", "monotonic", "process_time", "time", "elapsed_time"})
-LOOKS = frozenset({"item", "tolist", "numpy", "float", "repr", "format"})
+LOOKS = (operations(graph="left") - operations(numbers="measured")) | {"float", "repr", "format"}
 
 
 class BackwardWithoutZeroGrad(SourceCheck, Watcher):

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A gradient penalty that has no gradient."""
 
+import ast
 from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.flow import goes_backward
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, with_keyword
 from truestep.doctor.source.values import argument, constant, forwards_all
 
@@ -42,7 +44,7 @@ class PenaltyWithoutGraph(SourceCheck):
             asked = argument(call, 4, "create_graph")
             if forwards_all(call) or (asked is not None and constant(asked) is not False):
                 continue
-            if goes_backward(module, call):
+            if goes_backward(module, call) and not _is_a_gradient(module, call):
                 yield At(
                     call, "Taken without create_graph=True: what is made of it gives the loss no gradient."
                 )
@@ -50,3 +52,23 @@ class PenaltyWithoutGraph(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask for the graph."""
         return [with_keyword(module, node, "create_graph", "True")]
+
+
+def _is_a_gradient(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a result that is only handed to `x.backward(gradient)`: it goes on from there, and needs no graph."""
+    statement = module.statement(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    names = [
+        each.elts[0] if isinstance(each, ast.Tuple) and len(each.elts) == 1 else each for each in targets
+    ]
+    reads = [use for each in names if (name := dotted(each)) for use in module.reads(name)]
+    mine = [use for use in reads if module.scope(use) is module.scope(call)]
+    while mine and all(isinstance(module.parents[use], ast.Subscript) for use in mine):
+        mine = [above for use in mine if isinstance(above := module.parents[use], ast.Subscript)]
+    return bool(mine) and all(
+        isinstance(above := module.parents[use], ast.Call)
+        and isinstance(above.func, ast.Attribute)
+        and above.func.attr == "backward"
+        and use in above.args
+        for use in mine
+    )

@@ -56,14 +56,16 @@ class TargetNeverUpdated(SourceCheck):
         applied = [each for each in uses if _is_called(module, each)]
         quiet = ("eval", "train", "requires_grad_", "to", "cuda")
         rest = [each for each in uses if each not in applied and _method(module, each) not in quiet]
-        taken = [each for each in applied if not _is_dropped(module.statement(each))]
+        taken = [each for each in applied if not _is_dropped(module, each)]
         return trains and bool(taken) and not rest
 
 
-def _is_dropped(statement: ast.stmt) -> bool:
+def _is_dropped(module: SourceModule, applied: ast.expr) -> bool:
     """Tell `_ = target(x)`: applied only to be made ready, and its result is nobody's target."""
+    statement, call = module.statement(applied), module.parents[applied]
     names = [dotted(each) or "" for each in getattr(statement, "targets", ())]
-    return isinstance(statement, ast.Expr) or (bool(names) and all(set(each) == {"_"} for each in names))
+    alone = isinstance(statement, ast.Expr) and statement.value is call
+    return alone or (bool(names) and all(set(each) == {"_"} for each in names))
 
 
 def _is_called(module: SourceModule, node: ast.expr) -> bool:

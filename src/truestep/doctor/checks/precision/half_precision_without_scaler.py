@@ -12,7 +12,7 @@ from truestep.doctor.checks.precision.backward_inside_autocast import AUTOCAST
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument
+from truestep.doctor.source.values import argument, literal
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class HalfPrecisionWithoutScaler(SourceCheck, Watcher):
         if scaled or not any(trace.training_loops() for trace in module.traces):
             return
         for call in module.calls(*AUTOCAST):
+            if literal(module, argument(call, None, "enabled")) is False:
+                continue
             if _is_half(module, call) and _holds_forward(module, call):
                 yield At(call, "float16 without a GradScaler: small gradients become zero.", RISK)
 

@@ -10,6 +10,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, after, text_of
 from truestep.doctor.source.signatures import own_name
+from truestep.doctor.source.values import argument
 
 _KEEPS = re.compile(r"save|load|checkpoint|log")
 
@@ -49,8 +50,10 @@ class ScalerNeverUpdated(SourceCheck):
                     for call in module.home(event.node).method_calls("update")
                     if module.kind(_receiver(call)) == "scaler"
                 ]
-                by_hand = bool(updates) and all(_sets_scale(call) for call in updates)
-                ever = [each for each in trace.ever((), "scaler_update") if not _sets_scale(each.node)]
+                by_hand = bool(updates) and all(_sets_scale(module, call) for call in updates)
+                ever = [
+                    each for each in trace.ever((), "scaler_update") if not _sets_scale(module, each.node)
+                ]
                 handed_on = any(_may_update(module, each.node) for each in trace.of("unknown"))
                 if (not updates or by_hand) and not ever and not handed_on:
                     text = "scaler.update() only sets a scale now and then." if by_hand else ""
@@ -66,9 +69,13 @@ def _receiver(call: ast.Call) -> ast.expr:
     return call.func.value
 
 
-def _sets_scale(node: ast.AST) -> bool:
-    """`scaler.update(2 * scale)`, beside the update that each step needs."""
-    return isinstance(node, ast.Call) and bool(node.args or node.keywords)
+def _sets_scale(module: SourceModule, node: ast.AST) -> bool:
+    """`scaler.update(2 * scale)`, beside the update that each step needs; with None it is that update."""
+    given = argument(node, 0, "new_scale") if isinstance(node, ast.Call) else None
+    if given is None:
+        return isinstance(node, ast.Call) and bool(node.args or node.keywords)
+    values = [given, *module.definitions(given)]
+    return not any(isinstance(each, ast.Constant) and each.value is None for each in values)
 
 
 def _may_update(module: SourceModule, node: ast.AST) -> bool:

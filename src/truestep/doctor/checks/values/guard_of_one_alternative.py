@@ -39,7 +39,7 @@ class GuardOfOneAlternative(SourceCheck):
             test, body, _ = arms(node)
             if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)):
                 continue
-            for place, others in _asked_in_one(test):
+            for place, others in _asked_in_one(module, test):
                 used = any(_uses(module, node, read) for each in body for read in places_read(each, place))
                 if used and not any(places_read(each, place) for each in others):
                     yield At(
@@ -47,6 +47,12 @@ class GuardOfOneAlternative(SourceCheck):
                         f"{place!r} is asked for in one alternative only, and the body uses it.",
                         RISK,
                     )
+
+
+def _is_in_brackets(module: SourceModule, part: ast.expr) -> bool:
+    """Tell `a or (b and c)`: whoever writes the brackets means them."""
+    lines = module.home(part).text.encode().splitlines()[: part.lineno]
+    return b"\n".join([*lines[:-1], lines[-1][: part.col_offset]]).rstrip().endswith(b"(")
 
 
 def _uses(module: SourceModule, outer: ast.If, read: ast.expr) -> bool:
@@ -61,10 +67,10 @@ def _uses(module: SourceModule, outer: ast.If, read: ast.expr) -> bool:
     return True
 
 
-def _asked_in_one(test: ast.BoolOp) -> Iterator[tuple[str, list[ast.expr]]]:
+def _asked_in_one(module: SourceModule, test: ast.BoolOp) -> Iterator[tuple[str, list[ast.expr]]]:
     """Yield (place, the other alternatives) for what one alternative asks for."""
     for each in test.values:
-        if isinstance(each, ast.BoolOp):
+        if isinstance(each, ast.BoolOp) and not _is_in_brackets(module, each):
             for part in each.values:
                 if (place := dotted(part)) is not None:
                     yield place, [other for other in test.values if other is not each]
