@@ -58,8 +58,8 @@ class BestByWrongDirection(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a comparison whose branch keeps the value as the best, where every name of the value says the other sign."""
         for node in module.all(ast.If) if "torch" in module.text else ():
-            test, body, _ = arms(node)
-            test = seen_through(module, test)
+            asked, body, _ = arms(node)
+            test = seen_through(module, asked)
             value = _kept(test, body) if isinstance(test, ast.Compare) else None
             if value is None or not isinstance(test, ast.Compare):
                 continue
