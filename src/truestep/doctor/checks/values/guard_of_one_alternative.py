@@ -18,13 +18,13 @@ class GuardOfOneAlternative(SourceCheck):
     Bad:
         test_loader = None
         for epoch in range(9):
-            if epoch % 3 == 0 or epoch == 8 and test_loader:  # here
+            if test_loader and epoch % 3 == 0 or epoch == 8:  # here
                 evaluate(net, test_loader)
 
     Good:
         test_loader = None
         for epoch in range(9):
-            if (epoch % 3 == 0 or epoch == 8) and test_loader:
+            if test_loader and (epoch % 3 == 0 or epoch == 8):
                 evaluate(net, test_loader)
 
     Fix: put the alternatives in brackets.
