@@ -13,6 +13,7 @@ from truestep.doctor.runtime.frames import path_in_finding
 from truestep.doctor.runtime.looking import (
     first_watched_tensor,
     is_plain_watched_tensor,
+    times_written,
     watched_last_operation,
 )
 from truestep.doctor.runtime.origins import WatchedOrigin, WatchedOrigins
@@ -112,7 +113,7 @@ class GradientMark(NamedTuple):
         return (
             grad is not None
             and watched_gradient_address(grad) == self.address
-            and grad._version == self.version
+            and times_written(grad) == self.version
         )
 
     def is_changed(self, times: int) -> bool:
@@ -121,7 +122,7 @@ class GradientMark(NamedTuple):
         return (
             grad is None
             or watched_gradient_address(grad) != self.address
-            or grad._version - self.version > times
+            or times_written(grad) - self.version > times
         )
 
     @property
@@ -173,7 +174,7 @@ class OptimizerRecord:
         """Return what a few gradients are now, to see later whether anything replaced or changed them."""
         found = ((each, each.grad) for each in self.sample())
         return [
-            GradientMark(each, watched_gradient_address(grad), grad._version)
+            GradientMark(each, watched_gradient_address(grad), times_written(grad))
             for each, grad in found
             if grad is not None
         ]

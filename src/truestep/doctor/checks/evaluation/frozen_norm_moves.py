@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
 from truestep.doctor.finding import Place
+from truestep.doctor.runtime.looking import times_written
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class FrozenNormMoves(Watcher):
     def _seen(self, norm: nn.Module) -> set[tuple[int, int]]:
         weight = norm.weight
         seen = self.weights.setdefault(id(norm), set())
-        seen.add((weight.data_ptr(), weight._version))  # type: ignore[operator]
+        seen.add((weight.data_ptr(), times_written(weight)))  # type: ignore[operator, arg-type]
         return seen
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import LossCall
+from truestep.doctor.runtime.looking import times_written
 from truestep.doctor.source.accumulators import divisor_of
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
@@ -96,7 +97,7 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
     def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
         """Remember a loss that is a mean, and may go backward."""
         if loss.value.requires_grad and loss.options.get("reduction", "mean") == "mean":
-            self.losses.append((loss, loss.value._version))
+            self.losses.append((loss, times_written(loss.value)))
 
     def on_clear(self, history: WatchHistory, records: list[OptimizerRecord], place: Place) -> None:
         """What is cleared is not added up."""
@@ -112,7 +113,7 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
         whole = [
             loss
             for loss, version in self.losses
-            if alone and loss.value is tensors[0] and loss.value._version == version
+            if alone and loss.value is tensors[0] and times_written(loss.value) == version
         ]
         self.places.append(place if whole else None)
         self.targets += [each.target for each in whole]

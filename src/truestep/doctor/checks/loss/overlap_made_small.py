@@ -5,11 +5,15 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import OF_TENSORS_ALONE, operations
 from truestep.doctor.source.applications import applications
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, walk
 
-_SHAPES = ("mean", "sum", "squeeze", "view", "reshape", "clamp", "float")
+# what leaves a quotient what it is: its mean, in another shape, kept in bounds
+_AROUND = (
+    operations(numbers="averaged kept home") | operations(numbers="computed", graph="kept") & OF_TENSORS_ALONE
+)
 
 
 class OverlapMadeSmall(SourceCheck):
@@ -63,7 +67,7 @@ def _is_overlap(module: SourceModule, node: ast.expr, depth: int) -> bool:
     if depth > 8:
         return False
     match node:
-        case ast.Call(func=ast.Attribute(attr=method)) if method in _SHAPES:
+        case ast.Call(func=ast.Attribute(attr=method)) if method in _AROUND:
             home = module.qualify(node.func) or ""
             inner = node.args[0] if home.startswith("torch.") and node.args else node.func.value  # type: ignore[attr-defined]
             return _is_overlap(module, inner, depth + 1)

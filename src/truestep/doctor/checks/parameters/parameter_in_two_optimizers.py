@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
+from truestep.doctor.runtime.looking import times_written
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ class TensorMark(NamedTuple):
     @classmethod
     def of(cls, tensor: Tensor) -> TensorMark:
         """Return what a tensor is now."""
-        return cls(tensor, tensor._version, _numbers_of(tensor).clone())
+        return cls(tensor, times_written(tensor), _numbers_of(tensor).clone())
 
     def has_moved(self) -> bool:
         """Tell whether it was changed since, also by way of its `.data`, which counts no version."""
-        return self.tensor._version != self.version or not self.numbers.equal(_numbers_of(self.tensor))
+        return times_written(self.tensor) != self.version or not self.numbers.equal(_numbers_of(self.tensor))
 
 
 def _numbers_of(tensor: Tensor) -> Tensor:

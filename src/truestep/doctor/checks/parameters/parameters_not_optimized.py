@@ -9,6 +9,7 @@ from truestep.core.frames import is_library_file
 from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import ForwardCall, LossCall
+from truestep.doctor.runtime.looking import times_written
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -112,4 +113,4 @@ class ParametersNotOptimized(Watcher):
 
 
 def _versions(model: nn.Module) -> list[int]:
-    return [each._version for each in model.parameters()]
+    return [times_written(each) for each in model.parameters()]

@@ -5,11 +5,12 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import names_in
 
 _PLACES = ("argmax", "topk", "max")
-_HANDED_ON = ("gather", "item", "view", "squeeze", "cpu", "numpy", "tolist", "long")
+_HANDED_ON = operations(numbers="kept picked indices")
 
 
 class SpanWithoutItsEnd(SourceCheck):
