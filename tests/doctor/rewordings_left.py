@@ -50,8 +50,8 @@ LEFT = {
     "other_file": (
         "the check asks for both of its places in one file; what is only imported elsewhere is looked at there",
         (
-            "AMP007 bad, DIST002 bad, DIST014 bad, GRAD029 bad, SAVE007 bad, SAVE017 bad, "
-            "SCHED005 bad, SEED004 bad, VALUE061 bad, VALUE065 bad, snippet 13 wrong"
+            "AMP007 bad, DIST002 bad, DIST014 bad, EVAL018 bad, EVAL043 bad, GRAD029 bad, SAVE007 bad, SAVE017 bad, "
+            "SCHED005 bad, SEED004 bad, VALUE040 bad, VALUE061 bad, VALUE065 bad, snippet 13 wrong"
         ),
     ),
     "other_names": (

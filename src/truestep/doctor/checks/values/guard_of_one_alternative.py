@@ -51,8 +51,12 @@ class GuardOfOneAlternative(SourceCheck):
 
 def _is_in_brackets(module: SourceModule, part: ast.expr) -> bool:
     """Tell `a or (b and c)`: whoever writes the brackets means them."""
-    lines = module.home(part).text.encode().splitlines()[: part.lineno]
-    return b"\n".join([*lines[:-1], lines[-1][: part.col_offset]]).rstrip().endswith(b"(")
+    lines = module.home(part).text.encode().splitlines()
+    assert part.end_lineno is not None
+    before = [*lines[: part.lineno - 1], lines[part.lineno - 1][: part.col_offset]]
+    after = [lines[part.end_lineno - 1][part.end_col_offset :], *lines[part.end_lineno :]]
+    opens = b"\n".join(before).rstrip().endswith(b"(")
+    return opens and b"\n".join(after).lstrip().startswith(b")")
 
 
 def _uses(module: SourceModule, outer: ast.If, read: ast.expr) -> bool:
