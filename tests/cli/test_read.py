@@ -59,7 +59,7 @@ def test_json_is_output_json_and_holds_what_was_fixed(folder):
 
 
 def test_a_file_that_can_t_be_read_gives_2_whatever_else_was_found(folder):
-    (folder / "old.py").write_text("import torch\nprint 'x'\n")
+    (folder / "old.py").write_text("import torch\ndef f(:\n")
     result = call()
     assert result.exit_code == 2
     assert "old.py  not read: SyntaxError" in result.stdout
@@ -69,7 +69,7 @@ def test_a_file_that_can_t_be_read_gives_2_whatever_else_was_found(folder):
 
 
 def test_a_file_that_is_named_as_a_cell_is_shown_is_a_file_all_the_same(folder):
-    (folder / "train.py:3").write_text("import torch\nprint 'x'\n")
+    (folder / "train.py:3").write_text("import torch\ndef f(:\n")
     assert call("train.py:3").exit_code == 2
 
 

@@ -59,7 +59,7 @@ def test_names_that_nothing_binds_are_named_in_files_that_use_torch(tmp_path, li
     path = tmp_path / "train.py"
     path.write_text(f"import {line or 'os'}\n\n\ndef loss_of(output):\n    return outputs.mean()\n")
     found = [(each.code, each.place.line) for each in read_paths([path]).findings]
-    assert found == ([("VALUE061", 5)] if line else [])
+    assert found == ([("VALUE041", 5)] if line else [])
 
 
 def test_names_that_come_from_anywhere_are_not(tmp_path):

@@ -42,7 +42,7 @@ class PairAugmentedApart(SourceCheck):
     Fix: one call for both (torchvision.transforms.v2 takes images and masks together), or the same seed before each.
     """
 
-    code = "DATA060"
+    code = "DATA043"
     words = ("__getitem__",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

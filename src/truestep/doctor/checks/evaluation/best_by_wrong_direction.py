@@ -52,7 +52,7 @@ class BestByWrongDirection(SourceCheck):
     Fix: `>` for what is better when it is high, `<` for a loss; and begin with the worst value of the two.
     """
 
-    code = "EVAL064"
+    code = "EVAL051"
     words = ("best",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

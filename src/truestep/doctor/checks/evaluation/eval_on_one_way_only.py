@@ -38,7 +38,7 @@ class EvalOnOneWayOnly(SourceCheck):
     Fix: call model.eval() before each of the returns.
     """
 
-    code = "EVAL061"
+    code = "EVAL049"
     words = (".eval()",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -32,7 +32,7 @@ class ModeAlikeOnBothWays(SourceCheck):
     Fix: net.eval() in the branch that needs it, or net.train() before the condition.
     """
 
-    code = "EVAL062"
+    code = "EVAL050"
     words = (".train(", ".eval(")
 
     def read(self, module: SourceModule) -> Iterator[At]:

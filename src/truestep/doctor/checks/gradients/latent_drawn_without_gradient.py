@@ -42,7 +42,7 @@ class LatentDrawnWithoutGradient(SourceCheck):
     Fix: rsample().
     """
 
-    code = "GRAD075"
+    code = "GRAD065"
     words = (".sample(",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

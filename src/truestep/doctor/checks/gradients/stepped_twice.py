@@ -32,7 +32,7 @@ class SteppedTwice(SourceCheck):
     Fix: step once, where the gradients are whole.
     """
 
-    code = "GRAD070"
+    code = "GRAD064"
     words = (".step(",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -33,7 +33,7 @@ class OffsetsByOtherSize(SourceCheck):
     Fix: divide by the size of the box whose centre is subtracted.
     """
 
-    code = "LOSS063"
+    code = "LOSS058"
     words = ("log(",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

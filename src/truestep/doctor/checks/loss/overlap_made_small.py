@@ -40,7 +40,7 @@ class OverlapMadeSmall(SourceCheck):
     Fix: 1 - overlap.
     """
 
-    code = "LOSS061"
+    code = "LOSS056"
     words = ("Loss", "loss")
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -29,7 +29,7 @@ class SoftmaxBeforeSplit(SourceCheck):
     Fix: view first, then softmax over the classes of one group.
     """
 
-    code = "LOSS062"
+    code = "LOSS057"
     words = ("softmax",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -26,7 +26,7 @@ class VarianceOfOtherLogarithm(SourceCheck):
     Fix: 1 + logvar - mean**2 - exp(logvar), or 1 + 2 * logstd - mean**2 - exp(2 * logstd).
     """
 
-    code = "LOSS060"
+    code = "LOSS055"
     words = ("exp", "log")
 
     def read(self, module: SourceModule) -> Iterator[At]:

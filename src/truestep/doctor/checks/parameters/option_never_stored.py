@@ -42,7 +42,7 @@ class OptionNeverStored(SourceCheck):
     Fix: store it in __init__.
     """
 
-    code = "PARAM050"
+    code = "PARAM047"
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the first such read in a class all of whose bases are in sight."""

@@ -44,7 +44,7 @@ class ArgumentChangedInPlace(SourceCheck):
     Fix: change a clone(), or write the operation without the underscore.
     """
 
-    code = "VALUE066"
+    code = "VALUE043"
     words = ("_(",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

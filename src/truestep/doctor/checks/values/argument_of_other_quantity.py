@@ -41,7 +41,7 @@ class ArgumentOfOtherQuantity(SourceCheck):
     Fix: give the setting that the parameter is for.
     """
 
-    code = "VALUE037"
+    code = "VALUE035"
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report arguments whose own name is that of another quantity than the parameter's."""

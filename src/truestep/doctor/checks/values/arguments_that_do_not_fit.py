@@ -49,7 +49,7 @@ class ArgumentsThatDoNotFit(SourceCheck):
     Fix: the arguments that the function's first line names.
     """
 
-    code = "VALUE060"
+    code = "VALUE040"
     words = ("def ", "dim")
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -32,7 +32,7 @@ class DefaultWrittenAgain(SourceCheck):
     Fix: give the option in both places.
     """
 
-    code = "VALUE039"
+    code = "VALUE037"
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the call that is given the constant."""

@@ -29,7 +29,7 @@ class FormatWithoutPlace(SourceCheck):
     Fix: write {} where the value belongs.
     """
 
-    code = "VALUE032"
+    code = "VALUE030"
     words = (".format",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

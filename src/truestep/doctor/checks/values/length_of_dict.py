@@ -35,7 +35,7 @@ class LengthOfDict(SourceCheck):
     Fix: ask the loader for its length.
     """
 
-    code = "VALUE040"
+    code = "VALUE038"
     words = ("len(",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

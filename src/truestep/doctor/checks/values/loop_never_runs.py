@@ -32,7 +32,7 @@ class LoopNeverRuns(SourceCheck):
     Fix: exchange start and end, or count down with a step below 0.
     """
 
-    code = "VALUE031"
+    code = "VALUE029"
     words = ("range",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

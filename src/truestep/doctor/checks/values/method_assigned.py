@@ -34,7 +34,7 @@ class MethodAssigned(SourceCheck):
     Fix: call the method with the value.
     """
 
-    code = "VALUE033"
+    code = "VALUE031"
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such an assignment to a tensor, of something that is no function."""

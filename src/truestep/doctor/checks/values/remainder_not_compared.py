@@ -38,7 +38,7 @@ class RemainderNotCompared(SourceCheck):
     Fix: compare with 0: `if step % every == 0:`.
     """
 
-    code = "VALUE034"
+    code = "VALUE032"
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a test of a loop's counter without `else`, over calls alone."""

@@ -39,7 +39,7 @@ class ReplacedByConstant(SourceCheck):
     Fix: delete the assignment of the constant.
     """
 
-    code = "VALUE038"
+    code = "VALUE036"
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a text or number that replaces, in the same block, what nothing but a message has read."""

@@ -41,7 +41,7 @@ class ResultThrownAway(SourceCheck):
     Fix: assign the result, or use the form that ends with an underscore.
     """
 
-    code = "VALUE030"
+    code = "VALUE028"
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report statements that are a pure operation, a comparison or a layer's output, and no more."""

@@ -40,7 +40,7 @@ class ShuffledOrderUnused(SourceCheck):
     Fix: index by the shuffled order.
     """
 
-    code = "VALUE035"
+    code = "VALUE033"
     words = ("shuffle", "permutation", "randperm")
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -33,7 +33,7 @@ class SpanWithoutItsEnd(SourceCheck):
     Fix: [start:end + 1].
     """
 
-    code = "VALUE065"
+    code = "VALUE042"
     words = ("max", "topk")
 
     def read(self, module: SourceModule) -> Iterator[At]:

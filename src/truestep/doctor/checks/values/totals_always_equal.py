@@ -37,7 +37,7 @@ class TotalsAlwaysEqual(SourceCheck):
     Fix: add to each its own value, or keep one of them.
     """
 
-    code = "VALUE036"
+    code = "VALUE034"
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report two neighbours that add one value to two names, all of whose stores are alike."""

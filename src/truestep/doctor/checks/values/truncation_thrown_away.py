@@ -39,7 +39,7 @@ class TruncationThrownAway(SourceCheck):
     Fix: end the episode where it is terminated or truncated.
     """
 
-    code = "VALUE041"
+    code = "VALUE039"
     words = (".step",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -56,7 +56,7 @@ class VariableWithoutValue(SourceCheck):
     Fix: `global NAME` (of an outer function: `nonlocal NAME`), a parameter, or the name that is meant.
     """
 
-    code = "VALUE061"
+    code = "VALUE041"
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report names that a function reads before it binds them, and those that nothing binds."""
