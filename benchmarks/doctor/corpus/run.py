@@ -6,6 +6,7 @@
 A list row names a repository and commits; its mirror is MIRRORS/owner+name/repo (or .../repo/.git). What is absent is
 named and left out. A pair is named if the buggy tree has a finding of severity bug or risk in the row's file within
 10 lines of a listed line, and the fixed tree has no finding of that code within 3 lines of where that line went.
+With --pairs LIST in the place of --half another list of pairs is read: work/fresh.jsonl.
 """
 
 import argparse
@@ -393,7 +394,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--half", choices=["work", "held"], required=True)
+    lists = parser.add_mutually_exclusive_group(required=True)
+    lists.add_argument("--half", choices=["work", "held"])
+    lists.add_argument("--pairs", type=Path, help="another list of pairs; results lie beside it")
     parser.add_argument("--mirrors", type=Path, required=True, help="folder of git mirrors: owner+name/...")
     parser.add_argument(
         "--tree", type=Path, required=True, help="a checkout of the tool (its src goes on PYTHONPATH)"
@@ -405,20 +408,20 @@ def main() -> None:
     parser.add_argument(
         "--torchfix-ordinary", action="store_true", help="TorchFix on ordinary code too (slow)"
     )
-    parser.add_argument(
-        "--out", required=True, help="name of the folder for results, under the half's folder"
-    )
+    parser.add_argument("--out", required=True, help="name of the folder for results, under that of the list")
     parser.add_argument("--timeout", type=float, default=400)
     parser.add_argument("--only", choices=["pairs", "ordinary"])
     options = parser.parse_args()
     commit = subprocess.run(
         ["git", "-C", str(options.tree), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
-    out = HERE / options.half / options.out
+    home = HERE / options.half if options.half else options.pairs.parent
+    out = home / options.out
     if options.half == "held" and not out.exists():
         held_run(options, commit)
     out.mkdir(parents=True, exist_ok=True)
-    pairs, ordinary = (rows_of(HERE / options.half / name) for name in ("pairs.jsonl", "ordinary.jsonl"))
+    pairs = rows_of(options.pairs or home / "pairs.jsonl")
+    ordinary = rows_of(home / "ordinary.jsonl") if options.half else []
     found, absent = over(
         options, [] if options.only == "ordinary" else pairs, one_pair, "id", out / "pairs.jsonl"
     )
