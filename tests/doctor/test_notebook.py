@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from truestep.core.errors import OptionError
 from truestep.doctor.catalogue import checks
 from truestep.doctor.notebook import parse_notebook
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.read import read_paths
 from truestep.doctor.replacement import apply_source_edits
+from truestep.doctor.runtime.running import run_watched
+from truestep.doctor.runtime.script import WatchedScript
+from truestep.doctor.runtime.watch import Watch, WatchOptions
 
 SETUP = """\
 %matplotlib inline
@@ -206,29 +210,23 @@ def test_the_doctor_runs_the_cells_of_a_notebook(tmp_path):
     assert status == 1
 
 
-def test_a_comment_in_a_cell_hides_what_only_the_run_shows(tmp_path):
+def test_a_comment_in_a_cell_hides_a_finding_and_an_error_is_shown_with_its_place(tmp_path):
     hidden = LOOP.replace(".backward()", ".backward()  # truestep: ignore")
-    cells = [*RUN[:3], ("code", hidden)]
-    status, printed, _ = run_doctor(notebook(tmp_path, *cells))
-    assert (json.loads(printed)["findings"], status) == ([], 0)
-
-
-def test_an_error_in_a_cell_is_shown_with_its_place(tmp_path):
-    path = notebook(tmp_path, *RUN[:3], ("code", "x = 1\nraise ValueError('no such data')"))
+    path = notebook(tmp_path, *RUN[:3], ("code", hidden), ("code", "x = 1\nraise ValueError('no such data')"))
     status, printed, said = run_doctor(path)
-    assert f'File "{path}:4", line 2' in said
+    assert f'File "{path}:5", line 2' in said
     assert "raise ValueError('no such data')" in said
-    script = json.loads(printed)["script"]
-    assert (status, script["error_cell"], script["error_line"]) == (1, 4, 2)
+    document = json.loads(printed)
+    script = document["script"]
+    assert (document["findings"], status, script["error_cell"], script["error_line"]) == ([], 1, 5, 2)
 
 
 @pytest.mark.parametrize(("text", "why"), [("{", "can't be run"), (None, "Cell 2 .* can't be run")])
-def test_a_notebook_that_can_not_be_run_is_refused_before_it_begins(tmp_path, text, why):
+def test_a_notebook_that_can_not_be_run_is_refused_before_it_begins(tmp_path, capsys, text, why):
     path = notebook(tmp_path, ("code", "print('begun')"), ("code", "for x in"))
     if text is not None:
         path.write_text(text)
-    status, _, said = run_doctor(path)
-    assert re.search(why, said)
-    assert "begun" not in said
-    assert "Traceback" not in said
-    assert status not in (0, 1)
+    script = WatchedScript(str(path), is_module=False, arguments=())
+    with pytest.raises(OptionError, match=why):
+        run_watched(script, Watch(WatchOptions()), lambda outcome: outcome.status)
+    assert "begun" not in capsys.readouterr().out
