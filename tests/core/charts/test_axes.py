@@ -38,6 +38,7 @@ def test_any_two_numbers_make_an_axis(one, other, may_be_log):
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
 @example(99_999_999_980, 100_000_000_005)
+@example(999_999_999_975, 10**12)
 def test_any_two_steps_make_an_axis_of_whole_ticks(one, other):
     axis = span_axis(*sorted([one, other]))
     check(axis, LONGEST_STEP)

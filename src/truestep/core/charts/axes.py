@@ -49,7 +49,9 @@ def _label(value: float, step: float, greatest: float) -> str:
         power = math.floor(math.log10(abs(value)) + 1e-9)
         mantissa = f"{abs(value):.{max(0, power - _last_decimal(step))}e}".partition("e")[0]
         return f"{sign}{_trimmed(mantissa)}e{power}"
-    letter, unit = next((each for each in UNITS if greatest >= max(1e4, each[1])), ("", 1.0))
+    fitting = (each for each in UNITS if greatest >= max(1e4, each[1]))
+    # 0.999999999975T is longer than 999.999999975G
+    letter, unit = next((each for each in fitting if _last_decimal(step / each[1]) >= -11), ("", 1.0))
     decimals = max(0, -_last_decimal(step / unit))
     return sign + _trimmed(f"{abs(value) / unit:{',' if decimals == 0 else ''}.{decimals}f}") + letter
 
