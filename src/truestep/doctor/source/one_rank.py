@@ -6,7 +6,7 @@ import re
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, names_in, walk
-from truestep.doctor.source.uses import arms
+from truestep.doctor.source.uses import arms, in_same_block
 
 # what a program may call the question for the rank, or for what only one rank has
 _ASKS = re.compile(
@@ -33,7 +33,7 @@ def is_of_one_rank(module: SourceModule, node: ast.AST) -> bool:
             return True
         if isinstance(above, ast.If) and _is_alone(above, child):
             return True
-        if any(_leaves_others(module, each) for each in _before(above, child)):
+        if any(_leaves_others(module, each) for each in in_same_block(module, child)[0]):
             return True
         if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             return not isinstance(above, ast.Lambda) and bool(_foreign_decorators(above))
@@ -76,14 +76,6 @@ def _names(node: ast.expr) -> list[str]:
         each.value for each in walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)
     ]
     return [*names_in(node), *attributes, *texts]
-
-
-def _before(block: ast.AST, child: ast.AST) -> list[ast.stmt]:
-    for name in ("body", "orelse", "finalbody"):
-        body = getattr(block, name, None)
-        if isinstance(body, list) and child in body:
-            return list(body[: body.index(child)])
-    return []
 
 
 def _leaves_others(module: SourceModule, statement: ast.stmt) -> bool:

@@ -8,7 +8,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, names_in, walk
 from truestep.doctor.source.saving import Written, writes_in
-from truestep.doctor.source.uses import arms
+from truestep.doctor.source.uses import arms, in_same_block, names_stored
 from truestep.doctor.source.values import seen_through
 
 
@@ -98,11 +98,11 @@ def _overwriting(module: SourceModule, node: ast.If, best: Written) -> Written |
     blocks: list[ast.AST] = [node, loop] if loop is not None else [node]
     while (outer := module.loop(blocks[-1])) is not None and module.scope(outer) is module.scope(node):
         blocks.append(outer)
-    varying = {name for each in blocks[1:] for name in _changed(each)}
+    varying = {name for each in blocks[1:] for name in names_stored(each)}
     if varying & set(names_in(best.path)):
         return None
     for block in blocks:
-        for later in _behind(module, block):
+        for later in in_same_block(module, block)[1]:
             if any(_gives_back(module, each, best) for each in walk(later)):
                 return None
             for each in (
@@ -122,21 +122,6 @@ def _same_owner(module: SourceModule, one: Written, other: Written) -> bool:
     """Tell whether both write something of one object."""
     first, second = (set(names_in(seen_through(module, each.what) or each.what)) for each in (one, other))
     return bool(first & second)
-
-
-def _behind(module: SourceModule, node: ast.AST) -> list[ast.stmt]:
-    """Return the statements behind a node in its block."""
-    parent = module.parents[node]
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, None)
-        if isinstance(block, list) and node in block:
-            return list(block[block.index(node) + 1 :])
-    return []
-
-
-def _changed(loop: ast.AST) -> set[str]:
-    """Return the names that a loop gives other values."""
-    return {each.id for each in walk(loop) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
 
 
 def _gives_back(module: SourceModule, node: ast.AST, best: Written) -> bool:

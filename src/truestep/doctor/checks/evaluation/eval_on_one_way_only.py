@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
+from truestep.doctor.source.uses import in_same_block
 
 
 class EvalOnOneWayOnly(SourceCheck):
@@ -64,18 +65,12 @@ def _without(module: SourceModule, ways: list[ast.Return], name: str) -> Iterato
 
 def _evals_before(module: SourceModule, node: ast.Return, name: str) -> bool:
     """Tell whether the mode is set before a return on its way: in its block, or in one around."""
-    own: ast.AST = node
-    for above in module.ancestors(node):
-        for field in ("body", "orelse", "handlers", "finalbody"):
-            block = getattr(above, field, None)
-            if isinstance(block, list) and own in block:
-                before = block[: block.index(own)]
-                calls = [call for each in before for call in module.inside(each, ast.Call)]
-                if any(_sets_mode(call, name) for call in calls):
-                    return True
-        if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef):
+    for own in [node, *module.ancestors(node)]:
+        if isinstance(own, ast.FunctionDef | ast.AsyncFunctionDef):
             break
-        own = above
+        before, _ = in_same_block(module, own)
+        if any(_sets_mode(call, name) for each in before for call in module.inside(each, ast.Call)):
+            return True
     return False
 
 

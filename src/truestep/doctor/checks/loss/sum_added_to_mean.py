@@ -10,6 +10,7 @@ from truestep.doctor.source.flow import flows_to
 from truestep.doctor.source.losses import losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.reductions import is_mean
+from truestep.doctor.source.uses import in_same_block
 
 
 class SumAddedToMean(SourceCheck):
@@ -54,23 +55,11 @@ class SumAddedToMean(SourceCheck):
 def _is_behind_return(module: SourceModule, node: ast.AST) -> bool:
     """Tell what can't be reached: a statement of the same block, or of one around it, returned before."""
     for each in [module.statement(node), *module.ancestors(module.statement(node))]:
-        block = next((block for block in _blocks(module.parents.get(each)) if each in block), [])
-        if any(
-            isinstance(before, ast.Return | ast.Raise)
-            for before in block[: block.index(each) if block else 0]
-        ):
+        if any(isinstance(before, ast.Return | ast.Raise) for before in in_same_block(module, each)[0]):
             return True
         if isinstance(each, ast.FunctionDef):
             return False
     return False
-
-
-def _blocks(node: ast.AST | None) -> list[list[Any]]:
-    return [
-        part
-        for name in ("body", "orelse", "finalbody")
-        if isinstance(part := getattr(node, name, None), list)
-    ]
 
 
 def _divided(module: SourceModule, reached: set[Any]) -> list[ast.BinOp]:

@@ -8,7 +8,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.uses import names_read
+from truestep.doctor.source.uses import in_same_block, names_read
 from truestep.doctor.source.values import constant
 
 _SHOWS = ("print", "info", "debug", "log", "warning", "write")
@@ -48,7 +48,7 @@ class ReplacedByConstant(SourceCheck):
         for node in module.all(ast.Assign):
             name = node.targets[0] if len(node.targets) == 1 else None
             if isinstance(name, ast.Name) and _is_chosen(node.value):
-                before = _before(module, node)
+                before, _ = in_same_block(module, node)
                 made = _made_before(before, name.id)
                 if (
                     made
@@ -62,14 +62,6 @@ def _is_chosen(value: ast.expr) -> bool:
     """Tell a text or number from where a count starts, or what says that there is nothing."""
     found = constant(value)
     return isinstance(found, str | int | float) and found not in ("", 0, 1, -1)
-
-
-def _before(module: SourceModule, node: ast.stmt) -> list[ast.stmt]:
-    for field in ("body", "orelse"):
-        block = getattr(module.parents[node], field, None)
-        if isinstance(block, list) and node in block:
-            return block[: block.index(node)]
-    return []
 
 
 def _made_before(before: list[ast.stmt], name: str) -> list[ast.Assign]:
