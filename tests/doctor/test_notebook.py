@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from truestep.core.errors import OptionError
 from truestep.doctor.catalogue import checks
+from truestep.doctor.finding import Place
 from truestep.doctor.notebook import parse_notebook
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.read import read_paths
@@ -230,3 +233,18 @@ def test_a_notebook_that_can_not_be_run_is_refused_before_it_begins(tmp_path, ca
     with pytest.raises(OptionError, match=why):
         run_watched(script, Watch(WatchOptions()), lambda outcome: outcome.status)
     assert "begun" not in capsys.readouterr().out
+
+
+@given(
+    path=st.sampled_from(["a/b.py", "n.ipynb", "/a:1/b.ipynb", "x.ipynb:3.py"]),
+    line=st.integers(1, 99),
+    cell=st.integers(0, 9),
+)
+def test_a_place_is_read_back_as_it_was_written(path, line, cell):
+    place = Place(path, line, cell=cell if path.endswith(".ipynb") else 0)
+    assert Place.of_text(str(place)) == place
+
+
+@pytest.mark.parametrize("text", ["", "a.py", "a.py:", ":3"])
+def test_what_is_no_place_is_none(text):
+    assert Place.of_text(text) is None

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a check reports: one finding, at one line of the user's code, with its evidence."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,6 +9,8 @@ from typing import Any
 
 from truestep.doctor.address import check_help
 from truestep.doctor.replacement import Replacement
+
+_WRITTEN = re.compile(r"(?P<path>.+?)(?:(?<=\.ipynb):(?P<cell>\d+))?:(?P<line>\d+)", re.DOTALL)
 
 
 class Severity(StrEnum):
@@ -35,6 +38,14 @@ class Place:
     width: int = field(
         default=0, compare=False
     )  # in characters, of what stands there; 0 where only the line is known
+
+    @classmethod
+    def of_text(cls, text: str) -> "Place | None":
+        """Return the place that is written as `str` writes it, None for any other text."""
+        found = _WRITTEN.fullmatch(text)
+        if found is None:
+            return None
+        return cls(found["path"], int(found["line"]), cell=int(found["cell"] or 0))
 
     def within(self) -> str:
         """Return where in its file it is: line and column, and the cell of a notebook."""

@@ -48,9 +48,8 @@ def _is_same_fault(read: Finding, ran: Finding) -> bool:
 def _places(ran: Finding) -> Iterator[Place]:
     """Yield where a fault did harm, and where the value was made that did it."""
     yield ran.place
-    path, _, line = str(ran.evidence.get("made_at") or "").rpartition(":")
-    if line.isdigit():
-        yield Place(path, int(line))
+    if (made_at := Place.of_text(str(ran.evidence.get("made_at") or ""))) is not None:
+        yield made_at
 
 
 def _near(first: Place, second: Place) -> bool:

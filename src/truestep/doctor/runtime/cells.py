@@ -3,6 +3,7 @@
 
 import linecache
 from codeop import Compile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from truestep.doctor.notebook import parse_notebook
 from truestep.doctor.runtime.script import WatchedScript
 
 
+@cache
 def cells_to_run(script: WatchedScript) -> list[tuple[int, str]]:
     """Return the number and the Python of each cell.
 
