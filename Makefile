@@ -8,10 +8,10 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH ?= new
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo kill peers recipes test check docs playground wheel bench torture new-check new-error clean
+.PHONY: help demo kill peers recipes test test-versions check docs playground wheel bench torture new-check new-error clean
 
 help: ## show this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 # of what pip says: the files that it fetches, with their sizes
 FETCHED = awk '/^ *(Downloading|Using cached) / && !/[.]metadata/ { print; fflush() }'
@@ -62,6 +62,27 @@ SCRATCH = $$(mktemp -d -p "$$(test -w /dev/shm && echo /dev/shm || echo "$${TMPD
 test: .venv-test/wheel ## run every test against the built wheel, in an environment of its own
 	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
 
+# the newest torch, with torchvision (a build for CUDA, as most people have it), and the oldest that pyproject.toml admits
+VERSIONS ?= newest oldest
+TORCH_newest := torch==2.14.1 torchvision==0.29.1
+TORCH_oldest := torch==2.11.0
+
+test-versions: $(VERSIONS:%=test-torch-%) ## run the tests with the newest and the oldest torch, each in an environment of its own
+
+.venv-torch-%/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-torch-$*
+	grep -v '^torch==' constraints.txt > .venv-torch-$*/constraints.txt
+	.venv-torch-$*/bin/python -m pip --disable-pip-version-check install --quiet $(TORCH_$*)
+	.venv-torch-$*/bin/python -m pip --disable-pip-version-check install --quiet -c .venv-torch-$*/constraints.txt \
+		$(TORCH_$*) '.[torch,recipes,plot,graph,onnx,tensorboard,docs,dev]'
+	touch $@
+
+.PRECIOUS: .venv-torch-%/installed
+
+test-torch-%: .venv-torch-%/installed .venv-test/wheel
+	.venv-torch-$*/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps dist/truestep-*.whl
+	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-torch-$*/bin/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
+
 check: .venv-test/wheel ## ruff, mypy --strict and the documentation, warnings as errors
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
@@ -95,4 +116,4 @@ bench: .venv-test/wheel ## measure against other libraries (in .venv-bench) and 
 	$(MAKE) -C benchmarks all
 
 clean: ## remove environments and everything built
-	rm -rf .venv .venv-test .venv-bench dist build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-test .venv-bench .venv-torch-* dist build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -18,6 +18,7 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 import truestep as ts
+from tests.support.scripted import scripted
 from truestep.core.errors import OptionError
 from truestep.doctor.runtime import recorder
 from truestep.doctor.runtime.history import WINDOW
@@ -188,10 +189,9 @@ def test_a_model_compiled_before_the_watch_is_followed_from_outside():
 
 
 def test_what_is_compiled_is_said_to_be_unseen():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
-    outer = nn.Sequential(nn.Linear(4, 4), scripted)
+    outer = nn.Sequential(
+        nn.Linear(4, 4), scripted(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
+    )
     opt = torch.optim.SGD(outer.parameters(), lr=0.1)
 
     def loss_of(x, y):

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import truestep as ts
+from tests.support.scripted import scripted
 
 
 class Tied(nn.Module):
@@ -75,7 +76,7 @@ def test_half_precision_does_not_overflow_and_nan_is_said():
         lambda: nn.Linear(3, 3, device="meta"),
         lambda: nn.ParameterList([nn.Parameter(torch.ones(2, dtype=torch.complex64))]),
         lambda: nn.ParameterList([nn.Parameter(torch.tensor(2.0))]),
-        lambda: torch.jit.script(nn.Linear(3, 3)),
+        lambda: scripted(nn.Linear(3, 3)),
         lambda: torch.compile(nn.Linear(3, 3)),
         nn.Identity,
     ],

@@ -4,7 +4,6 @@
 import copy
 import gc
 import re
-import warnings
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
+from tests.support.scripted import scripted
 from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
 
@@ -317,11 +317,9 @@ def test_an_edit_that_is_no_function_is_refused(option):
 
 
 def test_a_scripted_layer_is_refused():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 1)))
+    net = scripted(nn.Sequential(nn.Linear(2, 1)))
     with pytest.raises(ts.OptionError, match=r"'0' is scripted.*Capture the original"):
-        ts.capture(scripted, "0").__enter__()
+        ts.capture(net, "0").__enter__()
 
 
 def test_a_pattern_passes_over_containers_that_are_never_called():

@@ -5,7 +5,6 @@ import copy
 import io
 import json
 import pickle
-import warnings
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
+from tests.support.scripted import scripted
 from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
 
@@ -277,7 +277,7 @@ def test_what_a_user_put_in_place_of_train_stays():
         ),
         (lambda: ts.freeze(nn.ReLU()), "There are none"),
         (lambda: ts.freeze(nn.LazyLinear(2)), "weight, bias: no shape yet"),
-        (lambda: ts.freeze(scripted(), statistics=True), "statistics of a scripted module"),
+        (lambda: ts.freeze(scripted_norm(), statistics=True), "statistics of a scripted module"),
     ],
 )
 def test_bad_input_is_refused(call, message):
@@ -285,7 +285,5 @@ def test_bad_input_is_refused(call, message):
         call()
 
 
-def scripted():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return torch.jit.script(nn.Sequential(nn.BatchNorm1d(2)))
+def scripted_norm():
+    return scripted(nn.Sequential(nn.BatchNorm1d(2)))

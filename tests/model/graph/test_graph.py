@@ -11,6 +11,7 @@ from support.graphs import ARCHITECTURES, WORDS, Transformer, large
 from torch import nn
 
 import truestep as ts
+from tests.support.scripted import scripted
 from truestep.model.calling import forward_arguments, map_forward_arguments
 from truestep.model.graph.rolling import GraphRolling
 from truestep.model.graph.tracing import trace_model
@@ -263,13 +264,12 @@ def test_writing_in_place_and_views():
 @pytest.mark.parametrize(
     ("make", "batch"),
     [
-        (lambda: torch.jit.script(nn.Sequential(nn.Linear(4, 3), nn.ReLU())), torch.zeros(2, 4)),
+        (lambda: scripted(nn.Sequential(nn.Linear(4, 3), nn.ReLU())), torch.zeros(2, 4)),
         (lambda: nn.LazyLinear(3), torch.zeros(2, 4)),
         (nn.Identity, torch.zeros(2, 4)),
         (lambda: nn.LSTM(4, 3), torch.zeros(5, 2, 4)),
     ],
 )
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.*lazy.*:UserWarning")
 def test_models_of_other_kinds(make, batch):
     shown = ts.graph(make(), batch).modules[-1]

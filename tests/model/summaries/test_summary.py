@@ -16,6 +16,7 @@ from rich.console import Console
 from torch import nn
 
 import truestep as ts
+from tests.support.scripted import scripted
 
 FILE = Path(__file__).parents[3] / "benchmarks" / "model" / "architectures.py"
 
@@ -166,7 +167,7 @@ class DictIn(nn.Module):
     ("make", "batch"),
     [
         (DictIn, {"x": torch.zeros(4, 3)}),
-        (lambda: torch.jit.script(nn.Linear(3, 2)), torch.zeros(4, 3)),
+        (lambda: scripted(nn.Linear(3, 2)), torch.zeros(4, 3)),
         (lambda: torch.compile(nn.Linear(3, 2)), torch.zeros(4, 3)),
         (lambda: torch.nn.utils.weight_norm(nn.Linear(3, 2)), torch.zeros(4, 3)),
         (lambda: nn.Linear(3, 2).requires_grad_(False), torch.zeros(4, 3)),

@@ -98,7 +98,8 @@ def load_forward_mode_rules() -> None:
     """Import torch's rules of forward mode, which it does late and with a warning about its own use of `torch.jit`."""
     if "torch._decomp.decompositions_for_jvp" not in sys.modules:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
+            for category in (DeprecationWarning, FutureWarning):  # the latter from torch 2.14 on
+                warnings.simplefilter("ignore", category)
             import_module("torch._decomp.decompositions_for_jvp")
 
 
