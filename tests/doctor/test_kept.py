@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is kept from an earlier reading is what a new one would find, whatever changed, or was damaged, in between."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,15 @@ def test_a_damaged_entry_is_as_if_it_were_not_there(project, harm):
         entry.write_bytes(harm(entry.read_bytes()))
     assert entries
     assert all(cached_source_reading(entry.parent, entry.name) is None for entry in entries)
+    assert both(project) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_in_the_place_of_an_entry_is_never_waited_for(project):
+    before = both(project)
+    for entry in (project.parent / "kept").iterdir():
+        entry.unlink()
+        os.mkfifo(entry)
     assert both(project) == before
 
 

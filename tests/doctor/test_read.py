@@ -11,12 +11,19 @@ import pytest
 from rich.console import Console
 
 from truestep.core.errors import OptionError
-from truestep.doctor import processes, tally
+from truestep.doctor import processes, read, tally
+from truestep.doctor.files import files_to_read
 from truestep.doctor.read import read_paths, read_text
 from truestep.doctor.replacement import apply_source_edits, source_lines
 from truestep.doctor.reporting.documents import sarif_document
 from truestep.doctor.reporting.terminal import show_reading
-from truestep.doctor.selection import CheckSelection, configured_selection, write_baseline
+from truestep.doctor.selection import (
+    CheckSelection,
+    FindingsBaseline,
+    configured_selection,
+    write_baseline,
+)
+from truestep.doctor.source import execution, shapes
 
 FAULTY = """\
 import torch
@@ -80,6 +87,10 @@ def test_an_edit_counts_lines_as_python_does():
         b"print(1\n",
         b"def f(:\n    pass\n",
         b"name = '\xff'\n",
+        *(b"# coding: " + codec + b"\nimport torch\n" for codec in (b"hex", b"rot13", b"base64", b"utf-16")),
+        b"import torch\nx = " + b"-" * 100_000 + b"1\n",
+        b"import torch\nx = " + b"lambda: " * 5_000 + b"1\n",
+        b"import torch\nx = torch" + b".relu()" * 20_000 + b"\n",
     ],
     ids=[
         "syntax",
@@ -92,6 +103,13 @@ def test_an_edit_counts_lines_as_python_does():
         "no torch",
         "no torch, no name",
         "no torch, no utf-8",
+        "hex",
+        "rot13",
+        "base64",
+        "no utf-16",
+        "too many signs",
+        "too many lambdas",
+        "too many calls",
     ],
 )
 def test_what_python_can_t_read_is_named_and_not_counted_as_read(tmp_path, raw):
@@ -100,6 +118,75 @@ def test_what_python_can_t_read_is_named_and_not_counted_as_read(tmp_path, raw):
     reading = read_paths([path])
     assert [(name, bool(reason)) for name, reason in reading.unreadable] == [(str(path), True)]
     assert "No file could be read, so nothing was looked for." in shown(reading)
+
+
+ODD = {
+    "deep_list.ipynb": b'{"cells": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "deep_dict.ipynb": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "number.ipynb": b'{"cells": [], "torch": ' + b"9" * 5_000 + b"}",
+    "deep.py": b"import torch\nx = " + b"a ** " * 5_000 + b"a\n",
+    "coding.py": b"# coding: zlib\nimport torch\n",
+    "page.md": b"torch\n```python\nx = " + b"-" * 100_000 + b"1\n```\n",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_one_odd_file_hides_nothing_of_the_others(tmp_path, name):
+    (tmp_path / name).write_bytes(ODD[name])
+    (tmp_path / "train.py").write_text(FAULTY + f"import {Path(name).stem}\n")
+    reading = read_paths([tmp_path])
+    assert (places(reading), reading.failures) == ([("GRAD001", 7)], [])
+    assert [path.partition(":")[0] for path, _ in reading.unreadable] == [str(tmp_path / name)]
+
+
+def test_what_no_reader_foresaw_loses_one_file_alone(tmp_path, monkeypatch):
+    for name in ("a.py", "b.py", "c.py"):
+        (tmp_path / name).write_text(FAULTY + "import b\n")
+    text_of = read.source_file_text
+
+    def failing(path):
+        if path.name == "b.py":
+            raise AttributeError("not foreseen")
+        return text_of(path)
+
+    monkeypatch.setattr(read, "source_file_text", failing)
+    reading = read_paths([tmp_path])
+    assert [each.place.path for each in reading.findings] == [str(tmp_path / "a.py"), str(tmp_path / "c.py")]
+    assert reading.unreadable == [(str(tmp_path / "b.py"), "AttributeError: not foreseen")]
+    assert reading.num_files == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_is_refused_and_never_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "train.py")
+    with pytest.raises(OptionError, match=r"train.py' is no file but a pipe or a device"):
+        list(files_to_read([tmp_path / "train.py"], CheckSelection()))
+    with pytest.raises(OptionError, match="is no baseline"):
+        FindingsBaseline(tmp_path / "train.py")
+    assert read_paths([tmp_path]).num_files == 0
+
+
+def test_shapes_that_come_by_two_ways_to_two_ways_are_asked_for_once(monkeypatch):
+    calls, inner = [], shapes._row_or_column
+    monkeypatch.setattr(shapes, "_row_or_column", lambda *given: calls.append(given) or inner(*given))
+    text = "import torch\ndef f(x, labels):\n    a = x.unsqueeze(1)\n"
+    text += "".join(f"    if x[{k}]:\n        a = a + a\n    else:\n        a = a * a\n" for k in range(60))
+    read_text(text + "    return (a == labels).sum()\n")
+    assert 60 < len(calls) < 1000
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_loops_in_loops_are_run_only_so_long(monkeypatch, depth):
+    runs, inner = [], execution.Execution._run
+    monkeypatch.setattr(execution.Execution, "_run", lambda self: runs.append(self) or inner(self))
+    text = HEAD + "scaler = torch.amp.GradScaler()\nseen = 0\nfor i, (x, y) in enumerate(loader):\n"
+    text += "    scaler.scale(net(x).sum()).backward()\n    scaler.unscale_(opt)\n"
+    text += "".join("    " * (d + 1) + f"for j{d} in parts{d}:\n" for d in range(depth))
+    text += "    " * (depth + 1) + "if flag:\n" + "    " * (depth + 2) + "seen += 1\n"
+    text += "    if (i + 1) % 64 == 0:\n        scaler.step(opt)\n        opt.zero_grad()\n    if seen > 3:\n        break\n"
+    reading = read_text(text)
+    assert max(each._num_groups for each in runs) < 2 * execution.MAX_GROUPS
+    assert (reading.failures, {each.code for each in reading.abstentions} >= {"AMP011"}) == ([], True)
 
 
 def test_code_that_nests_deeply_is_read():

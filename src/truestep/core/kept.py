@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from truestep.core.files import replacing_file
+from truestep.core.files import read_regular_file, replacing_file
 
 
 def cache_folder(part: str) -> Path:
@@ -43,9 +43,9 @@ def cache_key(*parts: object) -> str:
 def read_cached(folder: Path, key: str) -> Any:
     """Return a document, None where it is not kept whole."""
     try:
-        checksum, _, body = (folder / key).read_bytes().partition(b"\n")
+        checksum, _, body = read_regular_file(folder / key).partition(b"\n")
         return json.loads(body) if hashlib.sha256(body).hexdigest().encode() == checksum else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -72,7 +72,9 @@ def _cut_short(check: SourceCheck, module: SourceModule) -> Iterator[Abstention]
     """Say so where a check that goes by the order of calls was not shown all of it."""
     for trace in module.followed if module.was_followed else ():
         if not trace.complete:
-            reason = "the functions call one another in too many ways to be followed to the end"
+            reason = (
+                "functions that call one another, or loops in loops, go too far to be followed to the end"
+            )
             yield Abstention(check.code, _place(module, trace.root), reason)
 
 

@@ -17,12 +17,17 @@ def files_to_read(paths: Sequence[Path], selection: CheckSelection) -> Iterator[
     """Yield each file once: those named, and those beneath the folders, but for what is passed over.
 
     Raises:
-        OptionError: a path that does not exist.
+        OptionError: a path that does not exist, or is neither a file nor a folder.
     """
     seen: set[str] = set()
     for path in paths:
         if not path.exists():
             raise OptionError(f"There is no file or folder {str(path)!r} to read.{did_you_mean_path(path)}")
+        if not path.is_dir() and not path.is_file():
+            raise OptionError(
+                f"{str(path)!r} is no file but a pipe or a device, which gives its contents only once: "
+                "write them to a file and read that."
+            )
         for each in _beneath(path, selection) if path.is_dir() else [path]:
             full = str(each.absolute())
             if full not in seen:

@@ -107,7 +107,10 @@ def parse_notebook(raw: str) -> NotebookText:
     Raises:
         ValueError: no notebook, or one of another language.
     """
-    document = json.loads(raw)
+    try:
+        document = json.loads(raw)
+    except RecursionError:
+        raise ValueError("no notebook: its JSON is nested too deeply") from None
     if not isinstance(document, dict) or not isinstance(document.get("cells"), list):
         raise ValueError("no cells: not a notebook of format 4")
     if (language := _language(document)) != "python":

@@ -4,7 +4,6 @@
 import ast
 import re
 import time
-import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,7 +36,7 @@ from truestep.doctor.replacement import parse_source
 from truestep.doctor.selection import CheckSelection, FindingsBaseline
 from truestep.doctor.source.entries import ToldReach
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.places import SourceTexts
+from truestep.doctor.source.places import SourceTexts, source_file_text
 from truestep.doctor.source.project import SourceProject
 from truestep.doctor.source.units import SourceUnit, idle_source_units, source_units_of
 from truestep.doctor.tally import ReadTally, Waiting, count_source_read
@@ -126,6 +125,20 @@ def _read_units(
 
 
 def _read_unit(unit: SourceUnit, wanted: list[SourceCheck], is_large: bool = False) -> SourceReading:
+    """Read files together; where that fails, each by itself, so that one does not hide what the others give."""
+    try:
+        return _read_together(unit, wanted, is_large)
+    except Exception as error:  # noqa: BLE001 - whatever one file brings about, the others are read
+        reading = SourceReading(num_files=len(unit.named) == 1)
+        if len(unit.named) == 1:
+            reading.lose(str(unit.named[0]), error)
+        else:
+            for path in unit.named:
+                reading.add(_read_unit(replace(unit, named=(path,), digest=""), wanted))
+        return reading
+
+
+def _read_together(unit: SourceUnit, wanted: list[SourceCheck], is_large: bool) -> SourceReading:
     global _linked
     with collector_at_rest():
         if unit.is_idle:
@@ -241,8 +254,7 @@ def _contents(path: Path, reading: SourceReading) -> tuple[str | None, NotebookT
     """Return the Python of a file, and the cells or blocks it stands in; one that is no Python is named."""
     try:
         if path.suffix != ".ipynb" and path.suffix not in markdown.ENDINGS:
-            with tokenize.open(path) as opened:
-                return opened.read(), None
+            return source_file_text(path), None
         raw = path.read_bytes().decode("utf-8-sig")
         blocks = parse_notebook(raw) if path.suffix == ".ipynb" else parse_markdown(raw)
     except (OSError, SyntaxError, ValueError) as error:
@@ -271,6 +283,6 @@ def _tried(
 ) -> Result | None:
     try:
         return parse(text, path)
-    except (SyntaxError, ValueError, RecursionError) as error:
+    except (SyntaxError, ValueError) as error:
         reading.lose(path, error)
         return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from truestep.doctor.newer_python import bind_type_parameters, of_newer_python
 from truestep.doctor.old_python import of_old_python
 
 _END = re.compile(r"\r\n|\r|\n")
@@ -50,23 +51,32 @@ class Replacement:
 
 
 def parse_source(text: str, path: str = "<text>") -> ast.Module:
-    """Parse a text, of an earlier Python too; the warnings of Python that belong to it are its author's to see."""
+    """Parse a text, of an earlier or a later Python too; its warnings are its author's to see.
+
+    Raises:
+        SyntaxError, ValueError: no Python, or one that is nested too deeply.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return ast.parse(text, filename=path)
         except SyntaxError:
-            if (newer := of_old_python(text)) != text:
-                with suppress(SyntaxError):
-                    return ast.parse(newer, filename=path)
+            for other in (of_newer_python(text), of_old_python(text)):
+                if other != text:
+                    with suppress(SyntaxError, RecursionError, MemoryError):
+                        tree = ast.parse(other, filename=path)
+                        bind_type_parameters(tree, text)
+                        return tree
             raise
+        except (RecursionError, MemoryError) as error:
+            raise SyntaxError(f"nested too deeply for Python's parser ({type(error).__name__})") from None
 
 
 def why_source_is_no_python(text: str, what: str) -> str | None:
     """Return why a text, named by what it is, is no Python; None where it is."""
     try:
         parse_source(text, what)
-    except (SyntaxError, ValueError, RecursionError) as error:
+    except (SyntaxError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return None
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from truestep.core.errors import OptionError, nearest_names
+from truestep.core.files import read_regular_file
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding
 
@@ -232,9 +233,9 @@ class FindingsBaseline:
             return
         self.folder = path.parent
         try:
-            document = json.loads(path.read_text("utf-8"))
+            document = json.loads(read_regular_file(path.resolve()))
             self.left.update({str(key): int(count) for key, count in document["findings"].items()})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise OptionError(
                 f"{path} is no baseline ({error}). Write one with: truestep read --write-baseline {path}"
             ) from error

@@ -19,6 +19,7 @@ from truestep.doctor.source.windows import AccumulationWindow, asks_for_update, 
 ASSUMED_WINDOW = 4  # where the number of micro-batches is an option
 MAX_WINDOW = 64
 MAX_EVENTS = 4_000
+MAX_GROUPS = 40_000  # tests, inner loops and blocks gone through: loops in loops multiply them
 # what is run; an evaluation in the loop is not
 PLAYED = ("backward", "zero_grad", "step", "schedule", "count", "clip", "unscale", "scaler_update")
 
@@ -55,6 +56,7 @@ class Execution:
         self._place = 0, 1  # which iteration of how many
         self._num_entered = 0  # batches that a library counted
         self._closes = True  # it says that this one closes a window
+        self._num_groups = 0
         self.inside = trace.within(path, *PLAYED)
         self._before = self._counted_before(trace)
         self.asked: frozenset[str] = frozenset()  # what decided on it, of all that a world chooses
@@ -162,10 +164,13 @@ class Execution:
             self._place = index, times
             self._count_on(frame, index, times)
             self._block(events, depth)
-            if len(self.happened) > MAX_EVENTS:
-                self.is_certain = False
+            if self._is_too_long():
+                self.is_certain = self.trace.complete = False
                 break
         self._place = around
+
+    def _is_too_long(self) -> bool:
+        return len(self.happened) > MAX_EVENTS or self._num_groups > MAX_GROUPS
 
     def _count_on(self, frame: TraceFrame, index: int, times: int) -> None:
         """Give what counts the iterations of a loop its value in this one."""
@@ -207,6 +212,7 @@ class Execution:
         depth: int,
         decided: dict[ast.AST, tuple[bool, bool]],
     ) -> None:
+        self._num_groups += 1
         if frame.kind == "loop":
             self._loop(frame, events, depth + 1, self._times(frame))
         elif frame.kind in ("if", "else"):

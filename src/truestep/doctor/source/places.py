@@ -19,6 +19,19 @@ _LIBRARIES = frozenset(
 )
 
 
+def source_file_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a Python file in the encoding that it names.
+
+    Raises:
+        OSError, SyntaxError, ValueError: it can't be opened or decoded.
+    """
+    try:
+        with tokenize.open(path) as file:
+            return file.read()
+    except LookupError as error:  # `# coding: hex` names a codec, but none of text
+        raise ValueError(str(error)) from None
+
+
 class SourceDisk:
     """Source files on the disk."""
 
@@ -31,9 +44,12 @@ class SourceDisk:
         return any(os.path.exists(os.path.join(folder, each)) for each in _TOP)
 
     def text(self, path: str) -> str:
-        """Return the text of a file in its own encoding."""
-        with tokenize.open(path) as file:
-            return file.read()
+        """Return the text of a file in its own encoding.
+
+        Raises:
+            OSError, SyntaxError, ValueError: it can't be opened or decoded.
+        """
+        return source_file_text(path)
 
 
 class SourceTexts(SourceDisk):

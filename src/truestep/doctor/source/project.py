@@ -34,7 +34,7 @@ class SourceProject:
         """Parse one file that is to be read.
 
         Raises:
-            SyntaxError, ValueError, RecursionError: Python can't parse it.
+            SyntaxError, ValueError: Python can't parse it.
         """
         module = SourceModule(text, path, self.resolver, self)
         full = os.path.abspath(path)
@@ -64,7 +64,7 @@ class SourceProject:
         shown = full if os.path.isabs(importer) else os.path.relpath(full)
         try:
             self.add(self.files.text(full), shown)
-        except (OSError, SyntaxError, ValueError, RecursionError):
+        except (OSError, SyntaxError, ValueError):
             return False  # what it would say is not known; the file itself is named when it is read
         return True
 

@@ -7,7 +7,6 @@ from truestep.doctor.library.operations import operations
 from truestep.doctor.source.batches import sizes_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.outputs import num_outputs
-from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.values import argument, constant
 
 ROW, COLUMN = "row", "column"
@@ -15,44 +14,51 @@ KEEP_SHAPE = operations(shape="same")
 _MAKERS = operations(shape="sized counted")
 
 
-def row_or_column(module: SourceModule, node: ast.expr, depth: int = 0) -> str | None:
+def row_or_column(module: SourceModule, node: ast.expr) -> str | None:
     """Return "row" or "column" if the last change of shape, on every way here, left the value so."""
-    if depth > MAX_DEPTH:
-        return None
+    key = ("row or column", node)
+    if key not in module.remembered:
+        module.remembered[key] = None  # a cycle ends here
+        module.remembered[key] = _row_or_column(module, node)
+    shape: str | None = module.remembered[key]
+    return shape
+
+
+def _row_or_column(module: SourceModule, node: ast.expr) -> str | None:
     match node:
         case ast.Name():
-            return _of_name(module, node, depth)
+            return _of_name(module, node)
         case ast.Attribute(attr="data"):
-            return row_or_column(module, node.value, depth + 1)
+            return row_or_column(module, node.value)
         case ast.Attribute(attr="values" | "indices", value=ast.Call() as call):
             return ROW if _reduces(module, call) else None
         case ast.Subscript():
             return _indexed(module, node)
         case ast.UnaryOp(op=ast.USub() | ast.Not() | ast.Invert()):
-            return row_or_column(module, node.operand, depth + 1)
+            return row_or_column(module, node.operand)
         case ast.BinOp():
-            return _of_operation(module, node, depth)
+            return _of_operation(module, node)
         case ast.Call():
-            return _called(module, node, depth)
+            return _called(module, node)
     return None
 
 
-def _of_name(module: SourceModule, node: ast.Name, depth: int) -> str | None:
+def _of_name(module: SourceModule, node: ast.Name) -> str | None:
     places = module.unpacked(node)
     if places is not None:
         found = {_unpacked(module, value, place) for value, place in places}
     else:
         values = module.definitions(node)
-        found = {row_or_column(module, each, depth + 1) if each is not None else None for each in values}
+        found = {row_or_column(module, each) if each is not None else None for each in values}
     return found.pop() if len(found) == 1 else None
 
 
-def _of_operation(module: SourceModule, node: ast.BinOp, depth: int) -> str | None:
+def _of_operation(module: SourceModule, node: ast.BinOp) -> str | None:
     """A number leaves a tensor's shape as it is; of two tensors both have to be in sight."""
     if isinstance(node.op, ast.MatMult):
         return None
     sides = [each for each in (node.left, node.right) if not isinstance(constant(each), int | float)]
-    found = {row_or_column(module, each, depth + 1) for each in sides}
+    found = {row_or_column(module, each) for each in sides}
     return found.pop() if len(found) == 1 else None
 
 
@@ -69,12 +75,12 @@ def _indexed(module: SourceModule, node: ast.Subscript) -> str | None:
     return ROW if is_index and isinstance(node.value, ast.Call) and _reduces(module, node.value) else None
 
 
-def _called(module: SourceModule, call: ast.Call, depth: int) -> str | None:
+def _called(module: SourceModule, call: ast.Call) -> str | None:
     name = module.qualify(call.func) or ""
     if name.startswith("torch.") and name.rsplit(".", 1)[-1] in _MAKERS:
         return _made(module, call, name.rsplit(".", 1)[-1])
     if name.startswith("torch.") and name.rsplit(".", 1)[-1] in KEEP_SHAPE and call.args:
-        return row_or_column(module, call.args[0], depth + 1)
+        return row_or_column(module, call.args[0])
     if name.startswith("torch.") and name.endswith("argmax"):
         return ROW if _reduces(module, call) else None
     is_function = name.startswith(("torch.", "numpy."))
@@ -85,12 +91,12 @@ def _called(module: SourceModule, call: ast.Call, depth: int) -> str | None:
     if method == "unsqueeze":
         return COLUMN if texts in (["1"], ["-1"]) else None
     if method in ("squeeze", "flatten"):
-        inner = row_or_column(module, call.func.value, depth + 1)  # type: ignore[attr-defined]
+        inner = row_or_column(module, call.func.value)  # type: ignore[attr-defined]
         return ROW if inner in (ROW, COLUMN) and texts in ([], ["1"], ["-1"]) else None
     if method == "argmax":
         return ROW if _reduces(module, call) else None
     if method in KEEP_SHAPE:
-        return row_or_column(module, call.func.value, depth + 1)  # type: ignore[attr-defined]
+        return row_or_column(module, call.func.value)  # type: ignore[attr-defined]
     return COLUMN if num_outputs(module, call) == 1 else None
 
 
