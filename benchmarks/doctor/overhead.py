@@ -51,7 +51,7 @@ def pair(size, steps, watched_first):
     found = {}
     for watched in (watched_first, not watched_first):
         if watched:
-            with watch(probe=False):
+            with watch():
                 for _ in range(30):  # the window, which is allowed to cost
                     step()
                 found[True] = seconds_per_step(step, steps)

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import truestep as ts
+from truestep.doctor.runtime.watch import Watch, WatchOptions
+from truestep.doctor.selection import selection_of
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ class Attention(nn.Module):
 
 def message_of(code, model, inputs, target, loss=F.cross_entropy):
     opt = torch.optim.SGD(model.parameters(), lr=0.01)
-    with ts.watch(select=[code]) as watch:
+    with Watch(WatchOptions(selection_of([code], ()), probe=True)) as watch:
         for _ in range(2):
             opt.zero_grad()
             loss(model(*inputs), target).backward()

@@ -12,9 +12,9 @@ import pytest
 import torch
 import torch._dynamo  # sets an environment variable when it is first imported
 
-from truestep.doctor.block import watch
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_text
+from truestep.doctor.runtime.watch import Watch, WatchOptions
 
 SCRIPTS = sorted((Path(__file__).parent / "clean").glob("*.py"))
 # what only their authors know, and is asked
@@ -40,7 +40,7 @@ def test_a_correct_training_is_not_accused(script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = script.read_text("utf-8")
     read = read_text(text, str(script))
-    with watch() as watched, warnings.catch_warnings():
+    with Watch(WatchOptions(probe=True)) as watched, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exec(compile(text, str(script), "exec"), {"__name__": "__main__"})
     found = [*read.findings, *watched.findings]

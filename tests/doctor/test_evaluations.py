@@ -251,7 +251,7 @@ with torch.no_grad():
 
 def found_in(code):
     names = {"__name__": "__main__"}
-    with torch.random.fork_rng(), watch(probe=False) as watched, warnings.catch_warnings():
+    with torch.random.fork_rng(), watch() as watched, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         exec(compile(HEAD + code, "<script>", "exec"), names)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import truestep as ts
+from truestep.doctor.runtime.watch import Watch, WatchOptions
 
 KINDS = {
     "double": lambda: torch.randn(8, 4, dtype=torch.float64),
@@ -65,7 +66,7 @@ def test_no_check_breaks_on_a_kind_of_tensor(kind):
         value = KINDS[kind]()
         model = Taking()
         opt = torch.optim.SGD(model.parameters(), lr=0.1)
-        with ts.watch(thorough=True) as watch:
+        with Watch(WatchOptions(probe=True, thorough=True)) as watch:
             for _ in range(7):
                 opt.zero_grad()
                 F.cross_entropy(model(value), torch.arange(8) % 3).backward()
@@ -86,7 +87,7 @@ def test_no_check_breaks_on_a_kind_of_tensor(kind):
 
 @pytest.mark.parametrize("kind", ["double", "half", "complex", "sparse", "meta", "infinite"])
 def test_no_check_breaks_on_parameters_and_gradients_of_a_kind(kind):
-    with ts.watch(thorough=True) as watch:
+    with Watch(WatchOptions(probe=True, thorough=True)) as watch:
         if kind == "sparse":
             model = nn.EmbeddingBag(20, 4, sparse=True)
             given = torch.randint(20, (8, 3))

@@ -38,7 +38,7 @@ for x, y in zip(xs, ys):
 def found_by_running(code):
     """Return what is told beyond advice: codes with the lines that are marked `#! CODE`, and those found."""
     torch._dynamo.reset()
-    with torch.random.fork_rng(), watch(probe=False) as watched, warnings.catch_warnings():
+    with torch.random.fork_rng(), watch() as watched, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exec(compile(STAGE + code, "<case>", "exec"), {"__name__": "__main__"})
     assert watched.failures == []

@@ -86,7 +86,7 @@ def test_a_finding_about_a_value_says_where_it_was_made(
 
 def test_in_one_line_no_place_is_repeated():
     net = nn.Linear(4, 3)
-    with ts.watch(probe=False) as watch:
+    with ts.watch() as watch:
         F.cross_entropy(net(torch.randn(8, 4)).softmax(1), torch.randint(3, (8,))).backward()
     assert watch.findings[0].message == "The input of cross entropy is the result of softmax."
 
@@ -96,7 +96,7 @@ def origin_of(watch, value):
 
 
 def test_what_a_value_was_made_of_is_known_through_changes_in_place():
-    with ts.watch(probe=False) as watch:
+    with ts.watch() as watch:
         first = torch.ones(3)
         second = first * 2
         second += 1
@@ -107,7 +107,7 @@ def test_what_a_value_was_made_of_is_known_through_changes_in_place():
 
 def test_the_end_of_a_graph_is_marked():
     weight = torch.ones(3, requires_grad=True)
-    with ts.watch(probe=False) as watch:
+    with ts.watch() as watch:
         made = weight * 2
         kept, cut, chosen = made + 1, made.detach(), made.argmax()
         with torch.no_grad():
@@ -119,7 +119,7 @@ def test_the_end_of_a_graph_is_marked():
 def test_no_value_is_kept_alive_and_none_outlives_its_step():
     net = nn.Linear(4, 3)
     opt = torch.optim.SGD(net.parameters(), lr=0.1)
-    with ts.watch(probe=False) as watch:
+    with ts.watch() as watch:
         value = torch.ones(3) * 2
         gone = weakref.ref(value)
         assert origin_of(watch, value) is not None
@@ -133,7 +133,7 @@ def test_no_value_is_kept_alive_and_none_outlives_its_step():
 
 
 def test_an_accumulator_holds_a_part_of_its_past():
-    with ts.watch(probe=False) as watch:
+    with ts.watch() as watch:
         total = torch.zeros(())
         for _ in range(1000):
             total = total + 1
@@ -141,7 +141,7 @@ def test_an_accumulator_holds_a_part_of_its_past():
 
 
 def test_values_without_number_are_forgotten():
-    with ts.watch(probe=False) as watch:
+    with ts.watch() as watch:
         held = [torch.zeros(1) for _ in range(3 * origins.MAX_ENTRIES)]
         assert len(watch.history.origins._known) <= origins.MAX_ENTRIES < len(held)
 

@@ -40,7 +40,7 @@ def test_a_training_gives_what_its_rows_show(script):
     text = script.read_text("utf-8")
     random.seed(0)
     np.random.seed(0)
-    with torch.random.fork_rng(), watch(select=CODES, probe=False) as watched:
+    with torch.random.fork_rng(), watch(select=CODES) as watched:
         torch.manual_seed(0)
         exec(compile(text, str(script), "exec"), {"__name__": "__main__"})
     assert [each.code for each in watched.findings] == text.splitlines()[1].removeprefix("# expect:").split()
@@ -85,7 +85,7 @@ def test_of_too_many_rows_the_same_part_is_kept_in_every_epoch():
 
 
 def test_rows_keep_no_model_and_no_batch_alive():
-    with watch(select=CODES, probe=False) as watched:
+    with watch(select=CODES) as watched:
         net = torch.nn.Linear(4, 2)
         x = torch.randn(64, 4)
         opt = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -41,7 +41,7 @@ def shown(action, calls, *, watched=True):
         warnings.simplefilter(action)
         globals().pop("__warningregistry__", None)
         if watched:
-            with ts.watch(probe=False):
+            with ts.watch():
                 for call in calls:
                     call()
         else:
@@ -76,7 +76,7 @@ def test_a_filter_for_the_users_own_module_is_obeyed():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         warnings.filterwarnings("ignore", module=__name__.replace(".", r"\."))
-        with ts.watch(probe=False):
+        with ts.watch():
             twice()
     assert caught == []
 
@@ -84,7 +84,7 @@ def test_a_filter_for_the_users_own_module_is_obeyed():
 def test_a_filter_that_raises_does():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match="copy construct"), ts.watch(probe=False):
+        with pytest.raises(UserWarning, match="copy construct"), ts.watch():
             copied()
 
 
@@ -99,10 +99,10 @@ def test_the_users_own_way_to_show_warnings_is_kept(monkeypatch):
 
     warnings.simplefilter("always")
     monkeypatch.setattr(warnings, "showwarning", first)
-    with ts.watch(probe=False):
+    with ts.watch():
         copied()
     assert warnings.showwarning is first
-    with ts.watch(probe=False):
+    with ts.watch():
         ours = warnings.showwarning
         warnings.showwarning = second
     assert warnings.showwarning is second

@@ -442,6 +442,11 @@ def test_a_watch_refuses_codes_and_things_that_it_does_not_know():
         ts.watch(3)
 
 
+def test_a_watch_of_checks_that_a_block_does_not_run_is_refused():
+    with pytest.raises(OptionError, match="follow nothing"):
+        ts.watch(select=["DATA015", "EVAL012"])
+
+
 def test_a_watch_is_its_report_in_a_notebook():
     assert "0 optimizer steps" in ts.watch()._repr_html_()
 
@@ -476,7 +481,7 @@ def test_between_its_windows_a_watch_adds_twenty_calls_to_a_step():
     for _ in range(3):
         step()
     plain = min(calls_in(step) for _ in range(3))
-    with ts.watch(probe=False) as watch:
+    with ts.watch() as watch:
         for _ in range(WINDOW + 5):
             step()
         assert not watch.dispatcher.live

@@ -31,7 +31,7 @@ def test_a_script_gives_what_was_planted_in_it(script, tmp_path, monkeypatch):
     planted = set(
         text.splitlines()[1].removeprefix("# ").replace("clean", "").removeprefix("planted: ").split()
     )
-    watch = Watch(WatchOptions(is_of_command=True))
+    watch = Watch(WatchOptions(probe=True, is_of_command=True))
     with torch.random.fork_rng(), watch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exec(compile(text, str(script), "exec"), {"__name__": "__main__"})

@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch._dynamo
 
-from truestep.doctor.block import watch
 from truestep.doctor.catalogue import checks
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.probe import Probe
+from truestep.doctor.runtime.watch import Watch, WatchOptions
 from truestep.doctor.watcher import Watcher
 
 RUNNERS = [check for check in checks().values() if issubclass(check, Watcher | Probe)]
@@ -38,7 +38,7 @@ ON_REQUEST = {"GRAD030"}
 
 
 def run_example(code, thorough=False):
-    with watch(thorough=thorough) as watched, warnings.catch_warnings():
+    with Watch(WatchOptions(probe=True, thorough=thorough)) as watched, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of some of these itself
         names = {"__name__": "__example__"}
         exec(compile(PRELUDE + STAGE, "<stage>", "exec"), names)
@@ -50,7 +50,7 @@ def run_example(code, thorough=False):
 def run_state(code, thorough):
     """Return the weights, and the random state, that are left after an example."""
     names = {"__name__": "__example__"}
-    with watch(thorough=thorough):
+    with Watch(WatchOptions(probe=True, thorough=thorough)):
         exec(compile(PRELUDE + STAGE, "<stage>", "exec"), names)
         exec(compile(code, "<example>", "exec"), names)
     return {**names["net"].state_dict(), "random state": torch.get_rng_state()}

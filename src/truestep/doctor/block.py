@@ -16,8 +16,6 @@ def watch(
     *watched: nn.Module | Optimizer,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
-    probe: bool = True,
-    thorough: bool = False,
 ) -> Watch:
     """Watch the training code in a `with` block and return what was found.
 
@@ -25,17 +23,24 @@ def watch(
     are used; naming them (in any order) makes them known at once. Within `truestep doctor`, which watches the
     whole script, the block finds nothing of its own.
 
+    Watching applies nothing: what it tells comes from what the block computes. Checks that apply the model once more
+    run in `truestep doctor`.
+
     Args:
         watched: models and optimizers.
         select: codes, beginnings of codes, or names, to report; all when empty.
         ignore: codes, beginnings of codes, or names, to leave out.
-        probe: whether to try out a copy of the model at the first step.
-        thorough: whether to run checks that cost up to two hundred steps (GRAD030 learns one batch).
 
     Raises:
-        OptionError: something else is to be watched, or a code that no check begins with.
+        OptionError: something else is to be watched, a code that no check begins with, or only checks that a block
+            does not run.
     """
-    made = Watch(WatchOptions(selection_of(select, ignore), probe=probe, thorough=thorough))
+    made = Watch(WatchOptions(selection_of(select, ignore)))
+    if select and not made.watchers:
+        raise OptionError(
+            f"watch(select={list(select)}) would follow nothing: these checks read the source, or apply the model once "
+            "more, which a block does not. `truestep doctor train.py` runs them all."
+        )
     for each in watched:
         if isinstance(each, Optimizer):
             made.recorder.known(each, watched_user_place())

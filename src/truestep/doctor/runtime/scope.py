@@ -19,13 +19,12 @@ class WatchScope:
     wrap: Callable[[Dispatcher, WatchWrappers], None]
 
 
-# Where the engine drives the loop it does the rest of the protocol itself; these faults stay the user's.
+# Where the engine drives the loop it does the rest of the protocol itself; these faults stay the user's. None is a
+# probe: nobody asked for the model to be applied once more.
 # By module and class, so that a run's start imports these and not every check.
 _IN_RUNS = (
     ("data.batches_of_one_class", "BatchesOfOneClass"),
-    ("data.examples_mixed", "ExamplesMixed"),
     ("data.inputs_not_normalised", "InputsNotNormalised"),
-    ("evaluation.evaluation_not_repeatable", "EvaluationNotRepeatable"),
     ("loss.every_target_ignored", "EveryTargetIgnored"),
     ("loss.first_loss_too_large", "FirstLossTooLarge"),
     ("loss.only_one_class", "OnlyOneClass"),

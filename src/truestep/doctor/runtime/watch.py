@@ -35,7 +35,7 @@ class WatchOptions:
 
     selection: CheckSelection = field(default_factory=CheckSelection)
     max_steps: int | None = None
-    probe: bool = True  # whether to try out a copy of the model
+    probe: bool = False  # whether to apply the model once more, on changed inputs
     thorough: bool = False  # whether to run checks that cost many steps
     gives_way: bool = False  # to a watch that begins while this one is on
     is_of_command: bool = False  # the script's own watches leave it the field
