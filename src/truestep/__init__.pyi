@@ -86,6 +86,7 @@ from truestep.nn.sampling import sample_logits as sample_logits
 from truestep.nn.seeds.seeded import seed_everything as seed_everything
 from truestep.report import write_report as write_report
 from truestep.report.listing import runs as runs
+from truestep.run.early_stopping import EarlyStopping as EarlyStopping
 from truestep.run.launching.spawn import spawn as spawn
 from truestep.run.media.audio import Audio as Audio
 from truestep.run.media.image import Image as Image

@@ -270,7 +270,7 @@ def test_names_that_a_learner_lacks_say_where_it_is(net, name):
     ("package", "name", "message"),
     [
         (ts, "Trainer", r"The loop is yours: run = ts\.Run\(directory\)"),
-        (ts, "EarlyStopping", r"run\.finish\(\); docs/howto/early-stopping\.md"),
+        (ts, "EarlyStoppingCallback", r"run\.finish\(\); docs/howto/early-stopping\.md"),
         (ts, "ModelCheckpoint", r"saving=ts\.Saving\(best="),
         (ts, "learner", r"It is a run's: run = ts\.Run\(directory\), run\.learner\(\.\.\.\)"),
         (ts, "AdamW", r"It is torch's: torch\.optim\.AdamW\."),

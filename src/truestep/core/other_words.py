@@ -106,7 +106,7 @@ OPTIONS = {
         "the factor before it: 10 * ts.gradient_penalty(critic, real, fake)",
     ),
     "ts.Saving": {
-        "patience": "a count in the loop, and run.finish() when it is reached; docs/howto/early-stopping.md shows it whole",
+        "patience": "ts.EarlyStopping(patience=3, mode='min') in the loop; docs/howto/early-stopping.md shows it whole",
         "dirpath": "the directory first, where the run is made: ts.Run(directory, saving=...)",
         "filename": "nothing: checkpoints lie in the run's directory, called by their step",
         "save_weights_only": "ts.export_weights(run.directory, 'weights.safetensors') when the run is closed",
@@ -137,8 +137,8 @@ FORMS = {
 NAMES = advice_by_word("""
 Trainer Fabric Accelerator LightningModule TrainingArguments Engine fit train Model: The loop is yours: run = ts.Run(directory),
     net = run.learner(module, optimizer), and then for batch in run.batches(source): net.update(loss, batch)
-EarlyStopping early_stopping: Count in the loop and end the run: if waited == 3: run.finish(); docs/howto/early-stopping.md
-    shows it whole
+early_stopping early_stop EarlyStop EarlyStoppingCallback: Write early = ts.EarlyStopping(patience=3, mode='min'), and in the
+    loop if early.step(valid_loss): run.finish(); docs/howto/early-stopping.md shows it whole
 ModelCheckpoint Checkpoint save save_checkpoint Saver: A run saves itself: ts.Run(directory, saving=ts.Saving(best='accuracy',
     keep_best=1))
 load load_checkpoint load_model resume load_from_checkpoint: A run goes on by itself, ts.Run(directory) of the same directory;

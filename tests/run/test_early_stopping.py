@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Early stopping counts as the definition says, and goes on counting after a restart."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import truestep as ts
+
+VALUES = st.lists(
+    st.one_of(st.floats(-10, 10), st.sampled_from([math.nan, math.inf, -math.inf])), max_size=30
+)
+
+
+def stops_at(values, *, patience, mode, min_delta):
+    """Return where the training ends, by the definition: `patience` values since the last that beat all before it."""
+    signed = [-value if mode == "max" else value for value in values]
+    best, since = None, 0
+    for place, value in enumerate(signed):
+        better = not math.isnan(value) and (best is None or best - value > min_delta)
+        best, since = (value, 0) if better else (best, since + 1)
+        if since == patience:
+            return place
+    return None
+
+
+@given(
+    VALUES,
+    st.integers(1, 4),
+    st.sampled_from(["min", "max"]),
+    st.sampled_from([0.0, 0.5]),
+    st.integers(0, 30),
+)
+def test_it_ends_where_the_definition_says_also_after_a_restart(values, patience, mode, min_delta, restart):
+    def make():
+        return ts.EarlyStopping(patience=patience, mode=mode, min_delta=min_delta)
+
+    expected = stops_at(values, patience=patience, mode=mode, min_delta=min_delta)
+    early, found = make(), None
+    for place, value in enumerate(values):
+        if place == restart:
+            state, early = early.state_dict(), make()
+            early.load_state_dict(state)
+        if early.step(value):
+            found = place
+            break
+    assert found == expected
+
+
+@pytest.mark.parametrize("value", [0.5, torch.tensor(0.5), torch.tensor([0.5]), "0.5"])
+def test_what_is_one_number_is_taken(value):
+    early = ts.EarlyStopping(patience=1, mode="min")
+    assert not early.step(value)
+    assert early.best == 0.5
+    assert early.step(value)
+
+
+@pytest.mark.parametrize("value", [torch.ones(2), None, {"loss": 0.5}, "low"])
+def test_what_is_no_number_is_refused(value):
+    with pytest.raises(ts.OptionError, match=r"one number.*early\.step\(valid_loss\)"):
+        ts.EarlyStopping(patience=1, mode="min").step(value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"patience": 0, "mode": "min"}, "at least 1"),
+        ({"patience": 2.5, "mode": "min"}, "whole number"),
+        ({"patience": 2, "mode": "auto"}, "mode"),
+        ({"patience": 2, "mode": "max", "min_delta": -1.0}, "at least 0"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options, message):
+    with pytest.raises(ts.OptionError, match=message):
+        ts.EarlyStopping(**options)
+
+
+def trained(directory, *, stop_after):
+    """Train until the count ends it, or leave in the middle of an epoch; return the epochs that it had."""
+    run = ts.Run(directory, seed=0, quiet=True, progress=False, saving=ts.Saving(every_steps=1))
+    net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.0))
+    data = run.data(torch.ones(8, 2), batch_size=4)
+    early = ts.EarlyStopping(patience=3, mode="min")
+    run.track(early=early)
+    done = []
+    for epoch in run.epochs(20):
+        for rows in run.batches(data):
+            net.update(lambda rows: net(rows).squeeze(1).square(), rows)
+            if run.step == stop_after:
+                raise KeyboardInterrupt
+        done.append(epoch)
+        if early.step(1.0):
+            run.finish()
+    run.close()
+    return done
+
+
+def test_a_run_that_was_interrupted_counts_on(tmp_path):
+    whole = trained(tmp_path / "whole", stop_after=None)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "cut", stop_after=5)
+    assert whole == [0, 1, 2, 3]
+    assert trained(tmp_path / "cut", stop_after=None)[-1] == 3
