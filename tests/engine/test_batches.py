@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_s
 import truestep as ts
 from truestep.engine.batches import (
     EmptyBatchError,
+    Making,
     batch_to_device,
     count_examples,
     cut_batch,
@@ -23,6 +24,7 @@ from truestep.engine.batches import (
     split_along,
     try_count_examples,
 )
+from truestep.engine.structure import batch_leaves
 
 
 class Point(NamedTuple):
@@ -166,6 +168,45 @@ def test_images_in_a_list_are_not_counted_by_their_channels(make_learner):
     learner = make_learner(nn.Conv2d(3, 1, 4))
     loss = lambda batch: torch.cat([learner(image[None]).reshape(1) for image in batch])
     assert float(learner.update(loss, images).weight) == 4
+
+
+def two_views(number):
+    """Return two mappings of the same names, as samples of two views collate to."""
+    return [{"x": torch.arange(float(number))}, {"x": torch.arange(float(number)) + 10}]
+
+
+@pytest.mark.parametrize(
+    ("batch", "number"),
+    [
+        (two_views(8), 8),
+        (two_views(2), 2),
+        ([[torch.arange(2.0), torch.arange(2.0)], torch.arange(2)], 2),
+        ([torch.zeros(3, 4), torch.zeros(3)], 3),
+    ],
+)
+def test_where_a_list_can_be_read_in_two_ways_its_maker_decides(batch, number):
+    making = Making(number, in_columns=True)
+    assert try_count_examples(batch) in (None, number)
+    assert try_count_examples(batch, making) == number
+    for part in cut_batch(batch, [1] * number, making=making):
+        assert len(part) == len(batch)
+        assert {tensor.shape[0] for _, tensor in batch_leaves(part)} == {1}
+
+
+def test_two_mappings_are_no_two_examples_for_sure(make_learner):
+    learner = make_learner(nn.Linear(1, 1))
+    update = learner.update(lambda b: (learner(b[0]["x"][:, None])[:, 0] - b[1]["x"]).square(), two_views(8))
+    assert float(update.weight) == 8
+
+
+@given(st.integers(1, 5), st.integers(1, 5))
+def test_images_of_one_size_are_counted_as_their_maker_says(number, channels):
+    images = [torch.full((channels, 2), float(index)) for index in range(number)]
+    making = Making(number)
+    assert try_count_examples(images, making) == number
+    if number != channels:
+        parts = list(cut_batch(images, [1] * number, making=making))
+        assert [float(image[0, 0]) for part in parts for image in part] == list(range(number))
 
 
 def test_sizes_that_do_not_add_up_are_refused(make_learner):

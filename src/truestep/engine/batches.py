@@ -9,7 +9,7 @@ list of examples otherwise (ragged tensors, one dict of boxes an image, strings)
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,17 @@ from truestep.core.errors import BatchError
 from truestep.engine import structure
 
 Batch = Any
+
+
+class Making(NamedTuple):
+    """What the one who made a batch knows of it: it decides where the batch itself can be read in several ways."""
+
+    num_examples: int | None = None
+    in_columns: bool = False
+    """Whether its lists are structure, as PyTorch's default collation makes them, and not one member an example."""
+
+
+UNKNOWN = Making()
 
 
 class EmptyBatchError(BatchError):
@@ -66,17 +77,17 @@ def count_with(split: Split, batch: Batch) -> int:
     return _agreed({"split.count(batch)": split.count(batch)}, "examples")
 
 
-def count_examples(batch: Batch) -> int:
+def count_examples(batch: Batch, making: Making = UNKNOWN) -> int:
     """Return the number of examples of `batch`, or raise a `BatchError` that lists the sizes found."""
-    return _count(batch)[0]
+    return _count(batch, making)[0]
 
 
-def try_count_examples(batch: Batch) -> int | None:
+def try_count_examples(batch: Batch, making: Making = UNKNOWN) -> int | None:
     """Return the number of examples of `batch`, None where that is not clear; an empty batch still raises."""
     if count := _count_pairs(batch):
         return count
     try:
-        count, is_sure = _count(batch)
+        count, is_sure = _count(batch, making)
     except EmptyBatchError:
         raise
     except BatchError:
@@ -84,26 +95,24 @@ def try_count_examples(batch: Batch) -> int | None:
     return count if is_sure else None
 
 
-def is_empty_batch(batch: Batch, split: Split | None) -> bool:
-    """Whether a batch is known to have no example."""
-    try:
-        return (split.count(batch) if split else try_count_examples(batch)) == 0
-    except EmptyBatchError:
-        return True
+def _count(batch: Batch, making: Making) -> tuple[int, bool]:
+    """Return the number of examples and whether that is sure.
 
-
-def _count(batch: Batch) -> tuple[int, bool]:
-    """Return the number of examples and whether that is sure: where every tensor is in a list, members that agree in size can
-    be the columns of a batch, or examples of like size."""
+    It is not where every tensor is in a list whose members agree in size: they can be the columns of a batch, or examples of
+    like size. Then its maker's number decides, if it is what one of these readings says.
+    """
     if count := _count_pairs(batch):
         return count, True
-    sizes = dict(_sizes(batch, "batch", enter_lists=False))
-    if sizes:
-        return _agreed(sizes, "leading dimension"), True
-    sizes, lengths = dict(_sizes(batch, "batch", enter_lists=True)), dict(_list_lengths(batch, "batch"))
-    if len(set(sizes.values())) != 1:
-        return _agreed(lengths, "leading dimension"), True
-    return _agreed(sizes, "leading dimension"), set(sizes.values()) == set(lengths.values())
+    outside = dict(_sizes(batch, "batch", enter_lists=False))
+    if outside:
+        return _agreed(outside, "leading dimension"), True
+    columns, lengths = dict(_sizes(batch, "batch", enter_lists=True)), dict(_list_lengths(batch, "batch"))
+    inside = dict(_sizes(batch, "batch", enter_lists=True, enter_records=True))
+    readings = [set(sizes.values()) for sizes in (columns, inside, lengths)]
+    if making.num_examples and {making.num_examples} in readings:
+        return making.num_examples, True
+    possible = {size for sizes in readings if len(sizes) == 1 for size in sizes}
+    return _agreed(columns if len(readings[0]) == 1 else lengths, "leading dimension"), len(possible) == 1
 
 
 def is_pair_batch(batch: Batch) -> bool:
@@ -120,9 +129,11 @@ def _count_pairs(batch: Batch) -> int:
     return first[0] if first and second and first[0] == second[0] else 0
 
 
-def cut_batch(batch: Batch, sizes: Sequence[int], split: Split | None = None) -> Iterator[Batch]:
+def cut_batch(
+    batch: Batch, sizes: Sequence[int], split: Split | None = None, making: Making = UNKNOWN
+) -> Iterator[Batch]:
     """Yield consecutive parts of `batch` with the given numbers of examples."""
-    total = count_with(split, batch) if split else count_examples(batch)
+    total = count_with(split, batch) if split else count_examples(batch, making)
     if sum(sizes) != total:
         raise BatchError(
             f"micro_batch={list(sizes)} adds up to {sum(sizes)} examples, but the batch has {total}. "
@@ -136,13 +147,15 @@ def cut_batch(batch: Batch, sizes: Sequence[int], split: Split | None = None) ->
         return
     for size in sizes:
         stop = start + size
-        yield split.take(batch, start, stop) if split else _take(batch, total, slice(start, stop), "batch")
+        taking = _Taking(total, slice(start, stop), in_columns=making.in_columns)
+        yield split.take(batch, start, stop) if split else taking.of(batch, "batch")
         start = stop
 
 
-def batch_rows(batch: Batch, start: int, stop: int) -> Batch:
+def batch_rows(batch: Batch, start: int, stop: int, making: Making = UNKNOWN) -> Batch:
     """Return the examples `start` to `stop` (exclusive) of a batch."""
-    return _take(batch, count_examples(batch), slice(start, stop), "batch")
+    taking = _Taking(count_examples(batch, making), slice(start, stop), in_columns=making.in_columns)
+    return taking.of(batch, "batch")
 
 
 def map_batch_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
@@ -181,20 +194,22 @@ def _is_leaf(value: Any) -> bool:
     return isinstance(value, Tensor | np.ndarray | PackedSequence)
 
 
-def _sizes(value: Any, path: str, *, enter_lists: bool) -> Iterator[tuple[str, int]]:
+def _sizes(
+    value: Any, path: str, *, enter_lists: bool, enter_records: bool = False
+) -> Iterator[tuple[str, int]]:
     if _is_leaf(value):
         size = _leading(value)
         if size is not None:
             yield path, size
-    elif enter_lists and isinstance(value, list) and _holds_records(value):
+    elif enter_lists and not enter_records and isinstance(value, list) and _holds_records(value):
         yield f"len({path})", len(value)
     elif not isinstance(value, list) or enter_lists:
         for suffix, member in structure.batch_children(value) or ():
-            yield from _sizes(member, path + suffix, enter_lists=enter_lists)
+            yield from _sizes(member, path + suffix, enter_lists=enter_lists, enter_records=enter_records)
 
 
 def _holds_records(value: list[Any]) -> bool:
-    """Whether a list holds one mapping or data class an example, all of one kind: never a structure, whatever the sizes."""
+    """Whether a list holds mappings or data classes, all of one kind: most often one an example."""
     if not value or not all(
         isinstance(member, Mapping) or structure.is_data_class(member) for member in value
     ):
@@ -233,34 +248,42 @@ def _agreed(sizes: Mapping[str, int], where: str) -> int:
     return size
 
 
-def _take(value: Any, total: int, part: slice, path: str) -> Any:
-    if isinstance(value, Tensor | np.ndarray):
-        return value[part] if value.ndim else value
-    if isinstance(value, PackedSequence):
-        return _take_packed(value, part)
-    if isinstance(value, list) and _holds_examples(value, total, path):
-        if len(value) != total:
-            raise BatchError(
-                f"{path} is a list of {len(value)} members that don't agree on their leading dimension, in a batch of "
-                f"{total} examples. Give it one member an example, or pass split=ts.Split(count, take)."
-            )
-        return value[part]
-    parts = structure.batch_children(value)
-    if parts is None:
-        return value
-    return structure.rebuild_batch(value, [_take(each, total, part, path + suffix) for suffix, each in parts])
+class _Taking:
+    """Takes a part of the examples of a batch that has `total` of them."""
 
+    def __init__(self, total: int, part: slice, *, in_columns: bool) -> None:
+        self._total, self._part, self._in_columns = total, part, in_columns
 
-def _holds_examples(value: list[Any], total: int, path: str) -> bool:
-    """Whether a list has one member an example, and is not a structure whose members all hold `total` examples.
+    def of(self, value: Any, path: str) -> Any:
+        """Return that part of a batch, or of what is within it."""
+        if isinstance(value, Tensor | np.ndarray):
+            return value[self._part] if value.ndim else value
+        if isinstance(value, PackedSequence):
+            return _take_packed(value, self._part)
+        if isinstance(value, list) and self._holds_examples(value, path):
+            if len(value) != self._total:
+                raise BatchError(
+                    f"{path} is a list of {len(value)} members that don't agree on their leading dimension, in a batch of "
+                    f"{self._total} examples. Give it one member an example, or pass split=ts.Split(count, take)."
+                )
+            return value[self._part]
+        parts = structure.batch_children(value)
+        if parts is None:
+            return value
+        return structure.rebuild_batch(value, [self.of(each, path + suffix) for suffix, each in parts])
 
-    Inside a batch a list of `total` alike tensors is taken for examples even if each happens to be `total` long.
-    """
-    sizes = [size for _, size in _sizes(value, path, enter_lists=True)]
-    if not sizes or any(size != total for size in sizes) or _holds_records(value):
-        return True
-    alike = len({(m.dtype, m.ndim) if isinstance(m, Tensor) else type(m) for m in value}) == 1
-    return path != "batch" and len(value) == total > 1 and alike
+    def _holds_examples(self, value: list[Any], path: str) -> bool:
+        """Whether a list has one member an example, and is not a structure whose members all hold as many as the batch.
+
+        Where both can be, its maker knows; else inside a batch a list of so many alike members is taken for examples.
+        """
+        sizes = [size for _, size in _sizes(value, path, enter_lists=True, enter_records=True)]
+        if not sizes or any(size != self._total for size in sizes):
+            return True
+        if self._in_columns or len(value) != self._total:
+            return False
+        alike = len({(m.dtype, m.ndim) if isinstance(m, Tensor) else type(m) for m in value}) == 1
+        return _holds_records(value) or (path != "batch" and self._total > 1 and alike)
 
 
 def _take_packed(packed: PackedSequence, part: slice) -> PackedSequence:

@@ -8,7 +8,9 @@ import torch
 
 from truestep.core.example_draws import ExampleDraws
 from truestep.core.random_streams import KeyedRandom, StepRandomKeys, random_key
+from truestep.engine.batches import Making
 from truestep.engine.choices import Choice
+from truestep.engine.counting import LOOKED_AT, BatchCounting
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import NonFinite
 from truestep.engine.processes.world import World
@@ -73,6 +75,8 @@ class LearnerContext:
     """Batches so far: the cursor, which keys randomness and `starts_at`."""
     ordinal: int = 0
     """Updates since the cursor last moved."""
+    counting: BatchCounting = LOOKED_AT
+    """How the batch that the loop was given last is counted."""
     is_busy: bool = False
     """Whether an update is under way."""
     is_measuring: bool = False
@@ -95,6 +99,11 @@ class LearnerContext:
         self.ordinal = 0
         if self.world is not None:
             self.world.step = step
+
+    def note_made(self, making: Making) -> None:
+        """The loop is given a batch of which its source knows this."""
+        if making != self.counting.making:
+            self.counting = BatchCounting(making=making)
 
     def key(self, micro_batch: int) -> int:
         """Return the key of the random stream of one micro-batch of the current update."""

@@ -3,7 +3,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +14,10 @@ from truestep.core.calls import is_argument_error
 from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.core.random_streams import random_key
 from truestep.core.trees import map_tree_leaves
-from truestep.engine.batches import batch_to_device, is_empty_batch, try_count_examples
+from truestep.engine.batches import batch_to_device
 from truestep.engine.context import LearnerContext
+from truestep.engine.counting import BatchCounting
+from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.engine.losses import Weighted, negative_loss_weights
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
@@ -59,25 +61,32 @@ def _share_buffers(context: LearnerContext, world: World) -> None:
 def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> Any:
     context = learner.context
     context.observer.starting()
-    batches = data.batches(0) if hasattr(data, "batches") else data
     totals = _Totals(context.world) if metric is None else FedMetric(metric, context.world)
     stopping = False
     own = [context.rank] if context.rank else []  # several processes: each draws for its own examples
     with evaluating(learner):
-        for number, batch in enumerate(batches):
+        for number, (batch, making) in enumerate(_made(data)):
             context.random.set(random_key(context.seed, _EVALUATION, context.step, number, *own))
-            is_here = context.world is None or not is_empty_batch(batch, None)
-            seen = _with_lent(context, batch, is_here=is_here)
+            counting = BatchCounting(making=making)
+            is_here = context.world is None or not counting.is_empty(batch)
+            seen = _with_lent(context, batch, counting, is_here=is_here)
             result = None
             if seen is not None:
                 with learner.precision.autocast_context(context.device):
                     result = _call(values, batch_to_device(seen, context.device), context)
-            totals.add(result if is_here else None, batch)
+            totals.add(result if is_here else None, batch, counting)
             if stopping := context.observer.wants_to_stop():
                 break
     if stopping:
         context.observer.stop()
     return totals.answer()
+
+
+def _made(data: Any) -> Iterable[MadeBatch]:
+    """Return the batches, each with what its source knows of it."""
+    if isinstance(data, BatchSource):
+        return data.made(0)
+    return map(MadeBatch, data.batches(0) if hasattr(data, "batches") else data)
 
 
 def _call(values: Values, batch: Any, context: LearnerContext) -> Any:
@@ -90,7 +99,7 @@ def _call(values: Values, batch: Any, context: LearnerContext) -> Any:
         raise
 
 
-def _with_lent(context: LearnerContext, batch: Any, *, is_here: bool) -> Any:
+def _with_lent(context: LearnerContext, batch: Any, counting: BatchCounting, *, is_here: bool) -> Any:
     """Return a batch; where it is empty and the model's weights are divided, an example of another process, else None.
 
     There all processes compute, or those with examples would wait for the weights of those without.
@@ -101,7 +110,7 @@ def _with_lent(context: LearnerContext, batch: Any, *, is_here: bool) -> Any:
     counts = [int(each[0]) for each in world.meet("a batch of an evaluation", is_here)]
     if all(counts) or not any(counts):
         return batch if is_here else None
-    example = shared_example(batch, None, counts, world)
+    example = shared_example(batch, counting, counts, world)
     return batch if is_here else example
 
 
@@ -138,11 +147,11 @@ class _Totals:
         self._single = True
         self._least = torch.zeros(())  # of the weights: read once, at the end
 
-    def add(self, result: Any, batch: Any) -> None:
+    def add(self, result: Any, batch: Any, counting: BatchCounting) -> None:
         """Add what one batch gave; None where this process has none of its examples."""
         if result is None:
             return
-        num_examples = try_count_examples(batch)
+        num_examples = counting.try_count(batch)
         if isinstance(result, Weighted):
             weights = torch.ones_like(result.values) if result.weights is None else result.weights
             self._least = torch.minimum(self._least.to(weights.device), weights.min())
@@ -231,7 +240,7 @@ class FedMetric:
         self._syncs = getattr(metric, "sync_on_compute", None)
         metric.reset()
 
-    def add(self, result: Any, _: Any) -> None:
+    def add(self, result: Any, *_: object) -> None:
         """Add what one batch gave; None where this process has none of its examples."""
         if self._world is None:
             self._update(result)

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from truestep.core.errors import OptionError
 from truestep.engine.batches import Split
+from truestep.engine.counting import LOOKED_AT, BatchCounting
 
 MicroBatch = int | Sequence[int] | Literal["auto"] | None
 
@@ -36,7 +37,7 @@ class BatchCutting(NamedTuple):
 
     sizes: Sequence[int] | None = None
     """The numbers of examples computed at once, None for all of them."""
-    split: Split | None = None
+    counting: BatchCounting = LOOKED_AT
     may_change: bool = False
     """Whether smaller ones may have to be tried."""
     decomposable: bool = True
@@ -45,9 +46,6 @@ class BatchCutting(NamedTuple):
     """How often the loss is called."""
     goes_back_again: str | None = None
     """Why what was computed before this update may be gone through more than once; None where it is not."""
-
-
-WHOLE = BatchCutting()
 
 
 def check_micro_batch(micro_batch: MicroBatch) -> None:

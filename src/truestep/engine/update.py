@@ -17,17 +17,12 @@ from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.engine.backward import backward_of_losses
 from truestep.engine.batches import (
     Batch,
-    Split,
     batch_to_device,
-    count_examples,
-    count_with,
-    cut_batch,
-    is_empty_batch,
     split_along,
-    try_count_examples,
 )
 from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import loss_compile_refusal
+from truestep.engine.counting import BatchCounting
 from truestep.engine.loss_scales import tell_of_autocast, tell_of_scale
 from truestep.engine.losses import read_loss
 from truestep.engine.memory import release_memory_for_update, update_is_out_of_memory
@@ -35,7 +30,7 @@ from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
 from truestep.engine.result import Update
 from truestep.engine.side_effects import refuse_batch_with_graph, used_graph_error
-from truestep.engine.splitting import WHOLE, BatchCutting, BatchSplitting, balanced_micro_batches
+from truestep.engine.splitting import BatchCutting, BatchSplitting, balanced_micro_batches
 from truestep.engine.step import apply_step, decide_steps
 from truestep.engine.strategies import BatchPlacing
 from truestep.engine.sums import LossTotals
@@ -77,7 +72,8 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
     """Leave the gradient of the loss over the whole batch in the learners' parameters."""
     placed: BatchPlacing | None = None
     while True:
-        cutting = WHOLE if splitting.is_whole and splitting.decomposable else _cutting(plan, batch, splitting)
+        is_usual = splitting.is_whole and splitting.decomposable
+        cutting = BatchCutting(None, plan.context.counting) if is_usual else _cutting(plan, batch, splitting)
         again = plan.goes_back_again or cutting.goes_back_again
         if again:
             refuse_batch_with_graph(batch, again)
@@ -99,7 +95,7 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
                 raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
         # Outside the except block: the traceback, and with it every activation, is gone now.
-        size = cutting.sizes[0] if cutting.sizes else _count_to_split(batch, cutting.split, reason)
+        size = cutting.sizes[0] if cutting.sizes else _count_to_split(batch, cutting.counting, reason)
         plan.shrink_micro_batch(size, reason)
         # Buffers and host streams as they were, so that the retry draws and normalises as a first try would.
         before()
@@ -108,17 +104,20 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
 
 def _cutting(plan: UpdatePlan, batch: Batch, splitting: BatchSplitting) -> BatchCutting:
     """Return how this batch is cut."""
-    split = split_along(splitting.split) if isinstance(splitting.split, int) else splitting.split
+    counting = plan.context.counting
+    if splitting.split is not None:
+        along = splitting.split
+        counting = BatchCounting(split_along(along) if isinstance(along, int) else along)
     limit, may_change = splitting.micro_batch, False
     again = None
     if limit == "auto":
         limit, may_change = plan.micro_batch_in_use, True
         again = 'micro_batch="auto" may have to evaluate it again'
     shares = plan.hooks.division.shares_batches
-    if limit is None or (shares and is_empty_batch(batch, split)):
-        return BatchCutting(None, split, may_change, splitting.decomposable, goes_back_again=again)
+    if limit is None or (shares and counting.is_empty(batch)):
+        return BatchCutting(None, counting, may_change, splitting.decomposable, goes_back_again=again)
     if isinstance(limit, int):
-        total = count_with(split, batch) if split else count_examples(batch)
+        total = counting.count(batch)
         limit = None if limit >= total else balanced_micro_batches(total, limit)
     elif shares:
         raise OptionError(
@@ -126,14 +125,14 @@ def _cutting(plan: UpdatePlan, batch: Batch, splitting: BatchSplitting) -> Batch
             "Give one number: the largest micro-batch."
         )
     if limit is None:
-        return BatchCutting(None, split, may_change, goes_back_again=again)
+        return BatchCutting(None, counting, may_change, goes_back_again=again)
     again = again or f"the batch is split into {len(limit)} micro-batches"
-    return BatchCutting(limit, split, may_change, num_calls=len(limit), goes_back_again=again)
+    return BatchCutting(limit, counting, may_change, num_calls=len(limit), goes_back_again=again)
 
 
-def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
+def _count_to_split(batch: Batch, counting: BatchCounting, reason: str) -> int:
     try:
-        return count_with(split, batch) if split else count_examples(batch)
+        return counting.count(batch)
     except BatchError as error:
         error.add_note(f"The batch had to be split because memory ran out: {reason}")
         raise
@@ -141,11 +140,13 @@ def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
 
 def _place(plan: UpdatePlan, batch: Batch, cutting: BatchCutting) -> BatchPlacing:
     """Say where this process's part of the batch lies in the whole."""
-    split, division = cutting.split, plan.hooks.division
-    if division.shares_batches and is_empty_batch(batch, split):
+    counting, division = cutting.counting, plan.hooks.division
+    if division.shares_batches and counting.is_empty(batch):
         placed = division.place(0, 0)  # others have some
     elif cutting.sizes is None:
-        placed = division.place(count_with(split, batch) if split else try_count_examples(batch))
+        placed = division.place(
+            counting.presumed(batch) if division.shares_batches else counting.try_count(batch)
+        )
     else:
         placed = division.place(sum(cutting.sizes), len(cutting.sizes))
     if not cutting.decomposable:
@@ -157,9 +158,9 @@ def accumulate_gradients(
     plan: UpdatePlan, loss: Loss, batch: Batch, cutting: BatchCutting, placed: BatchPlacing
 ) -> LossTotals:
     """Compute the loss and its gradient, of the whole batch at once or part by part."""
-    sizes, split, done = cutting.sizes, cutting.split, 0
-    sums = LossTotals(expected=placed.total, outputs_dim=split.dim if split else 0)
-    lent = placed.lender.example(batch, split) if placed.lender else None
+    sizes, counting, done = cutting.sizes, cutting.counting, 0
+    sums = LossTotals(expected=placed.total, outputs_dim=counting.split.dim if counting.split else 0)
+    lent = placed.lender.example(batch, counting) if placed.lender else None
     if placed.num_calls > cutting.num_calls:
         cutting = cutting._replace(num_calls=placed.num_calls)
     shares = plan.hooks.division.shares_batches
@@ -171,7 +172,7 @@ def accumulate_gradients(
     else:
         buffers = plan.warn_of_batch_statistics(len(sizes))
         spectral = plan.spectral_snapshot() if plan.has_spectral else None
-        for part, size in zip(cut_batch(batch, sizes, split), sizes, strict=True):
+        for part, size in zip(counting.cut(batch, sizes), sizes, strict=True):
             if sums.num_parts and spectral is not None:
                 spectral.restore()
             plan.context.draws.begin(placed.first, size, after=done)
@@ -205,6 +206,8 @@ def _compute(
         part = read_loss(result, num_examples=num_examples, whole=whole)
     except LossError as error:
         note_frozen(error, plan.learners)
+        if division.shares_batches:
+            cutting.counting.note_reading(error, batch)
         raise
     values = part.values
     if plan.unowned is not None and plan.unowned.look(loss, values):

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from truestep.core.errors import DataError
 from truestep.engine.data import BatchSource
+from truestep.engine.data.source import MadeBatch
 from truestep.run.awaited import SourceAwaitedByRun
 from truestep.run.directory import START_ANEW
 from truestep.run.onward import STEPS, OnwardLoopPasses, RunStepNumbers
@@ -52,7 +53,7 @@ class StreamCursor:
     """How many batches the pass under way has at most, where the code says so."""
     is_left: bool = False
     """Whether the loop was left before its end, by `break`, `return` or an exception: what follows decides which pass is next."""
-    reader: Iterator[Any] | None = None
+    reader: Iterator[MadeBatch] | None = None
     """What the loop that reads it now is given; one that can look ahead where nobody knows the pass's length."""
     onward: OnwardLoopPasses = field(default_factory=OnwardLoopPasses)
     _over: int = 0
@@ -66,11 +67,11 @@ class StreamCursor:
                 "source of the same data with run.data."
             )
 
-    def read(self) -> Iterator[Any]:
-        """Yield the rest of the pass that has begun."""
+    def read(self) -> Iterator[MadeBatch]:
+        """Yield the rest of the pass that has begun, each batch with what its source knows of it."""
         if self.limit is not None:
             return self.onward.batches(self, self.limit)
-        batches = self.source.batches(self.number, self.batch)
+        batches = self.source.made(self.number, self.batch)
         return LoopReadAhead(batches) if self.source.num_batches is None else batches
 
     @property

@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from truestep.core.errors import OptionError
+from truestep.engine.data.source import MadeBatch
 from truestep.run.cursor import StreamCursor
 from truestep.run.device import RunCudnnTuner
 from truestep.run.session import RunSession
@@ -79,9 +80,9 @@ class RunLoop:
         session.pass_begun(stream, leads=leads)
         reader = stream.reader = stream.read()
         try:
-            for batch in reader:
-                self._give_out(stream, batch, leads=leads)
-                yield batch
+            for made in reader:
+                self._give_out(stream, made, leads=leads)
+                yield made.batch
                 session.owner.check()
                 if stream.reader is not reader:
                     stream.refuse_reader()
@@ -127,15 +128,16 @@ class RunLoop:
         else:
             stream.reader, stream.is_left, cursor.left = None, True, True
 
-    def _give_out(self, stream: StreamCursor, batch: Any, *, leads: bool) -> None:
+    def _give_out(self, stream: StreamCursor, made: MadeBatch, *, leads: bool) -> None:
         """Count a batch that is about to be given out; the leader's are the run's steps."""
         stream.in_body = True
         stream.batch += 1
         stream.given += 1
+        self._run.context.note_made(made.making)
         if not leads:
             return
         run = self._run
         run.cursor.step += 1
         run.context.advance(run.cursor.step)
         if self._tuner.active:
-            self._tuner.see(batch)
+            self._tuner.see(made.batch)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import DataError, OptionError
 from truestep.engine.data import BatchSource
+from truestep.engine.data.source import MadeBatch
 
 if TYPE_CHECKING:
     from truestep.run.cursor import StreamCursor
@@ -20,14 +21,14 @@ class OnwardLoopPasses:
     """
 
     def __init__(self) -> None:
-        self._open: Iterator[Any] | None = None
+        self._open: Iterator[MadeBatch] | None = None
         self._place: tuple[int, int] | None = None
 
-    def batches(self, stream: "StreamCursor", limit: int) -> Iterator[Any]:
+    def batches(self, stream: "StreamCursor", limit: int) -> Iterator[MadeBatch]:
         """Yield batches until the pass has had `limit` of them."""
         while stream.given < limit:
             if self._open is None or self._place != (stream.number, stream.batch):
-                self._open = stream.source.batches(stream.number, stream.batch)
+                self._open = stream.source.made(stream.number, stream.batch)
             reading, self._open = self._open, None  # it is over if it raises
             try:
                 batch = next(reading)

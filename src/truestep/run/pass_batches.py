@@ -6,20 +6,21 @@ from collections.abc import Generator, Iterator
 from typing import Any, Self
 
 from truestep.core.errors import OptionError
+from truestep.engine.data.source import MadeBatch
 
 
 class LoopReadAhead:
     """The batches of a pass; one may be asked for before it is given out, and what that raises is raised when it is due."""
 
-    def __init__(self, batches: Iterator[Any]) -> None:
+    def __init__(self, batches: Iterator[MadeBatch]) -> None:
         self._batches = batches
-        self._ahead: list[Any] = []
+        self._ahead: list[MadeBatch] = []
         self._error: Exception | None = None
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> MadeBatch:
         if self._ahead:
             return self._ahead.pop()
         if self._error is not None:

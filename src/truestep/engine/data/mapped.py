@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Map-style data sets: samples by number, loaded by worker processes or here."""
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from truestep.engine.batches import Making
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
-from truestep.engine.data.order import BatchOrder
+from truestep.engine.data.order import BatchOrder, BatchRequest
 from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.probe import SampleProbe, SampleProbing
 from truestep.engine.data.samples import SeededSamples
 from truestep.engine.data.sharing import shared_order
-from truestep.engine.data.source import BatchSource
+from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool, choose_num_workers
 from truestep.engine.processes.shares import WHOLE, RankShare
@@ -48,10 +50,16 @@ class MappedSource(BatchSource):
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on."""
-        requests = self._order.requests(epoch, start)
+        return (made.batch for made in self.made(epoch, start))
+
+    def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
+        """Yield the same batches, each with the number of samples that it was made of."""
+        sizes: deque[int] = deque()  # of the batches that were asked for: workers are ahead of the loop
+        requests = _noted(self._order.requests(epoch, start), sizes)
         load = self._samples.__getitem__
         host = map(load, requests) if self._pool is None else self._pool.batches(requests)
-        return batches_to_device(host, self._device)
+        for batch in batches_to_device(host, self._device):
+            yield MadeBatch(batch, Making(sizes.popleft(), self._options.collate is None))
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the data set's class, its size, and types, shapes and a hash of its first samples."""
@@ -69,6 +77,12 @@ class MappedSource(BatchSource):
         """End the worker processes."""
         if self._pool is not None:
             self._pool.close()
+
+
+def _noted(requests: Iterator[BatchRequest], sizes: deque[int]) -> Iterator[BatchRequest]:
+    for request in requests:
+        sizes.append(0 if request.is_empty else len(request.indices))
+        yield request
 
 
 def _probe(samples: SeededSamples, order: BatchOrder, options: DataOptions) -> SampleProbe | None:

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from truestep.engine.batches import Making
 from truestep.engine.choices import Choice
 from truestep.engine.data.columns import Column, DataColumns, take_sample_array_rows, take_sample_rows
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchBlock, BatchOrder
 from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.permutation import Indices
-from truestep.engine.data.source import BatchSource
+from truestep.engine.data.source import BatchSource, MadeBatch
 
 BYTES_AT_ONCE = 1 << 20  # small batches are gathered together up to this size, then split into views
 DEVICE_BYTES_AT_ONCE = 1 << 26
@@ -45,13 +46,18 @@ class MemorySource(BatchSource):
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on; each is a copy, never a view of the data."""
+        return (made.batch for made in self.made(epoch, start))
+
+    def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
+        """Yield the same batches, each with the number of its rows."""
         limit = DEVICE_BYTES_AT_ONCE if self._gathers_on_device else BYTES_AT_ONCE
         samples = max(1, limit // max(1, self._columns.bytes_per_sample))
         for block in self._order.blocks(epoch, start):
             for piece in _pieces(block, samples):
                 parts = [self._take(leaf, piece) for leaf in self._columns.leaves]
                 rows = zip(*parts, strict=True)
-                yield from rows if self._columns.is_flat_tuple else map(self._columns.fill, rows)
+                filled = rows if self._columns.is_flat_tuple else map(self._columns.fill, rows)
+                yield from map(MadeBatch, filled, (Making(size, in_columns=True) for size in piece.sizes))
 
     def fingerprint(self) -> dict[str, Any]:
         """Return number, types, shapes and a hash of a few rows."""

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import StackDataset, Subset, default_collate, get_worker_info
 
 from truestep.core.errors import DataError
-from truestep.engine.batches import batch_rows
+from truestep.engine.batches import Making, batch_rows
 from truestep.engine.data.columns import DataColumns
 from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.progress import note_sample
@@ -36,7 +36,7 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, request: BatchRequest) -> Any:
         batch = self._batch(request)
-        return batch_rows(batch, 0, 0) if request.is_empty else batch
+        return batch_rows(batch, 0, 0, Making(1, self._collate is None)) if request.is_empty else batch
 
     def _batch(self, request: BatchRequest) -> Any:
         phases = []

@@ -3,11 +3,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from truestep.core.errors import DataError
 from truestep.core.held import SealedAttributes
 from truestep.core.other_words import advice_by_word
+from truestep.engine.batches import UNKNOWN, Making
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataKeywords
 
@@ -19,6 +20,13 @@ _ELSEWHERE = _GIVEN | advice_by_word("""
 dataset data: what run.data was given is not handed out: keep a name of your own for it
 set_epoch sampler generator set_seed: the order is drawn from the run's seed and the epoch by itself
 """)
+
+
+class MadeBatch(NamedTuple):
+    """A batch and what its source knows of it."""
+
+    batch: Any
+    making: Making = UNKNOWN
 
 
 class BatchSource(SealedAttributes, ABC):
@@ -37,6 +45,10 @@ class BatchSource(SealedAttributes, ABC):
     @abstractmethod
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on, each on its device already."""
+
+    def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
+        """Yield the same batches, each with what is known of how it was made."""
+        return map(MadeBatch, self.batches(epoch, start))
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:

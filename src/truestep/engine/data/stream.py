@@ -9,12 +9,12 @@ import torch
 
 from truestep.core.errors import DataError
 from truestep.core.frames import warn_user
-from truestep.engine.batches import batch_rows, count_examples
+from truestep.engine.batches import Making, batch_rows, count_examples
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.samples import stack_samples
-from truestep.engine.data.source import BatchSource
+from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.engine.data.streaming import SampleStream, StreamBatches, StreamedBatch, StreamStart
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool
@@ -54,7 +54,11 @@ class StreamSource(BatchSource):
         ]
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield the batches of `epoch` from number `start` on.
+        """Yield the batches of `epoch` from number `start` on."""
+        return (made.batch for made in self.made(epoch, start))
+
+    def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
+        """Yield the batches of `epoch` from number `start` on, each with the number of samples that it was made of.
 
         A stream with a state goes on from the state that was loaded, if that is where it was taken; any
         other is read again from the front, and its first `start` batches are thrown away.
@@ -68,10 +72,19 @@ class StreamSource(BatchSource):
         arrived: deque[StreamedBatch] = deque()
         moved = batches_to_device(self._remembered(self._pieces(begin), arrived), self._device)
         for number, batch in enumerate(moved, self._now["batches"]):
-            self._advance(arrived.popleft())
+            piece = arrived.popleft()
+            self._advance(piece)
             if number >= start:
-                part = None if self._share.size == 1 else self._share.of(count_examples(batch))
-                yield batch if part is None else batch_rows(batch, part.start, part.stop)
+                yield self._own_part(batch, piece.num_samples)
+
+    def _own_part(self, batch: Any, num_samples: int | None) -> MadeBatch:
+        """Return this process's rows of a batch."""
+        making = Making(num_samples, num_samples is not None and self._options.collate is None)
+        if self._share.size == 1:
+            return MadeBatch(batch, making)
+        part = self._share.of(count_examples(batch, making))
+        own = batch_rows(batch, part.start, part.stop, making)
+        return MadeBatch(own, making._replace(num_examples=part.stop - part.start))
 
     def _remembered(self, pieces: Iterator[StreamedBatch], arrived: deque[StreamedBatch]) -> Iterator[Any]:
         """Yield the batches; a batch may be copied ahead, but the state is that of the batch handed out."""

@@ -18,10 +18,11 @@ from truestep.engine.data.samples import Collate
 
 
 class StreamedBatch(NamedTuple):
-    """A batch from a stream: which worker read it, where that worker stands, and what it began with."""
+    """A batch from a stream: which worker read it, of how many samples, where that worker stands, and what it began with."""
 
     worker: int
     batch: Any
+    num_samples: int | None
     state: dict[str, Any] | None
     first: str | None
 
@@ -100,7 +101,8 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
                     return
                 first = digest_samples(samples[:1]) if reader.is_first() else None
                 batch = samples[0] if self._batch_size is None else self._collate(samples)
-            yield StreamedBatch(reader.worker, batch, reader.state(ended=short), first)
+            number = None if self._batch_size is None else len(samples)
+            yield StreamedBatch(reader.worker, batch, number, reader.state(ended=short), first)
             if short:
                 return
 

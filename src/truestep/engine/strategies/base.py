@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
-from truestep.engine.batches import Split
+from truestep.engine.counting import BatchCounting
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.sums import LossTotals
@@ -35,7 +35,7 @@ class BatchPlacing(NamedTuple):
 class BatchLender(Protocol):
     """Lends examples that count nothing."""
 
-    def example(self, batch: Any, split: Split | None) -> Any:
+    def example(self, batch: Any, counting: BatchCounting) -> Any:
         """Return one example, of this process's part of the batch; where it is empty, another's."""
 
     def counting_nothing(self) -> AbstractContextManager[None]:

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from truestep.core.errors import BatchError, LossError
-from truestep.engine.batches import Split
+from truestep.engine.counting import BatchCounting
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchPlacing
-from truestep.engine.strategies.fillers import first_example, shared_example
+from truestep.engine.strategies.fillers import shared_example
 from truestep.engine.strategies.switches import RankSwitches
 from truestep.engine.weights import LearnerWeights
 
@@ -105,11 +105,11 @@ class SharedBatch:
         """Not where the loss exchanges tensors: the others would wait for calls that never come."""
         return not self._counts_calls and not self.exchanges
 
-    def example(self, batch: Any, split: Split | None) -> Any:
+    def example(self, batch: Any, counting: BatchCounting) -> Any:
         """Return one example, lent by another rank where this one has none."""
         if 0 in self._counts:
-            return shared_example(batch, split, self._counts, self._world)
-        return first_example(batch, split)
+            return shared_example(batch, counting, self._counts, self._world)
+        return counting.first(batch)
 
     @contextmanager
     def counting_nothing(self) -> Iterator[None]:

@@ -6,24 +6,19 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from truestep.core.errors import BatchError
-from truestep.engine.batches import Batch, Split, count_examples, count_with, cut_batch, map_batch_tensors
+from truestep.engine.batches import Batch, map_batch_tensors
+from truestep.engine.counting import BatchCounting
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
 from truestep.engine.processes.world import World
 
 
-def first_example(batch: Batch, split: Split | None) -> Batch:
-    """Return the first example of a batch, as a batch."""
-    total = count_with(split, batch) if split else count_examples(batch)
-    return batch if total == 1 else next(cut_batch(batch, [1, total - 1], split))
-
-
-def shared_example(batch: Batch, split: Split | None, counts: Sequence[int], world: World) -> Batch:
+def shared_example(batch: Batch, counting: BatchCounting, counts: Sequence[int], world: World) -> Batch:
     """Return one example of this process's part of the batch; where it has none, of the first process that has some.
 
     Every process calls it. Tensors alone travel: what is around them is that of the empty batch.
     """
     source = next(rank for rank, count in enumerate(counts) if count)
-    own = first_example(batch, split) if counts[world.rank] else None
+    own = counting.first(batch) if counts[world.rank] else None
     sent = pack_rank_message(_tensors(own)) if world.rank == source else b""
     found = world.share_bytes(sent, "an example for ranks without any")
     return _with_tensors(batch, unpack_rank_message(found[source])) if own is None else own
