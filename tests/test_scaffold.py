@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from truestep.doctor.catalogue import RETIRED, checks, topic_of
+from truestep.doctor.catalogue import checks, topic_of
 from truestep.doctor.page import parse_check_page
+from truestep.doctor.retired import RETIRED
 from truestep.explainer.page import parse_error_page as parse_error
 
 REPOSITORY = Path(__file__).parents[1]

@@ -20,6 +20,7 @@ from truestep.doctor.catalogue import checks, find_check, topic_of
 from truestep.doctor.check import Check
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.reporting.findings import STYLES
+from truestep.doctor.retired import RETIRED, retired_codes, retired_line
 
 app = typer.Typer(add_completion=False)
 CHECK = typer.Argument(
@@ -45,18 +46,28 @@ def show_checks(
     check: Annotated[str | None, CHECK] = None, how: Annotated[How | None, HOW] = None, as_json: Json = False
 ) -> None:
     """List the checks of the doctor, or print the page of one with its examples."""
-    wanted = _wanted(check, how)
+    wanted = _beginning_so(check)
+    gone = retired_codes(check) if check and not wanted else []
+    if not gone:
+        wanted = _wanted(check, wanted, how)
     if as_json:
-        print_json_document({"schema_version": SCHEMA_VERSION, "checks": [_entry(each) for each in wanted]})
+        listed, retired = [_entry(each) for each in wanted], {code: RETIRED[code].reason for code in gone}
+        print_json_document({"schema_version": SCHEMA_VERSION, "checks": listed, "retired": retired})
+    elif gone:
+        for code in gone:
+            show_on_screen(Text(retired_line(code)))
     elif check and check in (wanted[0].code, wanted[0].name(), wanted[0].code.lower()):
         _show_page(wanted[0], command_console())
     else:
         _show_table(wanted)
 
 
-def _wanted(check: str | None, how: How | None) -> list[type[Check]]:
-    """Return the checks whose codes begin so, or the one of this code or name."""
-    found = [each for code, each in checks().items() if check is None or code.startswith(check.upper())]
+def _beginning_so(check: str | None) -> list[type[Check]]:
+    return [each for code, each in checks().items() if check is None or code.startswith(check.upper())]
+
+
+def _wanted(check: str | None, found: list[type[Check]], how: How | None) -> list[type[Check]]:
+    """Return those of the checks found that find their fault so, or the one of this name."""
     if check is not None and not found:
         return [find_check(check)]
     chosen = [each for each in found if how is None or _how(each) in (how, How.BOTH)]
@@ -91,6 +102,7 @@ def _entry(check: type[Check]) -> dict[str, object]:
         "topic": topic_of(check),
         "severities": check.severities(),
         "how": _how(check),
+        "is_preview": check.is_preview,
         **asdict(check.page()),
         "help": check_help(check.code),
     }
@@ -113,6 +125,10 @@ def _show_page(check: type[Check], screen: Console) -> None:
     page = check.page()
     show_on_screen(Text.assemble((check.code, STYLES[check.severities()[0]]), "  ", (check.name(), "bold")))
     show_on_screen(Text.assemble("severity ", _severity(check), f", found by {_FOUND[_how(check)]}\n"))
+    if check.is_preview:
+        show_on_screen(
+            Text("on trial: used with --preview, until it was true in code that its author did not know\n")
+        )
     show_on_screen(Text(f"{page.summary}\n\nWhy: {page.why}\n"))
     for title, code in page.examples():
         show_on_screen(Text(f"{title}:", "bold"))

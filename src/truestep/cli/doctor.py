@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 from rich.console import Console
 
-from truestep.cli.read import FAIL_ON, IGNORE, SELECT, ReadOutput, tell_files_read
+from truestep.cli.read import (
+    FAIL_ON,
+    IGNORE,
+    PREVIEW,
+    SELECT,
+    ReadOutput,
+    tell_files_read,
+    tell_passed_over,
+)
 from truestep.cli.usage import refuse_command_option
 from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
@@ -46,6 +54,7 @@ def doctor(
     steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many optimizer steps.")] = None,
     select: Annotated[list[str] | None, SELECT] = None,
     ignore: Annotated[list[str] | None, IGNORE] = None,
+    preview: Annotated[bool, PREVIEW] = False,
     fail_on: Annotated[Severity, FAIL_ON] = Severity.BUG,
     baseline: Annotated[Path | None, typer.Option(help="Hide the findings that this file holds.")] = None,
     output: Annotated[ReadOutput, typer.Option(help="How to print the report.")] = ReadOutput.TEXT,
@@ -76,7 +85,7 @@ def doctor(
     to_run = WatchedScript(
         module or str(script), module is not None, (*([script] if module and script else []), *rest)
     )
-    selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline)
+    selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline, preview=preview)
     output = ReadOutput.JSON if as_json else output
     watch = Watch(
         WatchOptions(selection, max_steps=steps, probe=probe, thorough=thorough, is_of_command=True)
@@ -142,6 +151,7 @@ def _doctored(script: "WatchedScript", watch: "Watch", delivery: CommandReportDe
                 return outcome.status
             seconds = time.perf_counter() - started
             reading.add(sources.read_imported())
+            tell_passed_over(watch.options.selection, reading)
             return delivery.deliver(
                 make_report(reading, watch, outcome, seconds, others=others, script=script)
             )

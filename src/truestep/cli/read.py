@@ -20,6 +20,7 @@ from truestep.doctor.read import read_paths
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import reading_document, sarif_document, workflow_commands
 from truestep.doctor.reporting.terminal import show_concisely, show_fixed, show_reading
+from truestep.doctor.retired import retired_line
 from truestep.doctor.selection import CheckSelection, configured_selection, write_baseline
 
 app = typer.Typer(add_completion=False)
@@ -39,6 +40,7 @@ class ReadOutput(StrEnum):
 SELECT = typer.Option(help="Only these codes, or beginnings of codes (GRAD), separated by commas.")
 IGNORE = typer.Option(help="Leave out these codes, or beginnings of codes.")
 FAIL_ON = typer.Option(help="The mildest severity that makes the exit status 1.")
+PREVIEW = typer.Option("--preview", help="Also use the checks on trial, which have no evidence yet.")
 AS_JSON = typer.Option("--json", help="The same as --output json.")
 WRITE_BASELINE = typer.Option(
     "--write-baseline", help="Write today's findings to this file, and exit with 0."
@@ -53,6 +55,7 @@ def read(
     paths: Annotated[list[Path] | None, PATHS] = None,
     select: Annotated[list[str] | None, SELECT] = None,
     ignore: Annotated[list[str] | None, IGNORE] = None,
+    preview: Annotated[bool, PREVIEW] = False,
     output: Annotated[ReadOutput, typer.Option(help="How to print the report.")] = ReadOutput.TEXT,
     as_json: Annotated[bool, AS_JSON] = False,
     fail_on: Annotated[Severity, FAIL_ON] = Severity.RISK,
@@ -72,7 +75,7 @@ def read(
     Without a path it reads the current folder.
 
     A comment `# truestep: ignore[CODE]` on a line, or on its own above it, hides a finding.
-    The table tool.truestep of pyproject.toml may hold select, ignore, exclude and baseline.
+    The table tool.truestep of pyproject.toml may hold select, ignore, exclude, baseline and preview.
 
     The exit status is 2 if a file can't be read, else 1 with findings at or above --fail-on, else 0.
     """
@@ -81,13 +84,14 @@ def read(
         raise OptionError("--diff prints a diff and nothing else: leave out --fix and --output.")
     if make_fixes and new_baseline is not None:
         raise OptionError("--fix and --write-baseline in one call: write the baseline after the fixes.")
-    selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline)
+    selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline, preview=preview)
     if new_baseline is not None:
         selection = replace(selection, baseline=None)  # the new one is to hold what the old one hides
     paths = paths or [Path()]
     reading = read_paths(
         paths, selection, tell_files_read, cache=None if no_cache else source_readings_folder()
     )
+    tell_passed_over(selection, reading)
     if diff:
         for each in fix_files(reading.findings, write=False):
             typer.echo("".join(each.diff()), nl=False)
@@ -137,6 +141,12 @@ def _show(reading: SourceReading, fixed: Sequence[FixedFile], output: ReadOutput
         if output is ReadOutput.JSON and fixed:
             document["fixed"] = [each.to_dict() for each in fixed]
         typer.echo(json.dumps(document, indent=2))
+
+
+def tell_passed_over(selection: CheckSelection, reading: SourceReading) -> None:
+    """Say which retired checks are still named, in options, settings, comments or the baseline, and why they went."""
+    for line in dict.fromkeys([*selection.passed_over(), *map(retired_line, sorted(reading.retired))]):
+        warn_on_screen(line)
 
 
 def tell_files_read(done: int, total: int) -> None:

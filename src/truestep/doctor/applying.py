@@ -37,6 +37,7 @@ def apply_checks(
         for check in wanted:
             if not check.words or not present.isdisjoint(check.words):
                 _apply(check, module, found)
+    found.retired |= ignore_comments_in(module.text).retired() if "truestep:" in module.text else set()
     if blocks is not None:
         _put_into_blocks(found, module.path, blocks)
     reading.add(found)

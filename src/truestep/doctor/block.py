@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`with ts.watch(...):` in a script or notebook."""
 
+import warnings
 from collections.abc import Sequence
 
 from torch import nn
@@ -35,8 +36,11 @@ def watch(
         OptionError: something else is to be watched, a code that no check begins with, or only checks that a block
             does not run.
     """
-    made = Watch(WatchOptions(selection_of(select, ignore)))
-    if select and not made.watchers:
+    selection = selection_of(select, ignore)
+    for line in (lines := selection.passed_over()):
+        warnings.warn(line, stacklevel=2)
+    made = Watch(WatchOptions(selection))
+    if select and not made.watchers and not lines:
         raise OptionError(
             f"watch(select={list(select)}) would follow nothing: these checks read the source, or apply the model once "
             "more, which a block does not. `truestep doctor train.py` runs them all."

@@ -10,9 +10,7 @@ from typing import TypeGuard
 from truestep.core.errors import OptionError, nearest_names
 from truestep.doctor import checks as folder
 from truestep.doctor.check import Check, SourceCheck
-
-# Codes that were once given and mean nothing today, with where the fault went. Never used again.
-RETIRED: dict[str, str] = {}
+from truestep.doctor.retired import RETIRED
 
 
 @cache
@@ -61,8 +59,6 @@ def find_check(code_or_name: str) -> type[Check]:
     for check in checks().values():
         if code_or_name.upper() == check.code or code_or_name.lower() == check.name():
             return check
-    if code_or_name.upper() in RETIRED:
-        raise OptionError(f"{code_or_name} is retired: {RETIRED[code_or_name.upper()]}")
     known = [*checks(), *(check.name() for check in checks().values())]
     close = nearest_names(code_or_name, known).partition("There are")[0]
     raise OptionError(f"There is no check {code_or_name!r}. {close}`truestep checks` lists all.")

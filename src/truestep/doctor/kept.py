@@ -59,6 +59,7 @@ def _document(reading: SourceReading) -> dict[str, Any]:
         "lost_files": reading.lost_files,
         "num_files": reading.num_files,
         "num_hidden": reading.num_hidden,
+        "retired": sorted(reading.retired),
         "lines": [(asdict(place), line) for place, line in reading.lines.items()],
     }
 
@@ -74,6 +75,7 @@ def _reading_of(document: dict[str, Any]) -> SourceReading:
         lost_files=document["lost_files"],
         num_files=document["num_files"],
         num_hidden=document["num_hidden"],
+        retired=set(document["retired"]),
         lines={Place(**place): line for place, line in document["lines"]},
     )
 

@@ -82,6 +82,7 @@ def read_paths(
     reading.num_hidden += len(reading.findings) - len(shown)
     reading.findings = sorted(shown, key=lambda finding: (finding.place, finding.code))
     reading.seconds = time.perf_counter() - started
+    reading.retired |= baseline.retired()
     return reading
 
 

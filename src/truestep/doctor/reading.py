@@ -18,6 +18,7 @@ class SourceReading:
     num_files: int = 0  # looked at, the unreadable among them
     num_hidden: int = 0  # by comments and the baseline
     seconds: float = 0.0
+    retired: set[str] = field(default_factory=set)  # codes that comments or the baseline still name
     lines: dict[Place, str] = field(default_factory=dict)  # the text at each finding
 
     @property
@@ -46,3 +47,4 @@ class SourceReading:
         self.num_files += other.num_files
         self.num_hidden += other.num_hidden
         self.seconds += other.seconds
+        self.retired |= other.retired

@@ -17,6 +17,7 @@ from truestep.core.errors import OptionError, nearest_names
 from truestep.core.files import read_regular_file
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding
+from truestep.doctor.retired import retired_code, retired_codes, retired_line
 
 _COMMENT = re.compile(r"#\s*truestep:\s*ignore(?![\w-])\s*(?:\[(?P<codes>[\w\s,-]*)\])?", re.IGNORECASE)
 _WHOLE_FILE = re.compile(r"#\s*truestep:\s*ignore-file(?![\w-])", re.IGNORECASE)
@@ -32,9 +33,26 @@ class CheckSelection:
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()  # files and folders that `read` passes over
     baseline: Path | None = None
+    preview: bool = False  # whether checks on trial are used
+
+    def passed_over(self) -> list[str]:
+        """Return a line for each retired check, and each on trial, that is named and not used."""
+        named = (*self.select, *self.ignore)
+        lines = [
+            retired_line(code) for each in named if not _begins_a_check(each) for code in retired_codes(each)
+        ]
+        trial = [code for code in self.select if code in checks() and checks()[code].is_preview]
+        lines += [
+            f"{code} is on trial: it is used with --preview, or preview = true in [tool.truestep]."
+            for code in trial
+            if not self.preview
+        ]
+        return list(dict.fromkeys(lines))
 
     def wants(self, code: str) -> bool:
         """Tell whether findings of this code are reported; the longer, the stronger."""
+        if not self.preview and code in checks() and checks()[code].is_preview:
+            return False
         chosen = max((len(each) for each in self.select if code.startswith(each)), default=-1)
         left_out = max((len(each) for each in self.ignore if code.startswith(each)), default=-1)
         if self.select and chosen < 0:
@@ -43,7 +61,7 @@ class CheckSelection:
 
 
 def configured_selection(
-    start: Path, select: list[str], ignore: list[str], baseline: Path | None
+    start: Path, select: list[str], ignore: list[str], baseline: Path | None, *, preview: bool = False
 ) -> CheckSelection:
     """Return the selection of the command line, over that of the nearest `pyproject.toml`.
 
@@ -56,6 +74,7 @@ def configured_selection(
         select=_codes(select) or found.select,
         ignore=_codes(ignore) + found.ignore,
         baseline=baseline or found.baseline,
+        preview=preview or found.preview,
     )
     return _known(selection)
 
@@ -72,7 +91,7 @@ def selection_of(select: Sequence[str], ignore: Sequence[str]) -> CheckSelection
 
 def _known(selection: CheckSelection) -> CheckSelection:
     for code in (*selection.select, *selection.ignore):
-        if not any(each.startswith(code) for each in checks()):
+        if not _begins_a_check(code) and not retired_codes(code):
             beginnings = {each.rstrip("0123456789") for each in checks()}
             known = checks() if any(character.isdigit() for character in code) else beginnings
             close = nearest_names(code, known).partition("There are")[0]
@@ -82,6 +101,10 @@ def _known(selection: CheckSelection) -> CheckSelection:
                 "`truestep checks` lists all."
             )
     return selection
+
+
+def _begins_a_check(code: str) -> bool:
+    return any(each.startswith(code) for each in checks())
 
 
 def _codes(given: list[str]) -> tuple[str, ...]:
@@ -110,13 +133,15 @@ def _from_pyproject(start: Path) -> CheckSelection:
 def _from_table(table: object, file: Path) -> CheckSelection:
     if not isinstance(table, dict):
         raise OptionError(f"{file}: tool.truestep must be a table, as in [tool.truestep], not {table!r}")
-    known = ("baseline", "exclude", "ignore", "select")
+    known = ("baseline", "exclude", "ignore", "preview", "select")
     for key, value in table.items():
         if key not in known:
             raise OptionError(f"{file}: [tool.truestep] has no key {key!r}. {nearest_names(key, known)}")
         if key == "baseline" and not isinstance(value, str):
             raise OptionError(f"{file}: [tool.truestep] baseline must be the name of a file, not {value!r}")
-        if key != "baseline" and not (
+        if key == "preview" and not isinstance(value, bool):
+            raise OptionError(f"{file}: [tool.truestep] preview must be true or false, not {value!r}")
+        if key not in ("baseline", "preview") and not (
             isinstance(value, list) and all(isinstance(each, str) and each for each in value)
         ):
             raise OptionError(
@@ -128,6 +153,7 @@ def _from_table(table: object, file: Path) -> CheckSelection:
         ignore=_codes(listed.get("ignore", [])),
         exclude=tuple(listed.get("exclude", [])),
         baseline=file.parent / str(table["baseline"]) if "baseline" in table else None,
+        preview=bool(table.get("preview", False)),
     )
 
 
@@ -185,6 +211,11 @@ class IgnoreComments:
         before = self.lines.get(line, set())
         self.lines[line] = None if codes is None or before is None else before | codes
 
+    def retired(self) -> set[str]:
+        """Return the codes of retired checks that the comments still name."""
+        named = {code for codes in self.lines.values() for code in codes or ()}
+        return {code for each in named if (code := retired_code(each)) is not None}
+
     def hide(self, finding: Finding) -> bool:
         """Tell whether a comment hides this finding."""
         if self.whole_file:
@@ -239,6 +270,10 @@ class FindingsBaseline:
             raise OptionError(
                 f"{path} is no baseline ({error}). Write one with: truestep read --write-baseline {path}"
             ) from error
+
+    def retired(self) -> set[str]:
+        """Return the codes of retired checks that the baseline still names."""
+        return {code for key in self.left if (code := retired_code(key.partition("|")[0])) is not None}
 
     def hides(self, finding: Finding, line_text: str) -> bool:
         """Tell whether this finding was there before, and count it off."""
