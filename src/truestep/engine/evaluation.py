@@ -85,7 +85,7 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
 def _made(data: Any) -> Iterable[MadeBatch]:
     """Return the batches, each with what its source knows of it."""
     if isinstance(data, BatchSource):
-        return data.made(0)
+        return data.made_for_evaluation()
     return map(MadeBatch, data.batches(0) if hasattr(data, "batches") else data)
 
 

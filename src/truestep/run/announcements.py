@@ -28,6 +28,7 @@ def said_at_run_start(run: RunState, resumed: RunBeginning | None, tracked: dict
         now = run_fingerprint(run.context.device)
         promised = resume_promise(resumed.environment, now, choices, [*run.edits, *resumed.changed])
         yield f"going on from {resumed.checkpoint} ({where_run_stands(run.cursor)}); the rest is {promised}"
+        yield from run.cursor.how_it_resumes()
     elif run.holds_run:
         yield "this run was stopped before its first checkpoint; it starts at the beginning"
     if tracked:

@@ -161,6 +161,15 @@ class StreamCursor:
         place = {name: getattr(self, name) for name in (*_PLACE, "label")} | {"late": self.is_late}
         return place | {"source": self.source.state_dict(), "fingerprint": self.source.fingerprint()}
 
+    @property
+    def how_it_resumes(self) -> str | None:
+        """Return from where its pass goes on after a resume, None where there is nothing to say."""
+        return (
+            self.source.how_it_resumes(self.number, self.batch)
+            if self._resumed and not self.finished
+            else None
+        )
+
     def changes(self, state: dict[str, Any]) -> list[str]:
         """Return how the data differs from what the place was saved with."""
         return _changed(state["fingerprint"], self.source.fingerprint())
@@ -345,6 +354,11 @@ class RunCursor:
         if STEPS not in self.streams:
             self.streams[STEPS] = StreamCursor(STEPS, RunStepNumbers(), STEPS)
         return self.streams[STEPS]
+
+    def how_it_resumes(self) -> list[str]:
+        """Return for each stream that has something to say from where it goes on."""
+        found = [(each.label, each.how_it_resumes) for each in self.streams.values()]
+        return [f"{label!r}: {how}" for label, how in found if how]
 
     @property
     def num_sources(self) -> int:

@@ -248,6 +248,8 @@ class Run(SealedAttributes, Shown):
         label = label_of_run_data(cursor.labels, f"data_{cursor.num_sources + 1}")
         if (edits := cursor.add(source, label, is_late=self.session.started)) and self.resume_as != "edited":
             raise refused_run_edits(DataError, edits, self.directory)
+        if self.resume_as == "edited":
+            source.accept_other_data()
         for choice in source.choices:
             self.context.choose(
                 f"{choice.name} of {label}", choice.value, choice.reason, weakens=choice.weakens

@@ -144,14 +144,16 @@ def test_a_state_of_other_workers_is_refused():
         opened(torch.arange(3)).load_state_dict(source.state_dict())
 
 
-def test_a_stream_without_a_state_says_so():
+def test_a_stream_without_a_state_is_read_again_and_says_so():
     source = opened(Numbers())
     next(source.batches(0))
-    assert source.state_dict() == {}
+    again = opened(Numbers())
+    again.load_state_dict(source.state_dict())
+    assert "re-reading 4 samples (1 batches)" in again.how_it_resumes(0, 1)
     assert None is source.num_batches
     with pytest.raises(TypeError, match="not known"):
         len(source)
-    assert "weaker" in {choice.value for choice in source.choices}
+    assert "exact, or refused" in {choice.value for choice in source.choices}
 
 
 def test_epochs_differ_and_the_callers_generators_are_put_back():

@@ -70,6 +70,17 @@ class BatchSource(SealedAttributes, ABC):
                 "saved with other data. Give the data it was saved with, or start a new run."
             )
 
+    def accept_other_data(self) -> None:
+        """Say where the data differ from those that were trained on, and go on, where that would be refused."""
+
+    def how_it_resumes(self, epoch: int, start: int) -> str | None:
+        """Return from where a resumed run goes on in this data, None where it is entered there by its number."""
+        return None
+
+    def made_for_evaluation(self) -> Iterator[MadeBatch]:
+        """Yield what an evaluation reads; where a training stands in the same data is not touched."""
+        return self.made(0)
+
     def close(self) -> None:
         """End the worker processes, if there are any; the source can be used again."""
 

@@ -13,16 +13,18 @@ from truestep.engine.batches import Making, batch_rows, count_examples
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
+from truestep.engine.data.read_digest import ReadRecord
 from truestep.engine.data.samples import stack_samples
 from truestep.engine.data.source import BatchSource, MadeBatch
+from truestep.engine.data.stream_place import StreamPlace, can_go_on
 from truestep.engine.data.streaming import SampleStream, StreamBatches, StreamedBatch, StreamStart
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool
 from truestep.engine.processes.shares import WHOLE, RankShare
 
 PROMISE = (
-    "the data decides its order, so a resumed run goes on exactly only with the same number of workers and "
-    "a stream that repeats itself; random draws are keyed by (seed, epoch, worker, position)"
+    "the data decides its order: a resumed run goes on from the stream's own state, or reads its pass again from the front and "
+    "compares that with what was trained on"
 )
 
 
@@ -42,15 +44,17 @@ class StreamSource(BatchSource):
         self.num_batches = self.num_samples = None
         self._stream, self._options, self._seed, self._device = stream, options, seed, device
         self._num_workers = 0 if options.num_workers == "auto" else int(options.num_workers)
-        self._now: dict[str, Any] = {}
-        self._saved: dict[str, Any] = {}
+        self._readers = max(1, self._num_workers)
+        self._place: StreamPlace | None = None  # of the pass that was read last
+        self._saved: dict[str, Any] = {}  # of the pass that a resumed run goes on with
+        self._accepts_others = False
         self._pool: WorkerPool | None = None
         asked = options.num_workers != "auto"
         why = "as asked" if asked else "a stream is split among workers only when asked"
         self.choices = [
             Choice("loading", "stream", "the data is an iterable, without __len__ and __getitem__"),
             Choice("workers", str(self._num_workers), why),
-            Choice("promise", "weaker", PROMISE, weakens=True),
+            _promise(stream),
         ]
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
@@ -60,22 +64,43 @@ class StreamSource(BatchSource):
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
         """Yield the batches of `epoch` from number `start` on, each with the number of samples that it was made of.
 
-        A stream with a state goes on from the state that was loaded, if that is where it was taken; any
-        other is read again from the front, and its first `start` batches are thrown away.
+        A stream with a state goes on from the state that was loaded, if that is where it was taken; any other is read again from
+        the front, and its first `start` batches are compared with those that were read before, and thrown away.
         """
-        # For the first pass after a resume alone: the next one begins at its front.
-        saved, self._saved = self._saved, {}
-        goes_on = saved and (saved["epoch"], saved["batches"]) == (epoch, start)
-        workers = saved["workers"] if goes_on else [None] * max(1, self._num_workers)
-        self._now = {"epoch": epoch, "batches": start if goes_on else 0, "workers": workers, "turn": 0}
-        begin = StreamStart(epoch, saved["workers"], saved["turn"]) if goes_on else StreamStart(epoch)
-        arrived: deque[StreamedBatch] = deque()
-        moved = batches_to_device(self._remembered(self._pieces(begin), arrived), self._device)
-        for number, batch in enumerate(moved, self._now["batches"]):
-            piece = arrived.popleft()
-            self._advance(piece)
-            if number >= start:
+        saved = self._saved if self._saved.get("epoch") == epoch else {}
+        place = StreamPlace(epoch, self._readers)
+        if goes_on := can_go_on(saved, start):
+            place.load_state_dict(saved)
+        before = None if goes_on or "read" not in saved else ReadRecord(saved["read"])
+        for piece, batch in self._read(place):
+            place.advance(piece)
+            if place.batches <= start and before is not None and not before.agrees_so_far(place.record):
+                self._refuse(_where_it_differs(before, place.record))
+                before = None
+            if place.batches >= start:
+                self._place, self._saved = place, {}
+            if place.batches > start:
                 yield self._own_part(batch, piece.num_samples)
+        if place.batches < start:
+            self._refuse(f"it ended after {place.batches:,} of the {start:,} batches that were read of it")
+
+    def made_for_evaluation(self) -> Iterator[MadeBatch]:
+        """Yield the batches of epoch 0; the place of a training that reads the same stream stays as it is."""
+        return (
+            self._own_part(batch, piece.num_samples)
+            for piece, batch in self._read(StreamPlace(0, self._readers))
+        )
+
+    def _read(self, place: StreamPlace) -> Iterator[tuple[StreamedBatch, Any]]:
+        """Yield each batch, on its device, with what is known of it: it may be copied ahead, but is handed out as it is due."""
+        arrived: deque[StreamedBatch] = deque()
+
+        def remembered() -> Iterator[Any]:
+            for piece in self._pieces(place.start()):
+                arrived.append(piece._replace(batch=None))
+                yield piece.batch
+
+        return ((arrived.popleft(), batch) for batch in batches_to_device(remembered(), self._device))
 
     def _own_part(self, batch: Any, num_samples: int | None) -> MadeBatch:
         """Return this process's rows of a batch."""
@@ -86,18 +111,20 @@ class StreamSource(BatchSource):
         own = batch_rows(batch, part.start, part.stop, making)
         return MadeBatch(own, making._replace(num_examples=part.stop - part.start))
 
-    def _remembered(self, pieces: Iterator[StreamedBatch], arrived: deque[StreamedBatch]) -> Iterator[Any]:
-        """Yield the batches; a batch may be copied ahead, but the state is that of the batch handed out."""
-        for piece in pieces:
-            arrived.append(piece._replace(batch=None))
-            yield piece.batch
-
-    def _advance(self, piece: StreamedBatch) -> None:
-        workers = [*self._now["workers"]]
-        workers[piece.worker] = piece.state
-        turn = (piece.worker + 1) % len(workers)
-        # A new dict: a save may hold the last one, which `state_dict` gave away as it is.
-        self._now = {**self._now, "batches": self._now["batches"] + 1, "workers": workers, "turn": turn}
+    def _refuse(self, how: str) -> None:
+        """Say that the stream is another than the run was trained on: an error, unless that was asked for."""
+        told = (
+            f"this stream (a {type(self._stream.data).__name__}) is not what this run was trained on: {how}."
+        )
+        if self._accepts_others:
+            warn_user(f"{told} The run goes on with it as it is now, as resume='edited' asks.")
+            return
+        samples = ReadRecord(self._saved["read"]).samples if "read" in self._saved else 0
+        lost = f"the {samples:,} samples" if samples else "the samples"
+        raise DataError(
+            f"{told} Going on would train again on some of {lost} of this pass, and never on as many others. {self._stream.advice} "
+            "ts.Run(..., resume='edited') goes on with the stream as it is now, resume='anew' starts a new run."
+        )
 
     def _pieces(self, start: StreamStart) -> Iterator[StreamedBatch]:
         options = self._options
@@ -127,25 +154,44 @@ class StreamSource(BatchSource):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where each worker's stream stands after the last batch, if the stream can say so."""
-        known = self._now and all(state is not None for state in self._now["workers"])
-        return self._now if known else {}
+        """Return where the pass stands: each worker's stream, if it can say so, and what was read."""
+        return self._saved if self._place is None or self._saved else self._place.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state` when the next batches are asked for."""
-        count = max(1, self._num_workers)
-        if state and len(state["workers"]) != count:
+        if state and (before := len(state["workers"])) != self._readers:
             raise DataError(
-                f"the stream was saved with {len(state['workers'])} readers and now has {count}: the parts "
-                f"they had read don't fit. Write num_workers={len(state['workers'])} as before, or start a "
-                "new run."
+                f"the stream was saved with {before} readers and now has {self._readers}: the parts they had read don't fit, so "
+                f"samples would come twice and others never. Write num_workers={before} as before, or start a new run."
             )
-        self._saved = state
+        self._saved, self._place = state, None
+
+    def accept_other_data(self) -> None:
+        """Say where the stream differs from what was read of it, and go on."""
+        self._accepts_others = True
+
+    def how_it_resumes(self, epoch: int, start: int) -> str | None:
+        """Return from where a resumed run goes on in this data, None where there is nothing to say."""
+        saved = self._saved if self._saved.get("epoch") == epoch else {}
+        if not start or can_go_on(saved, start):
+            return "goes on from its own state" if start else None
+        if "read" not in saved:
+            return f"re-reading {start:,} batches; nothing tells whether they are those that were trained on"
+        record = ReadRecord(saved["read"])
+        samples = f"{record.samples:,} samples" if record.batches == start and record.samples else "samples"
+        return f"re-reading {samples} ({start:,} batches) of its pass, each batch compared with what was trained on"
 
     def close(self) -> None:
         """End the worker processes."""
         if self._pool is not None:
             self._pool.close()
+
+
+def _where_it_differs(before: ReadRecord, again: ReadRecord) -> str:
+    same, other = before.differs_at(again) or (0, 1)
+    if other == same + 1:
+        return f"it differs from batch {other:,} on"
+    return f"it differs between batches {same + 1:,} and {other:,}"
 
 
 def _without_duplicates(pieces: Iterator[StreamedBatch | None]) -> Iterator[StreamedBatch]:
@@ -162,6 +208,14 @@ def _without_duplicates(pieces: Iterator[StreamedBatch | None]) -> Iterator[Stre
                 "num_workers=0.",
             )
         yield piece
+
+
+def _promise(stream: SampleStream) -> Choice:
+    if stream.may_have_state:
+        return Choice(
+            "promise", "weaker", f"{PROMISE}; whether its state is all of it nobody has tried", weakens=True
+        )
+    return Choice("promise", "exact, or refused", PROMISE)
 
 
 def _check(stream: SampleStream, options: DataOptions) -> None:

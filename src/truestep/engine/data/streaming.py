@@ -14,16 +14,19 @@ from truestep.core.errors import DataError
 from truestep.engine.data.probe import digest_samples
 from truestep.engine.data.progress import note_sample
 from truestep.engine.data.randomness import SampleRandomness
+from truestep.engine.data.read_digest import digest_batch
 from truestep.engine.data.samples import Collate
 
 
 class StreamedBatch(NamedTuple):
-    """A batch from a stream: which worker read it, of how many samples, where that worker stands, and what it began with."""
+    """A batch from a stream: which worker read it, of how many samples, where that worker stands, a digest of what it holds, and
+    what the worker began with."""
 
     worker: int
     batch: Any
     num_samples: int | None
     state: dict[str, Any] | None
+    digest: str
     first: str | None
 
 
@@ -44,6 +47,23 @@ class SampleStream:
         self._takes_epoch = self.is_function and _wants_epoch(data)
         self.reads_once = not self.is_function and isinstance(data, Iterator)
         self._was_read = False
+
+    @property
+    def may_have_state(self) -> bool:
+        """Whether it says by itself that it keeps a state."""
+        return hasattr(self.data, "state_dict") and hasattr(self.data, "load_state_dict")
+
+    @property
+    def advice(self) -> str:
+        """Return what to write so that it gives the same samples when it is read again."""
+        if self.is_function:
+            where = "Let the function take epoch, and draw"
+        else:
+            where = "Give it set_epoch(epoch), which is called before each pass, and draw"
+        return (
+            f"{where} its order from that, as in random.Random(epoch): not from the clock, the process or an unseeded generator, "
+            "nor on from the pass before."
+        )
 
     def iterable(self, epoch: int) -> Any:
         """Return the iterable of `epoch`."""
@@ -102,7 +122,8 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
                 first = digest_samples(samples[:1]) if reader.is_first() else None
                 batch = samples[0] if self._batch_size is None else self._collate(samples)
             number = None if self._batch_size is None else len(samples)
-            yield StreamedBatch(reader.worker, batch, number, reader.state(ended=short), first)
+            state, digest = reader.state(ended=short), digest_batch(batch)
+            yield StreamedBatch(reader.worker, batch, number, state, digest, first)
             if short:
                 return
 
