@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The habits: small text files, one habit each, in folders by list; and how those of one draw become source text.
+
+A file holds one sentence, lines of `word: value`, and sections that open with `== name ==`. A section is a piece of a
+program. `{{name}}` on a line of its own stands for all pieces of that name, one below the other; within a line for the
+text of all, one behind the other. `== name truestep ==` takes the place of `== name ==` of the same file in programs whose
+framework is truestep.
+"""
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).parent
+LISTS = ("framework", "loop", "data", "model", "loss", "optimization")
+MAX_LINES = 40
+
+BLOCK = re.compile(r"^( *)\{\{([\w ]+)\}\}$", re.M)
+INLINE = re.compile(r"\{\{([\w ]+)\}\}")
+
+SLOTS = (
+    *("framework", "shape", "evaluation", "logging"),
+    *("source", "batching", "augmentation"),
+    *("net", "around"),
+    *("terms", "form"),
+    *("optimizer", "schedule", "clip", "update", "precision"),
+)
+
+# What every program has where no habit says otherwise.
+FRAME = {
+    "imports": "import torch\nimport torch.nn.functional as F\nfrom torch import nn",
+    "loss body": "{{loss entry}}\n{{unpack}}\nout = {{call}}\n{{terms}}\nreturn {{result}}",
+}
+
+
+@dataclass(frozen=True)
+class Habit:
+    """One habit of people, and its pieces of source text."""
+
+    list: str
+    name: str
+    about: str
+    words: dict[str, str] = field(hash=False, compare=False)
+    pieces: dict[str, str] = field(hash=False, compare=False)
+
+    @property
+    def slot(self) -> str:
+        """Return what it is one choice of: habits of one slot exclude each other."""
+        return self.words["slot"]
+
+    def has(self, word: str, value: str) -> bool:
+        """Return whether a line `word: ...` names the value."""
+        return value in self.words.get(word, "").split()
+
+    def piece(self, name: str, framework: str) -> str | None:
+        """Return its piece of a name in programs of a framework."""
+        return self.pieces.get(f"{name} {framework}", self.pieces.get(name))
+
+    def suits(self, other: "Habit") -> bool:
+        """Return whether a program can have both: neither excludes the other, and what each needs the other gives."""
+        return not any(a.excludes(b) for a, b in ((self, other), (other, self)))
+
+    def excludes(self, other: "Habit") -> bool:
+        """Return whether this one can't be written together with another."""
+        names = {other.name, *other.words.get("is", "").split()}
+        needed = self.words.get(f"needs {other.slot}", "").split()
+        return bool(names & set(self.words.get("without", "").split())) or bool(
+            needed and not names & set(needed)
+        )
+
+
+def read_habit(path: Path) -> Habit:
+    """Return the habit that a file holds."""
+    head, *rest = re.split(r"^== (.+) ==\n", path.read_text("utf-8"), flags=re.M)
+    about, *words = head.strip().splitlines()
+    pairs = dict(re.split(r":\s*", line, maxsplit=1) for line in words)
+    pieces = {name: text.strip("\n") for name, text in zip(rest[::2], rest[1::2], strict=True)}
+    return Habit(path.parent.name, path.stem, about, pairs, pieces)
+
+
+@cache
+def all_habits() -> tuple[Habit, ...]:
+    """Return every habit: list by list, in each slot the plainest first, to which a failing program shrinks."""
+    found = [read_habit(path) for each in LISTS for path in sorted((HERE / each).glob("*.txt"))]
+    return tuple(sorted(found, key=lambda habit: "plainest" not in habit.words))
+
+
+@cache
+def slots() -> dict[str, tuple[Habit, ...]]:
+    """Return the habits of each slot, in the order in which they are drawn."""
+    return {name: tuple(habit for habit in all_habits() if habit.slot == name) for name in SLOTS}
+
+
+def named(name: str) -> Habit:
+    """Return the habit of a name."""
+    (found,) = [habit for habit in all_habits() if habit.name == name]
+    return found
+
+
+def text_of(habits, name: str, given: dict[str, str] | None = None) -> str:
+    """Return the text of a piece, with the pieces that it names; those given take the place of the habits'."""
+    framework = next(habit.name for habit in habits if habit.slot == "framework")
+    given = given or {}
+
+    def pieces(name):
+        if name in given:
+            return [given[name]]
+        found = [FRAME.get(name), *(habit.piece(name, framework) for habit in habits)]
+        return [fill(text) for text in found if text]
+
+    def block(match):
+        lines = "\n".join(pieces(match[2])).splitlines()
+        return "\n".join(match[1] + line if line else "" for line in lines) or "\0"
+
+    def fill(text):
+        filled = BLOCK.sub(block, text)
+        filled = "\n".join(line for line in filled.split("\n") if "\0" not in line)
+        return INLINE.sub(lambda match: "".join(pieces(match[1])), filled)
+
+    return "\n".join(pieces(name))
