@@ -78,12 +78,13 @@ def _optimizers(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if gate.live and watch_may_look() and gate.sees():
-            has_closure = len(args) > 1 or kwargs.get("closure") is not None
+            # a wrapper that was given none hands on None
+            has_closure = any(each is not None for each in (*args[1:2], kwargs.get("closure")))
             gate.tell("on_step", optimizer, has_closure)
             gate.rest_operations(not has_closure, but_for_gradients=gate.recorder.shares(optimizer))
 
     def after(optimizer: Optimizer, *_: Any) -> None:
-        if gate.sees() and not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and gate.sees():
             gate.after_step(optimizer)
 
     wrappers.method(Optimizer, "__init__", construction)
@@ -94,7 +95,7 @@ def _optimizers(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 def _clearing(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def clearing(original: Call) -> Call:
         def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
-            if not gate.live or not gate.sees():
+            if not gate.live or torch.compiler.is_compiling() or not gate.sees():
                 original(self, *args, **kwargs)
                 return
             with gate.quiet():  # it reads gradients, to clear them
@@ -168,8 +169,10 @@ def _clipping(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 def _schedules(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def step(original: Call) -> Call:
         def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-            waits = isinstance(self, lr_scheduler.ReduceLROnPlateau)  # once in an epoch, at any time
-            if not (gate.live or waits) or not gate.sees():
+            compiling = torch.compiler.is_compiling()
+            # once in an epoch, at any time
+            waits = not compiling and isinstance(self, lr_scheduler.ReduceLROnPlateau)
+            if compiling or not (gate.live or waits) or not gate.sees():
                 return original(self, *args, **kwargs)
             with gate.quiet():  # it may step schedules of its own
                 result = original(self, *args, **kwargs)

@@ -120,7 +120,8 @@ class Dispatcher:
             StopWatching: so many steps were wanted.
         """
         try:
-            record = self.recorder.count_step(optimizer)
+            if (record := self.recorder.count_step(optimizer)) is None:
+                return
             if self.live:
                 self.rest_operations(False)
                 self.tell("on_stepped", record)

@@ -165,10 +165,11 @@ class OptimizerRecord:
 
     def sample(self) -> list[Tensor]:
         """Return a few parameters with a gradient, from the first to the last."""
-        held = [each for each in self.parameters() if each.grad is not None]
-        if len(held) <= SAMPLE:
-            return held
-        return [held[index * (len(held) - 1) // (SAMPLE - 1)] for index in range(SAMPLE)]
+        return _some([each for each in self.parameters() if each.grad is not None])
+
+    def followed(self) -> list[Tensor]:
+        """Return a few parameters, with a gradient or not, from the first to the last: always the same."""
+        return _some([each for each in self.parameters() if is_plain_watched_tensor(each)])
 
     def marked(self) -> list[GradientMark]:
         """Return what a few gradients are now, to see later whether anything replaced or changed them."""
@@ -188,6 +189,12 @@ class OptimizerRecord:
     def unchanged_since_mark(self) -> bool:
         """Tell whether gradients are the ones marked: nothing cleared them, by whatever way."""
         return any(each.is_kept() for each in self.marks)
+
+
+def _some(held: list[Tensor]) -> list[Tensor]:
+    if len(held) <= SAMPLE:
+        return held
+    return [held[index * (len(held) - 1) // (SAMPLE - 1)] for index in range(SAMPLE)]
 
 
 def watched_gradient_address(gradient: Tensor) -> int:
@@ -237,6 +244,18 @@ class WatchHistory:
     def in_window(self) -> bool:
         """Tell whether these are the first steps."""
         return self.num_steps < WINDOW
+
+    def record_of(self, optimizer: object) -> OptimizerRecord | None:
+        """Return what is known of an optimizer, or of the one that it wraps: a wrapper hands out the same groups.
+
+        A schedule made for either writes the rates that both read.
+        """
+        groups = getattr(optimizer, "param_groups", None) or [None]
+        for record in self.records.values():  # what is wrapped was made before its wrapper
+            known = record.optimizer.param_groups
+            if known is groups or (known and known[0] is groups[0]):
+                return record
+        return None
 
     def holding(self, parameters: Iterable[Tensor]) -> list[OptimizerRecord]:
         """Return the optimizers that hold any of these parameters."""

@@ -46,16 +46,24 @@ class Recorder:
         self._holders: dict[int, int] = {}  # of each trained tensor the optimizer, both by identity
         self._sharing: set[int] = set()  # optimizers that hold a tensor which another holds too
         self._stepping: OptimizerRecord | None = None
+        self._at_step: Optimizer | None = None  # whose step that is: a wrapper's makes another
+        self._steps_of_wrappers: dict[int, int] = {}  # by identity, the steps by then of what they wrap
         self._applied_at: dict[
             tuple[int, Place], int
         ] = {}  # without gradients: model and line, and the steps by then
         self._of_steps: set[tuple[int, Place]] = set()
 
     def known(self, optimizer: Optimizer, place: Place | None = None) -> OptimizerRecord:
-        """Return what is known of an optimizer, also of one that was made before the watch."""
+        """Return what is known of an optimizer, also of one that was made before the watch, or that wraps another."""
         records = self.history.records
-        if (found := records.get(id(optimizer))) is None:
+        own = records.get(id(optimizer))
+        if own is not None and len(records) == 1:
+            return own
+        found = self.history.record_of(optimizer)
+        if found is None:
             found = records[id(optimizer)] = OptimizerRecord(optimizer, place or Place("<unknown>", 0))
+        elif own is not None and own is not found:  # its constructor made it known as one of its own
+            del records[id(optimizer)]
         return found
 
     def add_model(self, model: nn.Module) -> None:
@@ -183,6 +191,9 @@ class Recorder:
     def on_step(self, optimizer: Optimizer, has_closure: bool) -> Facts:
         """An optimizer is about to step."""
         record = self.known(optimizer)
+        if self._stepping is record and self._at_step is not optimizer:
+            return None
+        self._at_step = optimizer
         if not record.num_steps:
             self.history.optimizer_names.add(self._named(optimizer))
         record.has_closure = has_closure
@@ -281,9 +292,14 @@ class Recorder:
         """Our engine uses an optimizer, at this line of the user's if it is a new one."""
         self.known(optimizer, watched_user_place())
 
-    def count_step(self, optimizer: Optimizer) -> OptimizerRecord:
-        """Count a step of an optimizer; return what is known of it."""
+    def count_step(self, optimizer: Optimizer) -> OptimizerRecord | None:
+        """Count a step of an optimizer; return what is known of it, or None where what it wraps has counted it."""
         record = self.known(optimizer)
+        if record.optimizer is not optimizer:
+            before = self._steps_of_wrappers.get(id(optimizer), 0)
+            self._steps_of_wrappers[id(optimizer)] = max(record.num_steps, before + 1)
+            if record.num_steps > before:
+                return None
         record.num_steps += 1
         return record
 

@@ -13,10 +13,13 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 OFTEN = 3  # backwards, once the run has ended
 ENDLESSLY = 256  # while it goes on: some accumulate over that many
+LOOKED_AT = 64  # numbers of a parameter: a step moves every one that has a gradient
 
 
 class StepMissing(SourceCheck, Watcher):
@@ -65,10 +68,14 @@ class StepMissing(SourceCheck, Watcher):
 
     def __init__(self) -> None:
         self.place: Place | None = None
+        self.first: dict[int, list[Tensor]] = {}  # what a few parameters of each optimizer were at first
 
     def on_backward(self, history: WatchHistory, tensors: object, place: Place) -> Observations:
         """Remember where gradients are computed, and wait long for a step."""
         self.place = place
+        for record in history.records.values():
+            if id(record) not in self.first:
+                self.first[id(record)] = [_numbers(each).clone() for each in record.followed()]
         if history.num_backwards == ENDLESSLY:
             yield from self._judge(history)
 
@@ -78,10 +85,19 @@ class StepMissing(SourceCheck, Watcher):
             yield from self._judge(history)
 
     def _judge(self, history: WatchHistory) -> Observations:
-        idle = any(_holds_gradients(each) for each in history.records.values())
+        idle = any(_holds_gradients(each) and not self._moved(each) for each in history.records.values())
         if idle and not history.stepping() and self.place is not None:
             text = f"Gradients were computed {history.num_backwards} times, and no optimizer has stepped."
             yield Observation(self.place, text, evidence={"backwards": history.num_backwards})
+
+    def _moved(self, record: OptimizerRecord) -> bool:
+        """Tell whether a step was made out of sight, as in a compiled function."""
+        first = self.first.get(id(record), [])
+        return any(not _numbers(now).equal(then) for now, then in zip(record.followed(), first, strict=False))
+
+
+def _numbers(parameter: Tensor) -> Tensor:
+    return parameter.detach().reshape(-1)[:LOOKED_AT]
 
 
 def _holds_gradients(record: OptimizerRecord) -> bool:

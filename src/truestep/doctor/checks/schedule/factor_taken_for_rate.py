@@ -53,7 +53,7 @@ class FactorTakenForRate(Watcher):
         for scheduler, made_at in history.schedules:
             functions = getattr(scheduler, "lr_lambdas", None)
             num_steps = getattr(scheduler, "last_epoch", 0)
-            record = history.records.get(id(getattr(scheduler, "optimizer", None)))
+            record = history.record_of(getattr(scheduler, "optimizer", None))
             if not functions or num_steps < LEAST or record is None or not record.num_steps:
                 continue
             base = max(getattr(scheduler, "base_lrs", None) or [1.0])

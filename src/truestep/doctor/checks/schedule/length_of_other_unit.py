@@ -94,7 +94,7 @@ class LengthOfOtherUnit(Watcher):
             return
         inner = {id(each) for outer, _ in history.schedules for each in getattr(outer, "_schedulers", ())}
         for scheduler, made_at in history.schedules:
-            record = history.records.get(id(getattr(scheduler, "optimizer", None)))
+            record = history.record_of(getattr(scheduler, "optimizer", None))
             first, last = _length_of(scheduler)
             if record is None or not first or id(scheduler) in inner:
                 continue

@@ -56,11 +56,11 @@ class RateCollapsed(Watcher):
 
     def __init__(self) -> None:
         self.falls: dict[int, Fall] = {}
-        self.schedules: dict[int, Place] = {}  # where each optimizer's schedule is stepped
+        self.schedules: dict[int, Place] = {}  # where each is stepped, by its optimizer's record
 
     def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
         """Remember the line."""
-        self.schedules[id(getattr(scheduler, "optimizer", None))] = place
+        self.schedules[id(history.record_of(getattr(scheduler, "optimizer", None)))] = place
 
     def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Look at the rates of a step."""
@@ -82,5 +82,5 @@ class RateCollapsed(Watcher):
         elif record.num_steps - fall.since >= LEAST and fall.highest:
             text = f"The learning rate fell from {fall.highest:.3g} to {max(rates):.3g} by step {fall.since}, and training goes on."
             fall.highest = 0.0  # said once
-            at = self.schedules.get(id(record.optimizer), record.place)
+            at = self.schedules.get(id(record), record.place)
             yield Observation(at, text, BUG, {"step": record.num_steps, "learning_rates": rates})

@@ -50,7 +50,8 @@ class ScheduleOfIdleOptimizer(Watcher):
 
     def on_finish(self, history: WatchHistory) -> Observations:
         """Report the schedules whose optimizer has not stepped at all."""
-        active = {id(record.optimizer) for record in history.stepping()}
+        active = history.stepping()
         for scheduler, place in self.stepped.values():
-            if active and id(scheduler.optimizer) not in active:
+            record = history.record_of(scheduler.optimizer)
+            if active and (record is None or not record.num_steps):
                 yield Observation(place, "The schedule belongs to an optimizer that never steps.", BUG)

@@ -77,7 +77,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
 
     def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
         """Remember a schedule's step before the first one of its optimizer."""
-        record = history.records.get(id(scheduler.optimizer))
+        record = history.record_of(scheduler.optimizer)
         skipped = getattr(scheduler, "last_epoch", 1) > 0  # step(0) sets the first rate once more
         if record is not None and record.num_steps == 0 and skipped:
             first, _ = self.early.get(id(record), (place, 0))

@@ -84,7 +84,7 @@ class SteppedInEveryMicroBatch(SourceCheck, Watcher):
 
     def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
         """Count the steps of a schedule; one that waits for a metric has no length."""
-        record = history.records.get(id(scheduler.optimizer))
+        record = history.record_of(scheduler.optimizer)
         if record is not None and not hasattr(scheduler, "patience"):
             self.steps.setdefault(id(record), []).append(place)
             self.schedules[id(record)] = scheduler

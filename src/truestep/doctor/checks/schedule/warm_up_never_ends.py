@@ -47,17 +47,18 @@ class WarmUpNeverEnds(Watcher):
     code = "SCHED014"
 
     def __init__(self) -> None:
-        self.stepped_at: dict[int, Place] = {}  # by the identity of the optimizer
+        self.stepped_at: dict[int, Place] = {}  # by the identity of the optimizer's record
         self.rates: dict[int, list[float]] = {}  # of its first group, before each pass with updates
         self.num_steps: dict[int, int] = {}
 
     def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
         """Remember where the rate is moved."""
-        self.stepped_at[id(scheduler.optimizer)] = place
+        self.stepped_at[id(history.record_of(scheduler.optimizer))] = place
 
     def on_epoch(self, history: WatchHistory, source: Any, place: Place) -> None:
         """Remember the rates with which a pass begins."""
-        for key, record in history.records.items():
+        for record in history.records.values():
+            key = id(record)
             if record.num_steps > self.num_steps.get(key, -1):
                 self.num_steps[key] = record.num_steps
                 self.rates.setdefault(key, []).append(_rate_of(record))
@@ -66,9 +67,13 @@ class WarmUpNeverEnds(Watcher):
         """Report a rate that has only risen."""
         if history.is_cut_short:
             return
-        made_at = {id(each.optimizer): at for each, at in history.schedules if hasattr(each, "optimizer")}
+        made_at = {
+            id(history.record_of(each.optimizer)): at
+            for each, at in history.schedules
+            if hasattr(each, "optimizer")
+        }
         for record in history.stepping():
-            key, group = id(record.optimizer), record.optimizer.param_groups[0]
+            key, group = id(record), record.optimizer.param_groups[0]
             rates = [*self.rates.get(key, []), _rate_of(record)]
             given = float(group.get("max_lr", group.get("initial_lr", 0.0)))
             rises = all(one < other for one, other in pairwise(rates))
