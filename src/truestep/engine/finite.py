@@ -15,8 +15,8 @@ class FiniteGradientCheck:
     """One pass over the gradients: the check of float16 gradients, with a scale of one, which changes no bit."""
 
     def __init__(self, device: torch.device, weights: Sequence[Tensor]) -> None:
-        self._one = torch.ones((), device=device)
-        self._found = torch.zeros((), device=device)
+        self._one = torch.ones((), dtype=torch.float32, device=device)
+        self._found = torch.zeros((), dtype=torch.float32, device=device)
         flag: Any = self._found.numpy() if device.type == "cpu" else None
         self._seen = None if flag is None else memoryview(flag)
         """The flag in the memory of the host, where reading it is no call of torch."""

@@ -33,6 +33,7 @@ from truestep.engine.precision.weights import (
     cast_weights,
     named_parameters_for_optimizer,
     precision_back_after_error,
+    precision_of_weights,
 )
 from truestep.engine.schedules.stepping import LearnerSchedules
 from truestep.engine.sharing import check_sharing
@@ -47,7 +48,7 @@ def make_parts(
 ) -> LearnerParts:
     """Make the parts of a learner and register them by name; a module that can't be trained so is left as it was."""
     module = _one_module(modules, context)
-    precision = precision_named(options.precision)
+    precision = precision_named(options.precision or precision_of_weights(module))
     clip = clip_from_option(options.clip)
     with precision_back_after_error(module):
         _place(module, precision, options.name, context)

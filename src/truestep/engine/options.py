@@ -20,7 +20,8 @@ class LearnerOptions:
     """How a learner is trained; see `Run.learner` for each."""
 
     name: str
-    precision: str = "float32"
+    precision: str | None = None
+    """None: float64 where the weights are so, else float32."""
     clip: Clip | Callable[..., None] | None = None
     schedule: ScheduleFactory | None = None
     ema: EMA | None = None

@@ -22,8 +22,6 @@ from truestep.engine.side_effects import LossSideEffects
 from truestep.engine.unowned_parameters import UnownedParameters
 from truestep.engine.untrained import LeftOutParameters, refuse_untrained
 
-SEEDS_KEPT = 64  # batches of ragged lengths have many shapes
-
 
 class UpdatePlan:
     """What an update of these learners does: decided once, and again when something changes that it was decided by.
@@ -71,7 +69,6 @@ class UpdatePlan:
         self.weights = [learner.weights for learner in self.learners]
         self._half = [weights for weights in self.weights if weights.has_half]
         self._scalers = [each.policy.scaler for each in self.learners if each.policy.scaler is not None]
-        self._seeds: dict[tuple[torch.Size, torch.dtype, float], Tensor] = {}
         names = " and ".join(repr(learner.name) for learner in self.learners)
         self.hooks = self.context.strategy.hooks(self.weights, names)
 
@@ -198,8 +195,9 @@ class UpdatePlan:
         elif weights is not None:
             seed = weights / expected
         else:
-            key = (values.shape, values.dtype, expected)
-            seed = self._seeds[key] if key in self._seeds else self._uniform_seed(values, expected)
+            # Made anew, since a loss that is a view of a parameter takes its memory; and contiguous, as `mean` has it: an expanded
+            # number has torch add up rows in another order.
+            seed = torch.full(values.shape, 1 / expected, dtype=values.dtype, device=values.device)
         return self.scaled(seed) if self._scalers else seed
 
     def scaled(self, seed: Tensor) -> Tensor:
@@ -207,20 +205,6 @@ class UpdatePlan:
         if not self._scalers:
             return seed
         return seed * self._shared_scale().to(seed.dtype)
-
-    def _uniform_seed(self, values: Tensor, expected: float) -> Tensor:
-        """Return 1 / expected for every value.
-
-        One number, seen as often as there are values, is kept for the next step: autograd copies such a gradient where it would
-        take a plain one's own memory (a loss that is a view of a parameter), so that nobody can write to it.
-        """
-        if values.ndim != 1 or len(values) < 2:
-            return torch.full_like(values, 1 / expected)
-        if len(self._seeds) >= SEEDS_KEPT:
-            self._seeds.clear()
-        number = torch.full((1,), 1 / expected, dtype=values.dtype, device=values.device)
-        seed = self._seeds[values.shape, values.dtype, expected] = number.expand(len(values))
-        return seed
 
     def _shared_scale(self) -> Tensor:
         """Return the loss scale for one backward through all learners: their smallest, which all of them adopt."""

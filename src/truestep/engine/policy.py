@@ -111,7 +111,7 @@ class GradientPolicy:
 
     def device_flag(self, sums: LossTotals, measured: Tensor | None) -> Tensor:
         """Return 1.0 on the device where the update must not be applied, else 0.0: the table, without waiting for the device."""
-        flag = torch.zeros((), device=sums.loss.device)
+        flag = torch.zeros((), dtype=torch.float32, device=sums.loss.device)
         if self.scaler is not None:
             flag = torch.maximum(flag, self.scaler.found_inf)
         if sums.may_be_empty:

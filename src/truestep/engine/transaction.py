@@ -63,5 +63,5 @@ class UpdateTransaction:
 
 def update_of_not_started(learner: LearnerParts) -> Update:
     """Return the update of a learner whose `starts_at` lies ahead: nothing was computed."""
-    nothing = torch.zeros((), device=learner.context.device)
+    nothing = torch.zeros((), dtype=torch.float32, device=learner.context.device)
     return update_result(learner.weights, LossTotals(), nothing, learner.was_skipped)

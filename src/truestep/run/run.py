@@ -78,7 +78,8 @@ class Run(SealedAttributes, Shown):
             the script.
         seed: decides orders, augmentation, dropout, and (python's, NumPy's and torch's global streams start at it) the weights of
             modules that are made after the run; the same seed gives the same run.
-        precision: the mode of all learners that name none; see `docs/choose-precision.md`.
+        precision: the mode of all learners that name none; see `docs/choose-precision.md`. Where nothing is said it is "float32",
+            and "float64" for modules whose weights are all float64, as `torch.set_default_dtype(torch.float64)` makes them.
         device: "auto", or what `torch.device` takes.
         resume: "auto"; "never" refuses a directory that holds a run; "must" one that does not; "anew" starts a run in a new
             numbered directory beside one that is taken (`runs/x-2`), in which a process that its launcher starts again goes on;
@@ -116,7 +117,7 @@ class Run(SealedAttributes, Shown):
         directory: str | Path | None = None,
         *,
         seed: int = 0,
-        precision: str = "float32",
+        precision: str | None = None,
         device: str | torch.device = "auto",
         resume: Resume = "auto",
         config: Any = None,
@@ -137,14 +138,14 @@ class Run(SealedAttributes, Shown):
         check_run_flags(progress=progress, quiet=quiet, deterministic=deterministic, doctor=doctor)
         check_run_options(nonfinite, strategy, saving)
         check_run_numbers(log_every=log_every, watch_layers=watch_layers, timeout_seconds=timeout_seconds)
-        self.precision, self.strategy = precision_named(precision), strategy
+        self.precision, self.strategy = precision_named(precision or "float32"), strategy
         self.context = LearnerContext(choose_run_device(device), seed=seed, nonfinite=nonfinite)
         agreement = join_run_ranks(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
         given = check_run_directory(directory)
         self.directory = Path(
             agreement.from_rank_0("its directory", lambda: str(choose_run_directory(given, resume)))
         )
-        self.saving, self.resume_as = saving or Saving(), resume
+        self.saving, self.resume_as, self._said = saving or Saving(), resume, precision
         self._shared = run = RunState(
             self.context, agreement, self.directory, self.saving, resume, strategy, plain_run_config(config)
         )
@@ -214,7 +215,7 @@ class Run(SealedAttributes, Shown):
         refuse_after_run_start("run.learner(...)", "its weights", started=self.session.started)
         options = LearnerOptions(
             name=name or self._free_name(modules),
-            precision=precision or self.precision.name,
+            precision=precision or self._said,
             clip=clip,
             schedule=schedule,
             ema=ema,

@@ -30,6 +30,12 @@ def precision_back_after_error(module: nn.Module) -> Iterator[None]:
         raise
 
 
+def precision_of_weights(module: nn.Module) -> str:
+    """Return the mode of weights for which nobody names one: a module in float64 was made so on purpose."""
+    types = {tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()}
+    return "float64" if types == {torch.float64} else "float32"
+
+
 def cast_weights(module: nn.Module, mode: Precision) -> None:
     """Bring the floating-point parameters and buffers of `module` to the mode's type, in place."""
     norms = [part for part in module.modules() if isinstance(part, NORMS)] if mode.float32_norms else []
