@@ -40,7 +40,7 @@ def is_lock_held(folder: Path) -> bool | None:
             return True
     if host != socket.gethostname():
         return None
-    return held is None and _is_signer_alive(signer, status.st_mtime)
+    return held is None and match is not None and _is_signer_alive(signer, status.st_mtime)
 
 
 def _held_locks() -> list[_Lock] | None:

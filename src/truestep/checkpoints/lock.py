@@ -10,6 +10,7 @@ from pathlib import Path
 
 from truestep.checkpoints.files import CheckpointFiles, read_bytes, write_all
 from truestep.checkpoints.names import LOCK
+from truestep.core.command_words import hide_in_words
 from truestep.core.errors import RunDirectoryError
 from truestep.core.forks import undo_in_children
 
@@ -28,6 +29,7 @@ class RunLock:
         self._path = directory / LOCK
         self._process = os.getpid()
         self._descriptor: int | None = None
+        self._is_signed = False
         self._take()
         undo_in_children(
             self, RunLock.release
@@ -64,7 +66,8 @@ class RunLock:
 
     def _sign(self, descriptor: int) -> None:
         self._files.truncate(descriptor)
-        command = " ".join(sys.argv)[:200]
+        self._is_signed = True
+        command = " ".join(hide_in_words(sys.argv))[:200]
         text = f"process {os.getpid()} on {socket.gethostname()} ({command})\n"
         write_all(self._files, descriptor, memoryview(text.encode("utf-8", "replace")))
 
@@ -89,9 +92,13 @@ class RunLock:
             self._take()
 
     def release(self) -> None:
-        """Let go of the lock."""
+        """Let go of the lock; the file stays, empty, since two processes could hold one that is removed and made anew."""
         if self._descriptor is not None:
-            descriptor, self._descriptor = self._descriptor, None
+            signed = self._is_signed and self.held
+            descriptor, self._descriptor, self._is_signed = self._descriptor, None, False
+            if signed:
+                with suppress(OSError):
+                    self._files.truncate(descriptor)
             with suppress(OSError):  # closed, and the lock gone, even where an error is reported
                 self._files.close(descriptor)
 

@@ -1,20 +1,124 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Secrets among what is shown or kept: a variable of the environment, a word of the command line."""
+"""Secrets among what is shown or kept: one rule for variables, words of a command line, settings and texts."""
 
 import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 HIDDEN = "(hidden)"
+HIDDEN_VALUE = re.compile(r"\*\*\*[0-9a-f]{8,}|\*\*\*|\(hidden\)")
+"""What stands in the place of a secret: the word, or a hash that tells it from others."""
+Hide = Callable[[str], str]
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")  # of snake_case, camelCase, kebab-case
 _SECRET_WORDS = {"TOKEN", "KEY", "APIKEY", "SECRET", "PASSWORD", "PASSWD", "PASS", "PWD", "CREDENTIAL", "CREDENTIALS",
-                 "AUTH", "COOKIE", "PRIVATE", "SIGNATURE"}  # fmt: skip
-_SECRET_VALUE = re.compile(
-    r"\b(hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[bp]-|AKIA|eyJ)[\w.-]{8,}|\b[0-9a-f]{40}\b"
+                 "AUTH", "AUTHORIZATION", "BEARER", "JWT", "COOKIE", "PRIVATE", "SIGNATURE", "SIG", "WEBHOOK"}  # fmt: skip
+_PASSWORD = re.compile(
+    r"passw|passphrase|secret|credential", re.IGNORECASE
+)  # of which numbers are secret, too
+_RUN_TOGETHER = re.compile(
+    r"(api|access|account|auth|private|master|secret|encryption|signing|storage|wandb|openai|hf)[_-]?(keys?|tokens?)\b"
+    r"|(db|my|user|root|admin)pass\b",
+    re.IGNORECASE,
 )
-_LOGIN = re.compile(r"(?<=://)[^/\s@]+@")
+_OF_CODE = {
+    "COMMIT",
+    "REVISION",
+    "REV",
+    "SHA",
+    "HASH",
+    "DIGEST",
+    "CHECKSUM",
+}  # 40 hex letters there are git's
+_COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
+_TOKEN = re.compile(
+    r"\bhf_[A-Za-z0-9]{12,}|\b(?:sk-|sk_live_|rk_live_|ghp_|gho_|ghu_|ghs_|github_pat_|glpat-|xox[abeprs]-|AKIA|ASIA|AIza|ya29\.|"
+    r"npm_|pypi-|eyJ)[\w.-]{8,}|(?<=hooks\.slack\.com/services/)[\w/]+|\b[0-9a-f]{40}\b"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
+    re.DOTALL,
+)
+_LOGIN = re.compile(r"(?<=://)[^/\s\"'<>]*(?=@)")
+_HEADER = re.compile(r"(?<=\bbearer )\s*[\w.~+/=-]{4,}|(?<=\bbasic )\s*[A-Za-z0-9+/=]{8,}", re.IGNORECASE)
+_NAMED = re.compile(r"(?<![\w.-])([\w.-]+)[\"']?\s*(?:==?|:(?!//))\s*")
+_VALUE = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s\"',;&)\]}]+")
+_NUMBER = re.compile(r"-?[\d.]+(e-?\d+)?")
+_LONGEST_NUMBER = 8
+_NOTHING = {"", "''", "None", "True", "False"}
+_PLAIN = re.compile(r"true|false|none|null|yes|no|on|off", re.IGNORECASE)
 
 
-def hide_secret_variable(name: str, value: str) -> str:
-    """Return `value`, or "(hidden)" where name or value look like a secret; logins in addresses go too."""
-    words = set(re.split(r"[_\W]+", name.upper()))
-    if value and (words & _SECRET_WORDS or _SECRET_VALUE.search(value)):
-        return HIDDEN
-    return _LOGIN.sub(f"{HIDDEN}@", value)
+def hide_secret_variable(name: str, value: str, hide: Hide = lambda _: HIDDEN) -> str:
+    """Return `value`, hidden where its name or its looks say that it is a secret; a part of it where that part is one."""
+    if is_secret_name(name):
+        return value if value in _NOTHING or HIDDEN_VALUE.fullmatch(value) else hide(value)
+    return value if _is_of_code(name, value) else hide_in_text(value, hide)
+
+
+def hide_in_text(text: str, hide: Hide = lambda _: HIDDEN) -> str:
+    """Return a text without its secrets: logins in addresses, `name=value` and `"name": "value"`, keys by their looks."""
+    for pattern in (_LOGIN, _HEADER, _TOKEN):
+        text = pattern.sub(
+            lambda match: match[0] if HIDDEN_VALUE.fullmatch(match[0]) else hide(match[0]), text
+        )
+    return "".join(_without_named_secrets(text, hide))
+
+
+def hide_secrets(tree: Any, hide: Hide = lambda _: HIDDEN, name: str = "") -> Any:
+    """Return a tree of dicts, lists and plain values without its secrets; all that is under a secret's name is one."""
+    if isinstance(tree, Mapping):
+        return {
+            key: hide_secrets(value, hide, name if is_secret_name(name) else str(key))
+            for key, value in tree.items()
+        }
+    if isinstance(tree, list | tuple):
+        return [hide_secrets(value, hide, name) for value in tree]
+    if isinstance(tree, str):
+        return hide_secret_variable(name, tree, hide)
+    if isinstance(tree, int | float) and not isinstance(tree, bool) and _PASSWORD.search(name):
+        return hide(str(tree))
+    return tree
+
+
+def show_hidden(tree: Any) -> Any:
+    """Return what was kept as a page that is passed on shows it: no secret, and no hash of one, by which it could be guessed."""
+    return _with_word_for_hashes(hide_secrets(tree))
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what is called so is a secret: `HF_TOKEN`, `--api-key`, `dbPassword`."""
+    words = {word.upper() for word in _WORD.findall(name)}
+    return bool(words & _SECRET_WORDS or _PASSWORD.search(name) or _RUN_TOGETHER.search(name))
+
+
+def _with_word_for_hashes(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _with_word_for_hashes(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_with_word_for_hashes(value) for value in tree]
+    return HIDDEN_VALUE.sub(HIDDEN, tree) if isinstance(tree, str) else tree
+
+
+def _without_named_secrets(text: str, hide: Hide) -> Iterator[str]:
+    done = 0
+    for named in _NAMED.finditer(text):
+        if named.end() < done or not is_secret_name(named[1]):
+            continue
+        if (value := _VALUE.match(text, named.end())) is not None:
+            quotes = int(value[0][0] in "\"'" and len(value[0]) > 1)
+            bare = value[0][1:-1] if quotes else value[0]
+            is_hidden = HIDDEN_VALUE.match(text, value.start() + quotes)
+            if bare and not is_hidden and not _is_plain(named[1], bare):
+                yield text[done : value.start()]
+                yield value[0].replace(bare, hide(bare))
+                done = value.end()
+    yield text[done:]
+
+
+def _is_plain(name: str, value: str) -> bool:
+    """Whether a value under a secret's name is none, in a text: a truth value, or a short number that is no password."""
+    is_number = len(value) <= _LONGEST_NUMBER and _NUMBER.fullmatch(value) and not _PASSWORD.search(name)
+    return bool(is_number or _PLAIN.fullmatch(value))
+
+
+def _is_of_code(name: str, value: str) -> bool:
+    return bool({word.upper() for word in _WORD.findall(name)} & _OF_CODE) and bool(_COMMIT.fullmatch(value))

@@ -11,6 +11,7 @@ import numpy as np
 
 from truestep.core.charts.curve import ChartCurve
 from truestep.core.files import read_regular_file
+from truestep.core.secret_values import show_hidden
 from truestep.report.columns import MetricColumns, Steps, Values, read_metric_columns
 from truestep.report.layers import LAYERS, read_reported_looks
 from truestep.report.media import MediaLine
@@ -94,7 +95,7 @@ def read_curves(directory: Path) -> ReportedRun:
 
 def _json(path: Path, record: ReportedRun) -> Any:
     try:
-        return json.loads(read_regular_file(path))
+        return show_hidden(json.loads(read_regular_file(path)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

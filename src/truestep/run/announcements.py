@@ -25,8 +25,11 @@ def said_at_run_start(run: RunState, resumed: RunBeginning | None, tracked: dict
     """Yield all that a run says when it starts; `tracked` is how large each thing is that checkpoints keep of the user's."""
     choices = run.context.choices
     if resumed is not None:
-        now = run_fingerprint(run.context.device)
-        promised = resume_promise(resumed.environment, now, choices, [*run.edits, *resumed.changed])
+        saved, now = map(
+            run.secrets.comparable,
+            (resumed.environment, run_fingerprint(run.context.device, run.secrets.hash)),
+        )
+        promised = resume_promise(saved, now, choices, [*run.edits, *resumed.changed])
         yield f"going on from {resumed.checkpoint} ({where_run_stands(run.cursor)}); the rest is {promised}"
         yield from run.cursor.how_it_resumes()
     elif run.holds_run:

@@ -14,6 +14,7 @@ from truestep.core.files import is_unfinished_file, read_regular_file, replacing
 from truestep.run.launchers import LauncherJob, launcher_job
 from truestep.run.options import RESUME, Resume
 from truestep.run.own_code import name_of_run_script
+from truestep.run.secrets import SALT, RunSecrets
 
 SCHEMA_VERSION = 1
 CONFIG = "config.json"
@@ -30,6 +31,10 @@ class OpenedRunDirectory(NamedTuple):
     holds_run: bool
     edits: list[str]
     """What `resume="edited"` lets the code give otherwise than the run was started with."""
+    salt: str = ""
+    is_salt_kept: bool = False
+    is_outdated: bool = False
+    """Whether its configuration is to be written anew: a secret stands there in clear, or hidden by a salt that was lost."""
 
 
 def choose_run_directory(directory: Path | None, resume: Resume) -> Path:
@@ -128,32 +133,44 @@ def refused_run_edits(kind: type[Exception], edits: Sequence[str], directory: Pa
 
 
 def open_run_directory(
-    directory: Path, config: dict[str, Any], resume: Resume, *, hold: Callable[[], object]
+    directory: Path,
+    config: dict[str, Any],
+    resume: Resume,
+    *,
+    hold: Callable[[], object],
+    secrets: RunSecrets,
 ) -> OpenedRunDirectory:
     """Take `directory` for the run that `config` describes.
 
     `hold` takes its lock, before anything is written there. Raises RunDirectoryError where it holds another run, something
     else, or is not what `resume` asks for.
     """
-    _check(directory, config, resume)
+    _check(directory, config, resume, secrets)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunDirectoryError(f"The run directory {directory} can't be made: {error.strerror}.") from error
     hold()
-    opened = _check(directory, config, resume)  # again: another process may have been here before the lock
-    if not opened.holds_run:
-        write_run_config(directory, config)
-    return opened
+    opened = _check(
+        directory, config, resume, secrets
+    )  # again: another process may have been here before the lock
+    if not opened.holds_run or (opened.is_outdated and not opened.edits):
+        write_run_config(directory, config, secrets)
+    return opened._replace(salt=secrets.salt, is_salt_kept=secrets.is_kept)
 
 
-def write_run_config(directory: Path, config: dict[str, Any]) -> None:
-    """Write down what the run is made with."""
-    write_run_json(directory / CONFIG, {"schema_version": SCHEMA_VERSION, **config})
+def write_run_config(directory: Path, config: dict[str, Any], secrets: RunSecrets) -> None:
+    """Write down what the run is made with, without secrets."""
+    described = secrets.hidden(config)
+    secrets.keep()
+    write_run_json(directory / CONFIG, {"schema_version": SCHEMA_VERSION, **described})
 
 
-def _check(directory: Path, config: dict[str, Any], resume: Resume) -> OpenedRunDirectory:
+def _check(
+    directory: Path, config: dict[str, Any], resume: Resume, secrets: RunSecrets
+) -> OpenedRunDirectory:
     """Return whether the directory holds this run, and what was edited since."""
+    secrets.open()
     path = directory / CONFIG
     if os.path.lexists(path):
         if resume == "never":
@@ -161,7 +178,10 @@ def _check(directory: Path, config: dict[str, Any], resume: Resume) -> OpenedRun
                 f"{directory} holds a run already, and resume='never' was asked for. Choose another directory, delete this one, "
                 'or write resume="anew" for a numbered one beside it.'
             )
-        return OpenedRunDirectory(True, _edits(directory, _read(path), config, resume))
+        there = _read(path)
+        saved, now = (secrets.comparable(secrets.hidden(each)) for each in (there, config))
+        edits = _edits(directory, saved, now, resume)
+        return OpenedRunDirectory(True, edits, is_outdated=secrets.are_used and saved != there)
     if resume == "must":
         raise RunDirectoryError(
             f"{directory} holds no run to go on with (there is no {path.name}), and resume='must' was asked for."
@@ -183,7 +203,7 @@ def _foreign(directory: Path) -> list[str]:
     return sorted(
         entry.name
         for entry in directory.iterdir()
-        if not is_unfinished_file(entry) and not _is_empty_store(entry) and entry.name != LAUNCHED
+        if not is_unfinished_file(entry) and not _is_empty_store(entry) and entry.name not in (LAUNCHED, SALT)
     )
 
 

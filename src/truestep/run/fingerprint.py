@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from truestep.core.secret_values import Hide
 from truestep.engine.choices import Choice
 from truestep.run.arguments import changed_arguments, script_arguments
 from truestep.run.own_code import CodeOfRun, compare_own_code
@@ -22,8 +23,9 @@ _NO_FACTS = {"python", "code", "arguments", "went_on"}  # compared otherwise, or
 _OWN_CODE = CodeOfRun()
 
 
-def run_fingerprint(device: torch.device) -> dict[str, Any]:
-    """Return versions, device, threads, numerical flags the script's arguments and hashes of the user's own source as JSON."""
+def run_fingerprint(device: torch.device, hide: Hide) -> dict[str, Any]:
+    """Return versions, device, threads, numerical flags the script's arguments without
+    secrets, and hashes of the user's own source as JSON."""
     facts: dict[str, Any] = {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
@@ -39,7 +41,7 @@ def run_fingerprint(device: torch.device) -> dict[str, Any]:
         "cudnn_tf32": _cudnn_tf32(),
         "float32_matmul_precision": _matmul_precision(),
         "code": _OWN_CODE.hashes(),
-        "arguments": script_arguments(),
+        "arguments": script_arguments(hide),
     }
     if device.type == "cuda":
         facts["gpu"] = torch.cuda.get_device_name(device)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import RunDirectoryError
 from truestep.core.files import read_regular_file
+from truestep.core.secret_values import hide_secrets
 from truestep.report.record import FINDINGS
 from truestep.run.directory import write_run_json
 from truestep.run.state import RunState
@@ -98,7 +99,7 @@ def _keep(path: Path, findings: list[dict[str, Any]]) -> None:
         kept = [each for each in known if _key(each) not in {_key(finding) for finding in findings}]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         kept = []  # the file is damaged: what was found now stands alone
-    write_run_json(path, {"schema_version": SCHEMA_VERSION, "findings": [*kept, *findings]})
+    write_run_json(path, {"schema_version": SCHEMA_VERSION, "findings": hide_secrets([*kept, *findings])})
 
 
 def _key(finding: dict[str, Any]) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from truestep.core.metric_names import MEASURED
 from truestep.core.random_streams import random_key
 from truestep.core.results import RenderableType, Shown, result_facts
 from truestep.core.schedule_units import ScheduleFactory
+from truestep.core.secret_values import hide_secrets
 from truestep.core.wording import number_text
 from truestep.engine.averages import EMA
 from truestep.engine.choices import Choice, Choices
@@ -169,13 +170,19 @@ class Run(SealedAttributes, Shown):
         """Take the directory, as rank 0; find out whether it holds this run, and what was edited since."""
         run, hold = self._shared, self.session.hold
         resume = {"resume": run.resume_as}
-        run.agreement.refuse_differences("the run's configuration", lambda: run.described | resume)
+        run.agreement.refuse_differences(
+            "the run's configuration", lambda: hide_secrets(run.described) | resume
+        )
         if self.context.world is not None:
             take_over_run(run.directory)  # on all ranks at once
-        run.holds_run, run.edits = run.agreement.from_rank_0(
+        opened = run.agreement.from_rank_0(
             "the run's directory",
-            lambda: open_run_directory(run.directory, run.described, run.resume_as, hold=hold),
+            lambda: open_run_directory(
+                run.directory, run.described, run.resume_as, hold=hold, secrets=run.secrets
+            ),
         )
+        run.holds_run, run.edits, salt, is_kept, _ = opened
+        run.secrets.use(salt, is_kept=is_kept)
         if not self.is_main:
             hold()
 

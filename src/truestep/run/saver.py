@@ -14,6 +14,7 @@ from truestep.run import snapshot
 from truestep.run.agreement import LoopWishes
 from truestep.run.announcements import RunBeginning
 from truestep.run.directory import CHECKPOINTS
+from truestep.run.kept_settings import with_secrets_of_code
 from truestep.run.pieces import SAID, SavesInPieces, all_ranks_see_directory
 from truestep.run.reading import Choose, Found, Read, SharedResumeReading, read_resumed_alone
 from truestep.run.state import RunState
@@ -101,7 +102,7 @@ class RunSaver:
         if found is None:
             self._run.logbook.go_back(NOTHING)  # lines of a start that came to no checkpoint
             return None
-        name, state = found
+        name, state = found[0], with_secrets_of_code(self._run, found[1])
         try:
             changed = snapshot.edits_of_run(self._run, state)
         except TruestepError:

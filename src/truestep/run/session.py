@@ -17,9 +17,8 @@ from truestep.run.agreement import LoopWishes
 from truestep.run.announcements import nothing_is_left, run_taken_over, said_at_run_start
 from truestep.run.beside import BesideUpdates
 from truestep.run.cursor import StreamCursor
-from truestep.run.directory import write_run_config, write_run_json
+from truestep.run.directory import write_run_config
 from truestep.run.endings import LoopEndings, error_identity, explain_loop_error, noting_error
-from truestep.run.fingerprint import run_fingerprint
 from truestep.run.first_steps import DoctorOfFirstSteps
 from truestep.run.layers import RunLayers
 from truestep.run.likeness import refuse_different_ranks, share_run_weights
@@ -30,7 +29,7 @@ from truestep.run.notebook import end_process_or_cell, is_interactive_session
 from truestep.run.omissions import RunOmissions
 from truestep.run.owner import HOLDERS, refuse_later_process_group, take_over_run
 from truestep.run.rates import RunRates
-from truestep.run.readers import leave_run_report
+from truestep.run.readers import leave_run_report, write_run_environment
 from truestep.run.saver import RunSaver
 from truestep.run.signals import StopSignals
 from truestep.run.state import RunState
@@ -115,7 +114,7 @@ class RunSession:
         run = self._run
         if run.is_main:
             remove_unfinished_files(run.directory)
-            write_run_json(run.directory / "environment.json", run_fingerprint(run.context.device))
+            write_run_environment(run)
         refuse_different_ranks(run.agreement, run.context.learners)
         self._saver.divide()
         resumed = self._saver.resume()
@@ -126,7 +125,7 @@ class RunSession:
         if (
             run.edits and run.is_main
         ):  # it goes on with what the code has changed: that is its configuration from now on
-            write_run_config(run.directory, run.described)
+            write_run_config(run.directory, run.described, run.secrets)
         run.trackers.open()
         self._layers.open()
         tracked = resumed.tracked if resumed else tracked_sizes(run.tracked.state())
@@ -447,4 +446,4 @@ class RunSession:
 
     def _report(self) -> None:
         if self._run.is_main:
-            leave_run_report(self._run.directory, self._run.context.choices, self.say)
+            leave_run_report(self._run)

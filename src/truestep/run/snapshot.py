@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything a checkpoint holds of a run, put together and taken apart."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from truestep.engine.state import (
 from truestep.report.history import MetricsMark
 from truestep.run.directory import START_ANEW, refused_run_edits
 from truestep.run.fingerprint import run_fingerprint
+from truestep.run.kept_settings import without_secrets_of_cursor, without_secrets_of_learner
 from truestep.run.likeness import (
     are_run_weights_finite,
     check_run_switches,
@@ -48,22 +49,29 @@ def take_run_state(run: RunState, *, in_pieces: bool = False) -> TakenRunState:
     tracked, own = run.tracked.divided(run.tracked.state())
     state = {
         "learners": {
-            name: _undivided(learner_state(learner), in_pieces=in_pieces, is_main=run.is_main)
-            if learner.weights.are_divided
-            else learner_state(learner)
-            for name, learner in run.context.learners.items()
+            name: _undivided(kept, in_pieces=in_pieces, is_main=run.is_main)
+            if run.context.learners[name].weights.are_divided
+            else kept
+            for name, kept in _learners(run)
         },
-        "cursor": run.cursor.state_dict(),
+        "cursor": without_secrets_of_cursor(run.cursor.state_dict(), run.secrets),
         "random": loop_random_state(run.context.device),
         "random_at_epoch": run.random.at_epoch,
         "logbook": run.logbook.state_dict(),
         "best": run.best,
         "user": encode_run_state(run.user),
         "tracked": tracked,
-        "environment": run_fingerprint(run.context.device),
+        "environment": run_fingerprint(run.context.device, run.secrets.hash),
     }
+    if run.is_main:
+        run.secrets.keep()
     state["ranks"], healthy = _ranks(run, own)
     return TakenRunState(state, healthy)
+
+
+def _learners(run: RunState) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, learner in run.context.learners.items():
+        yield name, without_secrets_of_learner(learner_state(learner), run.secrets)
 
 
 def run_state_parts(run: RunState) -> PartOf:
@@ -150,7 +158,8 @@ def restore_run(run: RunState, state: dict[str, Any], marks: Sequence[MetricsMar
     run.cursor.finished = run.cursor.finished and not edited
     for name, saved in state["learners"].items():
         learner = run.context.learners[name]
-        differences += [f"{name}: {text}" for text in changed_learner_settings(learner, saved)]
+        changed = changed_learner_settings(learner, saved)
+        differences += [f"{name}: {run.secrets.hidden_text(text)}" for text in changed]
         load_learner_state(learner, saved)
         learner.switches.load(saved.get("settings", {}))
         if edited:
@@ -192,6 +201,7 @@ def edits_of_run(run: RunState, state: dict[str, Any]) -> list[str]:
         (CheckpointError, run.tracked.differences(tracked)),
         (OptionError, _changed_options(run, state["learners"])),
     ):
+        edits = [run.secrets.hidden_text(edit) for edit in edits]
         if edits and run.resume_as != "edited":
             raise refused_run_edits(kind, edits, run.directory)
         found += edits

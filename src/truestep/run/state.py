@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from truestep.core.secret_values import hide_secrets
 from truestep.engine.context import LearnerContext
 from truestep.run.agreement import RunAgreement
 from truestep.run.cursor import RunCursor
@@ -15,6 +16,7 @@ from truestep.run.loop_random import LoopRandom
 from truestep.run.options import Resume, Saving
 from truestep.run.owner import RunOwner
 from truestep.run.screen import RunScreen
+from truestep.run.secrets import RunSecrets
 from truestep.run.trackers.hub import Trackers
 from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import TrackedObjects
@@ -47,12 +49,14 @@ class RunState:
     """What the code has changed since, with `resume="edited"`."""
     is_closed: bool = False
     """Whether it was closed, and no loop was begun since: what is tracked is the user's own again."""
+    secrets: RunSecrets = field(init=False)
     random: LoopRandom = field(init=False)
     screen: RunScreen = field(init=False)
     trackers: Trackers = field(init=False)
     logbook: RunLogbook = field(init=False)
 
     def __post_init__(self) -> None:
+        self.secrets = RunSecrets(self.directory)
         self.random = LoopRandom(self.context, self.cursor)
 
     def keep_books(self, screen: RunScreen, trackers: Sequence[Tracker], log_every: int) -> None:
@@ -64,7 +68,9 @@ class RunState:
 
     def _tracking(self) -> Tracking:
         history = self.logbook.history
-        return Tracking(directory=self.directory, config=self.config, step=self.cursor.done, history=history)
+        return Tracking(
+            directory=self.directory, config=hide_secrets(self.config), step=self.cursor.done, history=history
+        )
 
     @property
     def rank(self) -> int:
