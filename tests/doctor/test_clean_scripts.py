@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Correct trainings of many kinds, read and run under watch: none is accused, and no check breaks on one."""
 
-import importlib.util
 import os
 import sys
 import warnings
@@ -19,7 +18,6 @@ from truestep.doctor.runtime.watch import Watch, WatchOptions
 SCRIPTS = sorted((Path(__file__).parent / "clean").glob("*.py"))
 # what only their authors know, and is asked
 ASKED = {"autoencoder": ["EVAL012"], "dropout_as_uncertainty": ["EVAL002"], "fine_tuning": ["EVAL010"]}
-NEEDS = {"with_accelerate": "accelerate", "with_lightning": "lightning"}
 
 
 @pytest.fixture(autouse=True)
@@ -34,9 +32,6 @@ def as_found(monkeypatch):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_correct_training_is_not_accused(script, tmp_path, monkeypatch):
-    missing = NEEDS.get(script.stem)
-    if missing is not None and importlib.util.find_spec(missing) is None:
-        pytest.skip(f"{missing} is not installed")
     monkeypatch.chdir(tmp_path)
     text = script.read_text("utf-8")
     read = read_text(text, str(script))

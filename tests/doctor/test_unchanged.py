@@ -37,12 +37,7 @@ QUICK = [
     "trainer_class",
     "vae_with_methods",
 ]
-NEEDED = {
-    "distributed_autograd",
-    "distributed_half",
-    "with_accelerate",
-    "with_lightning",
-}  # more than one process's worth
+NEEDED = {"distributed_autograd", "distributed_half"}  # more than one process's worth
 
 # What a watch could change by looking: kernels that are chosen by who looks, modes of the script's own, subclasses.
 SPECIAL = {

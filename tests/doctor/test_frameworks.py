@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Right trainings in Lightning, Accelerate, the Trainer and Ignite: read and watched, nothing is said of them."""
+
+import os
+import sys
+import warnings
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+import torch._dynamo
+
+from truestep.doctor.block import watch
+from truestep.doctor.finding import Severity
+from truestep.doctor.read import read_text
+
+with warnings.catch_warnings():  # imported here, as they set environment variables
+    warnings.simplefilter("ignore")
+    import accelerate  # noqa: F401
+    import ignite.engine  # noqa: F401
+    import lightning  # noqa: F401
+    import transformers  # noqa: F401
+
+DATA = """
+data = TensorDataset(torch.randn(96, 4), torch.arange(96) % 3)
+loader = DataLoader(data, batch_size=8, shuffle=True)
+def network():
+    return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+"""
+SCHEDULES = {
+    "none": "None",
+    "cosine": "torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=updates)",
+    "warm-up": "torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 4))",
+}
+LIGHTNING = """
+import lightning
+class Classifier(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = network()
+    def training_step(self, batch, _index):
+        x, y = batch
+        return F.cross_entropy(self.net(x), y)
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+        schedule = SCHEDULE
+        if schedule is None:
+            return optimizer
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+trainer = lightning.Trainer(
+    max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+    enable_model_summary=False, accumulate_grad_batches=K, gradient_clip_val=1.0,
+)
+trainer.fit(Classifier(), loader)
+"""
+ACCELERATE = """
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=K)
+net = network()
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+net, optimizer, loader = accelerator.prepare(net, optimizer, loader)
+schedule = SCHEDULE
+schedule = accelerator.prepare(schedule) if schedule is not None else None
+for _epoch in range(2):
+    for x, y in loader:
+        with accelerator.accumulate(net):
+            accelerator.backward(F.cross_entropy(net(x), y))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            if schedule is not None:
+                schedule.step()
+            optimizer.zero_grad()
+"""
+TRAINER = """
+from transformers import Trainer, TrainingArguments
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = network()
+    def forward(self, x, labels):
+        logits = self.net(x)
+        return {"loss": F.cross_entropy(logits, labels), "logits": logits}
+rows = [{"x": x, "labels": y} for x, y in data]
+model = Classifier()
+arguments = TrainingArguments(
+    "out", num_train_epochs=2, per_device_train_batch_size=8, gradient_accumulation_steps=K, learning_rate=1e-2,
+    report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True,
+)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+Trainer(model, arguments, train_dataset=rows, optimizers=(optimizer, SCHEDULE)).train()
+"""
+IGNITE = """
+from ignite.engine import Events, create_supervised_trainer
+net = network()
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+schedule = SCHEDULE
+trainer = create_supervised_trainer(net, optimizer, nn.CrossEntropyLoss(), gradient_accumulation_steps=K)
+if schedule is not None:
+    trainer.add_event_handler(Events.ITERATION_COMPLETED(every=K), lambda: schedule.step())
+trainer.run(loader, max_epochs=2)
+"""
+PROGRAMS = {"lightning": LIGHTNING, "accelerate": ACCELERATE, "transformers": TRAINER, "ignite": IGNITE}
+HEAD = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+"""
+
+
+@pytest.fixture(autouse=True)
+def as_found(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    with mock.patch.dict(os.environ), torch.random.fork_rng():
+        yield
+    torch._dynamo.reset()
+
+
+def said_of(text):
+    """Return the codes that both halves say of a program, advice left out, and what broke in them."""
+    read = read_text(text, "train.py")
+    with watch() as watched, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(text, str(Path("train.py").resolve()), "exec"), {"__name__": "__main__"})
+    assert watched.history.num_steps
+    assert (read.failures, watched.failures) == ([], [])
+    found = [*read.findings, *watched.findings]
+    return {each.code for each in found if each.severity is not Severity.ADVICE}
+
+
+def written(library, num_accumulated, schedule="none"):
+    updates = 24 // num_accumulated
+    made = SCHEDULES[schedule].replace("updates", str(updates))
+    return HEAD + DATA + PROGRAMS[library].replace("SCHEDULE", made).replace("K", str(num_accumulated))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("num_accumulated", [1, 3])  # of 12 batches
+@pytest.mark.parametrize("library", PROGRAMS)
+def test_nothing_is_said_of_a_right_program(library, num_accumulated, schedule):
+    assert said_of(written(library, num_accumulated, schedule)) == set()
+
+
+@pytest.mark.parametrize("num_accumulated", [1, 3])
+def test_gradients_that_accelerate_never_clears_are_named(num_accumulated):
+    text = written("accelerate", num_accumulated).replace("            optimizer.zero_grad()\n", "")
+    assert said_of(text) == {"GRAD001"}
