@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train twice, kill one of the two at random moments, and compare what they end with: `make kill`.
 
-Each kill is a SIGKILL, which a process neither sees nor can answer. A killed training is started again by the same command.
+Each kill is a SIGKILL, which a process neither sees nor can answer. A killed training is started again by the same command. Equal
+ends prove something only where the starts behind the kills went on from a checkpoint: of five at least three must.
 """
 
 import argparse
 import json
+import math
 import os
 import random
 import re
@@ -19,6 +21,9 @@ from pathlib import Path
 
 TRUESTEP = [sys.executable, "-m", "truestep"]
 STEP = re.compile(r"^epoch .*?  step \d+", re.MULTILINE)
+WENT_ON = re.compile(r"going on from \S+ \(step ([\d,]+)")
+SAVE_EVERY = 10  # steps: a start behind a kill has something to go on from
+SHARE = 0.6  # of the starts behind a kill, how many must go on from a checkpoint
 PATIENCE_SECONDS = 120.0  # until a training that was started has made its first step
 
 
@@ -26,7 +31,16 @@ class Training:
     """A training in a process of its own, which goes on with what an earlier one left."""
 
     def __init__(self, directory: Path, epochs: int) -> None:
-        options = ["--out", str(directory), "--epochs", str(epochs), "--resume", "auto"]
+        options = [
+            "--out",
+            str(directory),
+            "--epochs",
+            str(epochs),
+            "--resume",
+            "auto",
+            "--save-every",
+            str(SAVE_EVERY),
+        ]
         self.metrics, self.log = directory / "metrics.jsonl", directory.with_suffix(".log")
         with self.log.open("w") as output:
             self.process = subprocess.Popen(
@@ -40,6 +54,11 @@ class Training:
     def has_stepped(self) -> bool:
         """Whether it has told of a step."""
         return STEP.search(self.log.read_text("utf-8", errors="replace")) is not None
+
+    def went_on_from(self) -> int:
+        """Return the step that it went on from; 0 where it began anew."""
+        said = WENT_ON.search(self.log.read_text("utf-8", errors="replace"))
+        return int(said[1].replace(",", "")) if said else 0
 
     def end(self) -> float:
         """Wait for its end and return how many seconds it stepped."""
@@ -74,14 +93,26 @@ def show(epochs: int, kills: int, folder: Path, seed: int | None) -> int:
     seconds = Training(undisturbed, epochs).end()
     print(f"The same into {disturbed}, killed {kills} times by SIGKILL at random moments", flush=True)
     longest = 1.5 * seconds / (kills + 1)  # so that hardly ever it ends before the last kill
+    training, went_on = Training(disturbed, epochs), []
     for number in range(1, kills + 1):
-        training = Training(disturbed, epochs)
         if not training.killed_after(dice.uniform(0.0, longest)):
             print(f"  it came to its end before kill {number}", flush=True)
             break
-        print(f"  kill {number}: after step {training.last_step()}", flush=True)
-    print("  started once more, and left alone", flush=True)
-    Training(disturbed, epochs).end()
+        last = training.last_step()
+        training = Training(disturbed, epochs)
+        went_on.append(training.went_on_from())
+        print(
+            f"  kill {number}: after step {last}; started again, went on from step {went_on[-1]}", flush=True
+        )
+    training.end()
+    print("  left alone, and ended", flush=True)
+    resumed, least = sum(step > 0 for step in went_on), math.ceil(SHARE * kills)
+    if resumed < least:
+        print(
+            f"{resumed} of {len(went_on)} starts behind a kill went on from a checkpoint past step 0, and {least} are needed: "
+            "what was trained anew shows nothing about a resume. Give more epochs: --epochs 200."
+        )
+        return 1
     compare = [*TRUESTEP, "checkpoints", "diff", str(undisturbed), str(disturbed)]
     return subprocess.run(compare, check=False).returncode
 

@@ -145,6 +145,30 @@ def test_diff_of_two_runs_compares_the_newest_but_for_what_the_clock_gave(run, t
         call("diff", run, "40")
 
 
+def test_diff_of_a_run_that_was_resumed_with_one_that_was_not_compares_what_a_resume_promises(tmp_path):
+    def environment(went_on, **other):
+        salted = f"***{'0' if went_on else '1'}123456789abcdef"
+        return {
+            "went_on": went_on,
+            "arguments": ["--out", str(went_on)],
+            "torch": "2.13",
+            "layers": f"key='{salted}'",
+        } | other
+
+    states = {
+        "straight": environment(False),
+        "resumed": environment(True),
+        "other": environment(True, torch="2.14"),
+    }
+    for name, facts in states.items():
+        with CheckpointStore(tmp_path / name / "checkpoints") as store:
+            store.save(30, state(3.0) | {"environment": facts})
+    assert call("diff", tmp_path / "straight", tmp_path / "resumed").startswith(
+        "0 of 36 bytes differ: 2 tensors and every"
+    )
+    assert "environment/torch" in call("diff", tmp_path / "straight", tmp_path / "other", status=1)
+
+
 def test_diff_of_much_that_differs_shows_the_first_and_counts_the_rest(tmp_path):
     for name, value in [("a", 0.0), ("b", math.nan)]:
         with CheckpointStore(tmp_path / name / "checkpoints") as store:

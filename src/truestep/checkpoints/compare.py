@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.checkpoints.tree import saved_tensor_name
+from truestep.core.secret_values import HIDDEN, HIDDEN_VALUE
 from truestep.core.trees import tree_leaves
 
 
@@ -68,13 +69,21 @@ class StateChanges:
         }
 
 
-CLOCK = ("logbook/mark/", "logbook/elapsed_seconds")
-"""What a run keeps of the time it took, and of the file that it writes times to: it differs between any two runs."""
+_OF_THE_RUN = (
+    "logbook/mark/",
+    "logbook/elapsed_seconds",
+    "environment/went_on",
+    "environment/arguments",
+)
+"""What no resume promises: the time that a run took and the file it writes times to, whether it was resumed, its own words."""
 
 
 def compare_states(before: Any, after: Any) -> StateChanges:
-    """Return every leaf that differs between two states, bit for bit, in the order of the first; not what the clock gave."""
-    old, new = _timeless(before), _timeless(after)
+    """Return every leaf that differs between two states, bit for bit, in the order of the first.
+
+    Not what the clock gave, whether a run was resumed, and hashes of secrets, whose salt is each run's own.
+    """
+    old, new = _promised(before), _promised(after)
     names = [*old, *(name for name in new if name not in old)]
     changes = [change for name in names if (change := _compared(name, old, new))]
     pairs = [(old.get(name), new.get(name)) for name in names]
@@ -82,9 +91,13 @@ def compare_states(before: Any, after: Any) -> StateChanges:
     return StateChanges(changes, num_tensors=len(sizes), num_bytes=sum(sizes))
 
 
-def _timeless(state: Any) -> dict[str, Any]:
+def _promised(state: Any) -> dict[str, Any]:
     named = ((saved_tensor_name(path), leaf) for path, leaf in tree_leaves(state))
-    return {name: leaf for name, leaf in named if not name.startswith(CLOCK)}
+    return {
+        name: HIDDEN_VALUE.sub(HIDDEN, leaf) if isinstance(leaf, str) else leaf
+        for name, leaf in named
+        if not name.startswith(_OF_THE_RUN)
+    }
 
 
 def _compared(name: str, old: dict[str, Any], new: dict[str, Any]) -> StateChange | None:

@@ -108,7 +108,7 @@ def diff(
 ) -> None:
     """Compare the newest checkpoints of two runs, or two checkpoints of one run, bit for bit; exit 1 if they differ.
 
-    Times that the clock gave are not compared.
+    Times that the clock gave are not compared, nor whether a run was resumed, nor the words of its command line.
     """
     from truestep.checkpoints.compare import compare_states
 

@@ -24,6 +24,7 @@ def start_recipe(prepared: ParsedRecipe) -> Path:
             device=options.device,
             resume=options.resume,
             config=config,
+            saving=truestep.Saving(every_steps=options.save_every),
         )
     except truestep.TruestepError:
         with suppress(OSError):
