@@ -77,6 +77,8 @@ CHECK_PAGE = '''\
         loss.backward()
 
     Fix: FILL IN: what to write instead.
+
+    Evidence: FILL IN: repository, commit and line, or the record and its counts; none while it is on trial.
     """'''
 ERROR = '''\
 from truestep.explainer.explainer import Explainer

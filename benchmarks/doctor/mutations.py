@@ -112,7 +112,7 @@ def delete_no_grad(script: Script) -> Iterator[tuple[str | None, set[str], list[
             del block
         lines = [line for block, _ in hits for line in range(block.lineno, (block.end_lineno or 0) + 1)]
         # PARAM015: a target or teacher whose gradients nobody uses
-        yield text, {"EVAL004", "EVAL002", "MEM001", "MEM002", "MEM004", "GRAD023", "PARAM015"}, lines
+        yield text, {"EVAL004", "EVAL002", "MEM001", "GRAD023", "PARAM015"}, lines
 
 
 def delete_set_epoch(script: Script) -> Iterator[tuple[str | None, set[str], list[int]]]:

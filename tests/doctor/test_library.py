@@ -189,7 +189,6 @@ MOST_NAMES = 3  # of a library, in one display of a check
 # Knowledge of one check alone: what replaces what, which options each class has.
 OWN_TABLES = {
     "checks/deprecated/cuda_amp.py",  # the old name and the new
-    "checks/parameters/option_left_out.py",  # which optimizer has a default of its own
     "checks/repeatability/backend_attribute_invented.py",  # every switch that a backend has
 }
 LIBRARIES = (

@@ -160,7 +160,7 @@ def _cells_of(text):
     return [("code", ast.get_source_segment(text, each)) for each in tree.body]
 
 
-@pytest.mark.parametrize("code", ["GRAD012", "PARAM005", "SAVE009", "DATA013", "DEV001"])
+@pytest.mark.parametrize("code", ["GRAD012", "PARAM005", "DATA013", "DEV001"])
 def test_a_line_that_a_message_names_is_there(tmp_path, code):
     cells = _cells_of(PRELUDE + checks()[code].page().bad)
     told = [each.message for each in read_paths([notebook(tmp_path, *cells)]).findings]

@@ -44,10 +44,16 @@ def test_the_diff_is_the_lines_that_change():
 
 
 def test_columns_are_characters_not_bytes():
-    text = "import torch\nné, net = '→', torch.nn.Linear(2, 2)\nprint('é→'); net.eval\n"
+    text = (
+        "import torch\nné, net = '→', torch.nn.Linear(2, 2)\n"
+        "print('é→'); torch.nn.functional.cross_entropy(net(x).softmax(1), y).backward()\n"
+    )
     found = read_text(text).findings
-    assert [each.code for each in found] == ["EVAL014"]
-    assert mended(text, found).splitlines()[-1] == "print('é→'); net.eval()"
+    assert [each.code for each in found] == ["LOSS001"]
+    assert (
+        mended(text, found).splitlines()[-1]
+        == "print('é→'); torch.nn.functional.cross_entropy(net(x), y).backward()"
+    )
 
 
 @settings(deadline=None)

@@ -19,19 +19,7 @@ from truestep.doctor.runtime.prints import prints_of_rows, sampled_rows
 from truestep.doctor.runtime.row_batches import MOST_ROWS, RowBatch, RowPass
 
 SCRIPTS = sorted((Path(__file__).parent / "rows").glob("*.py"))
-CODES = [
-    "DATA035",
-    "DATA040",
-    "DATA041",
-    "EVAL044",
-    "EVAL045",
-    "EVAL046",
-    "EVAL047",
-    "EVAL048",
-    "LOSS054",
-    "VALUE026",
-    "VALUE027",
-]
+CODES = ["DATA040", "DATA041", "EVAL044", "EVAL045"]
 KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 
 

@@ -70,8 +70,8 @@ def test_what_a_finding_is_about_is_underlined_in_characters():
 
 
 def test_evidence_is_told_in_sentences():
-    assert finding_sentences({"step": 3, "moved_by": [2.0, 3.25], "made_by": "softmax"}) == (
-        "Seen at optimizer step 3. Moved by 2, 3.25 times its size, step by step."
+    assert finding_sentences({"step": 3, "learning_rates": [2.0, 3.25], "made_by": "softmax"}) == (
+        "Seen at optimizer step 3. The learning rates are 2, 3.25."
     )
 
 

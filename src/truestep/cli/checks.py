@@ -136,5 +136,6 @@ def _show_page(check: type[Check], screen: Console) -> None:
         python = Syntax("", "python", theme="ansi_light", background_color="default")
         screen.print(python.highlight(textwrap.indent(code, "  ")), soft_wrap=True)
     show_on_screen(Text(f"Fix: {page.fix}"))
+    show_on_screen(Text(f"\nEvidence: {page.evidence}"))
     if address := check_docs_address(check.code):
         show_on_screen(Text(f"See: {address}", f"link {address}"))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A check's page is its docstring: one sentence, then Why, Bad, Good and Fix."""
+"""A check's page is its docstring: one sentence, then Why, Bad, Good, Fix and Evidence."""
 
 import inspect
 import re
 import textwrap
 from dataclasses import dataclass
 
-SECTIONS = ("Why", "Bad", "Good", "Fix")
+SECTIONS = ("Why", "Bad", "Good", "Fix", "Evidence")
 MARK = "# here"  # ends the lines of Bad at which the finding is expected
 
 # Names that every example may use without saying where they come from.
@@ -32,6 +32,7 @@ class CheckPage:
     bad: str
     good: str
     fix: str
+    evidence: str  # where it was true in code that its author did not know, or why it stays without
 
     @property
     def marked_lines(self) -> list[int]:
@@ -46,7 +47,13 @@ class CheckPage:
     def markdown(self, language: str = "python") -> str:
         """Return the page in Markdown, its code in blocks of this language."""
         blocks = [f"**{name}**\n\n```{language}\n{code}```\n" for name, code in self.examples()]
-        parts = [f"{self.summary}\n", f"**Why**: {self.why}\n", *blocks, f"**Fix**: {self.fix}\n"]
+        parts = [
+            f"{self.summary}\n",
+            f"**Why**: {self.why}\n",
+            *blocks,
+            f"**Fix**: {self.fix}\n",
+            f"**Evidence**: {self.evidence}\n",
+        ]
         return "\n".join(parts)
 
 
@@ -62,9 +69,10 @@ def parse_check_page(docstring: str) -> CheckPage:
     missing = [name for name in SECTIONS if not sections.get(name, "").strip()]
     if missing:
         raise ValueError(f"the page {pieces[0].strip()!r} lacks the section {', '.join(missing)}")
-    prose = {name: " ".join(sections[name].split()) for name in ("Why", "Fix")}
+    prose = {name: " ".join(sections[name].split()) for name in ("Why", "Fix", "Evidence")}
     code = {name: textwrap.dedent(sections[name]).strip("\n") + "\n" for name in ("Bad", "Good")}
-    return CheckPage(" ".join(pieces[0].split()), prose["Why"], code["Bad"], code["Good"], prose["Fix"])
+    summary = " ".join(pieces[0].split())
+    return CheckPage(summary, prose["Why"], code["Bad"], code["Good"], prose["Fix"], prose["Evidence"])
 
 
 def check_name(class_name: str) -> str:

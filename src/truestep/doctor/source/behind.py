@@ -17,11 +17,6 @@ _NUMBERS = ("float", "int", "torch.tensor")  # what these give is made anew
 _MOST = 60  # expressions that are looked at for one loss
 
 
-def models_behind(module: SourceModule, loss: ast.expr) -> set[str]:
-    """Return the names of the modules whose calls a loss of this function is computed from, and not detached."""
-    return {dotted(call.func) or "" for call in calls_with_graph(module, loss) if is_model(module, call)}
-
-
 def calls_with_graph(module: SourceModule, loss: ast.expr) -> list[ast.Call]:
     """Return the calls of this function that a value is computed from, where a gradient may go back through them."""
     scope = module.scope(loss)

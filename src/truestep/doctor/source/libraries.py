@@ -57,29 +57,7 @@ LOADERS_GIVEN: dict[str, dict[str, tuple[int, str]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Monitor:
-    """Where the constructor of what watches a metric is given the metric's name, and which way is better."""
-
-    metric: tuple[int | None, str]
-    mode: tuple[int | None, str]
-    modes: dict[object, str]
-    default: str | None  # None: what is called a loss is to fall, anything else to rise
-    logged: bool = True  # whether it watches what a LightningModule logs
-
-
 _MODES: dict[object, str] = {"min": "min", "max": "max"}
-_CALLBACKS = ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks")
-MONITORS = {
-    **{
-        f"{home}.ModelCheckpoint": Monitor((2, "monitor"), (None, "mode"), _MODES, "min")
-        for home in _CALLBACKS
-    },
-    **{f"{home}.EarlyStopping": Monitor((0, "monitor"), (4, "mode"), _MODES, "min") for home in _CALLBACKS},
-    "transformers.TrainingArguments": Monitor(
-        (None, "metric_for_best_model"), (None, "greater_is_better"), {True: "max", False: "min"}, None, False
-    ),
-}
 
 TRAINERS = ("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer")
 # What divides the loss by the number of batches in an update, by the option that tells it that number.

@@ -18,12 +18,6 @@ from truestep.doctor.source.values import argument
 TRAINED, EVALUATED = "trained", "evaluated"
 
 
-def loader_of(module: SourceModule, trace: Trace, loop: TraceFrame) -> ast.Call | None:
-    """Return `DataLoader(...)` if a loop goes through one, be it through enumerate, zip or a progress bar."""
-    found = _through(module, trace, loop)
-    return found.node if found is not None and isinstance(found.node, ast.Call) else None
-
-
 def _through(module: SourceModule, trace: Trace, loop: TraceFrame) -> LocatedExpression | None:
     source = loop.node.iter if isinstance(loop.node, ast.For) else None
     contexts = trace.contexts

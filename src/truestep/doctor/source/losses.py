@@ -77,18 +77,6 @@ def reduction_of(module: SourceModule, call: ast.Call) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def loss_calls_with_weight(module: SourceModule) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """Yield (call, weight) for the losses over classes that are given weights."""
-    for name, position in (("cross_entropy", 2), ("nll_loss", 2)):
-        for call in module.calls(f"torch.nn.functional.{name}"):
-            if (weight := argument(call, position, "weight")) is not None:
-                yield call, weight
-    for name in ("CrossEntropyLoss", "NLLLoss"):
-        for call in module.calls(f"torch.nn.{name}"):
-            if (weight := argument(call, 0, "weight")) is not None:
-                yield call, weight
-
-
 def classifier_outputs(module: SourceModule) -> Iterator[tuple[ast.Call, ast.Call]]:
     """Yield (loss call, the call that made its input) for the losses over classes."""
     for call in losses_of(module, "cross_entropy", "nll_loss"):

@@ -4,7 +4,7 @@
 import ast
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import constant
 
 
 def whole_numbers(module: SourceModule, node: ast.expr | None) -> set[int | None]:
@@ -29,16 +29,3 @@ def whole_number(module: SourceModule, node: ast.expr | None) -> int | None:
     """Return the one whole number that an expression stands for, if it is the same on every way to it."""
     found = whole_numbers(module, node)
     return found.pop() if len(found) == 1 else None
-
-
-def option_default(module: SourceModule, node: ast.expr) -> int | None:
-    """Return the whole number that `args.batch_size` is where nobody gives another."""
-    if not isinstance(node, ast.Attribute):
-        return None
-    for call in module.method_calls("add_argument"):
-        names = [constant(each) for each in call.args]
-        words = {each.lstrip("-").replace("-", "_") for each in names if isinstance(each, str)}
-        named = constant(argument(call, None, "dest"))
-        if node.attr == named or (named is None and node.attr in words):
-            return whole_number(module, argument(call, None, "default"))
-    return None

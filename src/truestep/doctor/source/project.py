@@ -12,8 +12,6 @@ from truestep.doctor.source.names import Index
 from truestep.doctor.source.places import ImportPlaces, SourceDisk
 from truestep.doctor.source.resolving import Resolver
 
-Parsed = SourceModule | Exception
-
 
 class SourceProject:
     """Reads files once, links their imports, and follows the program from each place where it is entered."""

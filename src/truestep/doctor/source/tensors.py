@@ -5,9 +5,7 @@ import ast
 
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
 from truestep.doctor.source.resolving import MAX_DEPTH
-from truestep.doctor.source.values import argument, literal
 
 _MAKERS = {f"torch.{name}" for name in operations(numbers="drawn filled copied joined")} | {
     "torch.autograd.Variable",
@@ -72,30 +70,3 @@ def moved_already(move: ast.Call, maker: ast.Call) -> bool:
     assert isinstance(move.func, ast.Attribute)
     same = [ast.dump(each) for each in inner.args] == [ast.dump(each) for each in move.args]
     return inner.func.attr == move.func.attr and same and not inner.keywords and not move.keywords
-
-
-def asks_for_gradients(module: SourceModule, node: ast.expr) -> bool:
-    """Tell whether something behind an expression was made with gradients or by a module."""
-    seen: set[ast.expr] = set()
-    waiting = [node]
-    while waiting:
-        current = waiting.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        for each in walk(current):
-            if isinstance(each, ast.Call) and _asks(module, each):
-                return True
-            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
-                waiting += [value for value in module.definitions(each) if value is not None]
-    return False
-
-
-def _asks(module: SourceModule, call: ast.Call) -> bool:
-    if literal(module, argument(call, None, "requires_grad")) is True or module.kind(call.func) in (
-        "module",
-        "ddp",
-    ):
-        return True
-    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    return method == "requires_grad_" or module.qualify(call.func) == "torch.nn.Parameter"

@@ -198,16 +198,6 @@ def _without_pass(body: list[ast.stmt]) -> list[ast.stmt]:
     return [each for each in body if not isinstance(each, ast.Pass)]
 
 
-def in_same_block(module: SourceModule, node: ast.AST) -> tuple[list[ast.stmt], list[ast.stmt]]:
-    """Return the statements before and behind one in its block; nothing of what stands in no block."""
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(module.parents.get(node), name, None)
-        if isinstance(block, list) and node in block:
-            place = block.index(node)
-            return block[:place], block[place + 1 :]
-    return [], []
-
-
 def names_stored(node: ast.AST) -> Names:
     """Return the names that are given a value somewhere in a node."""
     return frozenset(

@@ -40,6 +40,9 @@ class BestWeightsShared(SourceCheck):
         net.load_state_dict(best)
 
     Fix: copy.deepcopy(net.state_dict()), or save it to a file at once.
+
+    Evidence: bed A: 3 true, 0 false; bed B: 3 true, 0 false; bed D: 1 true, 0 false; 186 repositories: 1
+    true, 0 false.
     """
 
     code = "SAVE013"

@@ -28,6 +28,8 @@ class InterruptSwallowed(SourceCheck):
 
     Fix: let the handler set a flag, save between steps to a temporary file, os.replace it, then exit with
     130.
+
+    Evidence: the plain form in snippet 42 of the notes.
     """
 
     code = "SAVE006"

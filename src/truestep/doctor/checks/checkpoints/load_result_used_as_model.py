@@ -22,6 +22,8 @@ class LoadResultUsedAsModel(SourceCheck):
         pred = net(x)
 
     Fix: call it in a line of its own.
+
+    Evidence: bed A: 4 true, 0 false.
     """
 
     code = "SAVE002"

@@ -40,6 +40,8 @@ class AugmentedEvaluation(SourceCheck):
         test_set = datasets.CIFAR10("data", train=False, transform=transforms.ToTensor())
 
     Fix: one transform for training, and one without chance for evaluation.
+
+    Evidence: bed B: 1 true, 0 false; 186 repositories: 6 true, 0 false.
     """
 
     code = "DATA019"

@@ -38,6 +38,8 @@ class BatchesOfOneClass(Watcher):
                 opt.step()
 
     Fix: shuffle=True.
+
+    Evidence: the plain form of row 81 of docs/mistakes.md.
     """
 
     code = "DATA016"

@@ -41,6 +41,8 @@ class ExamplesMixed(Probe):
 
     Fix: look at the operation that is named: a view or reshape in place of permute before it, softmax or norms over
     dimension 0, batch_first.
+
+    Evidence: graykode/nlp-tutorial d05e31ec 4-3.Bi-LSTM(Attention)/Bi-LSTM(Attention).py:21.
     """
 
     code = "DATA015"

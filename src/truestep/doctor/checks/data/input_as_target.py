@@ -48,6 +48,8 @@ class InputAsTarget(SequenceProbe):
         F.cross_entropy(logits.transpose(1, 2), text[:, 1:]).backward()
 
     Fix: inputs = text[:, :-1], targets = text[:, 1:].
+
+    Evidence: seen only while a script runs.
     """
 
     code = "DATA034"

@@ -35,6 +35,8 @@ class InputsNotNormalised(Watcher):
             opt.step()
 
     Fix: divide by 255, subtract the training set's mean, divide by its deviation.
+
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/main.py:14.
     """
 
     code = "DATA017"

@@ -28,6 +28,8 @@ class LoaderEmpty(Watcher):
             train(x, y)
 
     Fix: a smaller batch, or drop_last=False.
+
+    Evidence: the plain form of row 82 of docs/mistakes.md.
     """
 
     code = "DATA023"

@@ -50,6 +50,8 @@ class NextStepSeen(SequenceProbe):
         F.cross_entropy(logits.transpose(1, 2), text[:, 1:]).backward()
 
     Fix: a causal mask in every attention, no bidirectional recurrence, convolutions padded on the left only.
+
+    Evidence: seen only while a script runs.
     """
 
     code = "DATA033"

@@ -41,6 +41,8 @@ class NormOverOneExample(Watcher):
             opt.step()
 
     Fix: larger batches, GroupNorm or LayerNorm, or SyncBatchNorm over several processes.
+
+    Evidence: the plain form of row 32 of docs/mistakes.md.
     """
 
     code = "DATA018"

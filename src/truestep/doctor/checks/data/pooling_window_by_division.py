@@ -22,6 +22,8 @@ class PoolingWindowByDivision(SourceCheck):
         pool = nn.AdaptiveAvgPool1d(out)
 
     Fix: nn.AdaptiveAvgPool1d(out): its bins run from floor(i·n/out) to ceil((i+1)·n/out).
+
+    Evidence: the plain form in snippet 49 of the notes.
     """
 
     code = "DATA014"

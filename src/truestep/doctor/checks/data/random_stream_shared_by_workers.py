@@ -34,6 +34,8 @@ class RandomStreamSharedByWorkers(SourceCheck):
                 return torch.randn(3)
 
     Fix: draw from torch's generator, or make one in the worker from torch.initial_seed().
+
+    Evidence: corpus: 0 true, 2 false; bed B: 1 true, 0 false.
     """
 
     code = "DATA003"

@@ -29,6 +29,9 @@ class SequenceAxesExchanged(SourceCheck):
         out, _ = pad_packed_sequence(packed, batch_first=True)
 
     Fix: the same batch_first in both.
+
+    Evidence: the plain form of row 80 of docs/mistakes.md; bed B: 0 true, 1 false; 186 repositories: 0
+    true, 1 debatable, 0 false.
     """
 
     code = "DATA010"

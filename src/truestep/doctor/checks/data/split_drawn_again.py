@@ -38,6 +38,9 @@ class SplitDrawnAgain(SourceCheck):
         train, test = load()
 
     Fix: call it once; random_state= makes it draw the same split each time.
+
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/main.py:12;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/original_code_snippet.py:2.
     """
 
     code = "DATA032"

@@ -31,6 +31,8 @@ class StreamDuplicatedByWorkers(SourceCheck):
         loader = DataLoader(Numbers(), num_workers=2)
 
     Fix: split by torch.utils.data.get_worker_info() in __iter__.
+
+    Evidence: the plain form of row 76 of docs/mistakes.md.
     """
 
     code = "DATA005"

@@ -40,6 +40,8 @@ class TargetsShuffledApart(Watcher):
                 opt.step()
 
     Fix: draw one order, and take inputs and targets by it: order = torch.randperm(n); inputs[order], targets[order].
+
+    Evidence: the plain form of row 77 of docs/mistakes.md.
     """
 
     code = "DATA041"

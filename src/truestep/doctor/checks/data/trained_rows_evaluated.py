@@ -42,6 +42,8 @@ class TrainedRowsEvaluated(Watcher):
             right = sum((net(x).argmax(1) == y).sum().item() for x, y in test_loader)
 
     Fix: split the examples once, before anything else, and evaluate on those that no step has seen.
+
+    Evidence: the plain form of row 73 of docs/mistakes.md.
     """
 
     code = "DATA040"

@@ -43,6 +43,8 @@ class TransformOfWholeSet(SourceCheck):
         valid_set = torch.utils.data.Subset(Images(nn.Identity()), parts[1])
 
     Fix: two data sets with a transform each, and torch.utils.data.Subset with the indices of the split.
+
+    Evidence: 186 repositories: 8 true, 0 false.
     """
 
     code = "DATA038"

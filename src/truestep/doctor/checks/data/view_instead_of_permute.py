@@ -20,6 +20,8 @@ class ViewInsteadOfPermute(SourceCheck):
         chw = img.permute(2, 0, 1)
 
     Fix: permute or transpose, then .contiguous() where a view is needed.
+
+    Evidence: graykode/nlp-tutorial d05e31ec 4-3.Bi-LSTM(Attention)/Bi-LSTM(Attention).py:21.
     """
 
     code = "DATA006"

@@ -22,6 +22,10 @@ class BackwardHook(SourceCheck):
         handle = net.register_full_backward_hook(print)
 
     Fix: register_full_backward_hook.
+
+    Evidence: qfgaohao/pytorch-ssd 7a839cbc vision/prunning/prunner.py:163; qfgaohao/pytorch-ssd 7a839cbc
+    vision/prunning/prunner.py:214; corpus: 2 true, 0 false; bed B: 1 true, 0 false; bed D: 1 true, 0 false;
+    186 repositories: 10 true, 0 false.
     """
 
     code = "OLD009"

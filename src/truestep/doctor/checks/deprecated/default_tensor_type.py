@@ -22,6 +22,8 @@ class DefaultTensorType(SourceCheck):
         torch.set_default_dtype(torch.float64)
 
     Fix: torch.set_default_dtype and torch.set_default_device.
+
+    Evidence: the plain form in snippet 16 of the notes; 186 repositories: said 27 times, not judged.
     """
 
     code = "OLD003"

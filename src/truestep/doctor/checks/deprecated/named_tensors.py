@@ -25,6 +25,8 @@ class NamedTensors(SourceCheck):
         img = torch.randn(8, 3, 32, 32)  # N, C, H, W
 
     Fix: integer dimensions with a comment on the shape, permute, or einops.
+
+    Evidence: 186 repositories: 7 true, 0 false.
     """
 
     code = "OLD005"

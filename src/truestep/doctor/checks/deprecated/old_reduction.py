@@ -23,6 +23,9 @@ class OldReduction(SourceCheck):
         criterion = nn.CrossEntropyLoss(reduction="sum")
 
     Fix: reduction="mean", "sum" or "none".
+
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/stargan/stargan.py:77; 186 repositories:
+    said 25 times, not judged.
     """
 
     code = "OLD011"

@@ -24,6 +24,9 @@ class ScalarIndexed(SourceCheck):
         print(loss.item())
 
     Fix: loss.item().
+
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/began/began.py:196; 186 repositories: 36
+    true, 0 false.
     """
 
     code = "OLD008"

@@ -23,6 +23,8 @@ class StftWithoutComplex(SourceCheck):
         S = torch.stft(wav, 16, 4, window=torch.hann_window(16), return_complex=True).abs()
 
     Fix: return_complex=True, and a window.
+
+    Evidence: bed C: 2 true, 0 false; bed D: 1 true, 0 false; 186 repositories: 3 true, 0 false.
     """
 
     code = "OLD010"

@@ -25,6 +25,9 @@ class AvailabilityNotAsked(SourceCheck):
         device = "cuda" if torch.cuda.is_available() else "cpu"
 
     Fix: add the parentheses.
+
+    Evidence: bed A: 2 true, 0 false; bed B: 3 true, 0 false; bed D: 1 true, 0 false; 186 repositories: said
+    3 times, not judged.
     """
 
     code = "DEV006"

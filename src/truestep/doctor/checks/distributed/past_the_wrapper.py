@@ -47,6 +47,8 @@ class PastTheWrapper(SourceCheck):
             opt.step()
 
     Fix: call the wrapper; put other methods behind forward(mode=...).
+
+    Evidence: the plain form of row 94 of docs/mistakes.md.
     """
 
     code = "DIST005"

@@ -41,6 +41,9 @@ class ComparisonBroadcast(SourceCheck, Watcher):
         correct = (preds == labels.squeeze(1)).sum()
 
     Fix: give both the same shape.
+
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/052/main.py:78;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/066/main.py:75.
     """
 
     code = "EVAL030"

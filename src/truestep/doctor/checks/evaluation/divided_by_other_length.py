@@ -32,6 +32,8 @@ class DividedByOtherLength(SourceCheck):
         mean = total / len(valid_loader)
 
     Fix: divide by the length of what the loop goes through.
+
+    Evidence: bed D: 1 true, 0 false; 186 repositories: 0 true, 1 debatable, 0 false.
     """
 
     code = "EVAL043"

@@ -47,6 +47,10 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                 correct = (net(x).argmax(1) == y).sum()
 
     Fix: net.eval() before, net.train() after; functions such as F.dropout need training=self.training.
+
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/aae/aae.py:152;
+    eriklindernoren/PyTorch-GAN 36d3c77e implementations/acgan/acgan.py:159; bed C: 1 true, 0 false; bed D:
+    0 true, 1 false; 186 repositories: 4 true, 0 false.
     """
 
     code = "EVAL002"

@@ -56,6 +56,8 @@ class EvaluationInputsVary(Watcher):
             net.train()
 
     Fix: give the data of the evaluation a transform without chance; augment those of the training alone.
+
+    Evidence: the plain form of row 72 of docs/mistakes.md.
     """
 
     code = "EVAL044"

@@ -36,6 +36,9 @@ class EvaluationNotRepeatable(Probe):
 
     Fix: make what is random depend on self.training; where sampling is meant (a VAE), hide it:
     `# truestep: ignore[EVAL012]`.
+
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/aae/aae.py:176; graykode/nlp-tutorial
+    d05e31ec 5-2.BERT/BERT.py:114.
     """
 
     code = "EVAL012"

@@ -48,6 +48,8 @@ class EvaluationScaledDifferently(Watcher):
             right = sum((net(x).argmax(1) == y).sum().item() for x, y in test_loader)
 
     Fix: give both the same transform: the mean and deviation of the training set.
+
+    Evidence: the plain form of row 78 of docs/mistakes.md.
     """
 
     code = "EVAL045"

@@ -45,6 +45,8 @@ class FrozenNormMoves(Watcher):
                 opt.step()
 
     Fix: eval() of that part after each train() of the whole; if they are meant to adapt, `# truestep: ignore[EVAL011]`.
+
+    Evidence: the plain form of row 30 of docs/mistakes.md.
     """
 
     code = "EVAL011"

@@ -43,6 +43,8 @@ class FullBatchesAssumed(SourceCheck):
         accuracy = correct / len(test_loader.dataset)
 
     Fix: sum over all batches and divide once, by len(loader.dataset) or by the len(x) that were counted.
+
+    Evidence: 186 repositories: 2 true, 0 false.
     """
 
     code = "EVAL036"

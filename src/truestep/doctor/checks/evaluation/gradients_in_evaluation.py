@@ -44,6 +44,10 @@ class GradientsInEvaluation(SourceCheck, Watcher):
                 correct = (net(x).argmax(1) == y).sum()
 
     Fix: with torch.inference_mode(): (or torch.no_grad()).
+
+    Evidence: MorvanZhou/PyTorch-Tutorial dbe154a9 tutorial-contents/401_CNN.py:117;
+    MorvanZhou/PyTorch-Tutorial dbe154a9 tutorial-contents/402_RNN_classifier.py:96; 186 repositories: said
+    112 times, not judged.
     """
 
     code = "EVAL004"

@@ -37,6 +37,8 @@ class GradientsLeftOff(SourceCheck):
             net.train()
 
     Fix: `with torch.no_grad():`, which ends by itself.
+
+    Evidence: the plain form of row 29 of docs/mistakes.md.
     """
 
     code = "EVAL017"

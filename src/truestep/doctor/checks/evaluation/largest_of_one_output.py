@@ -26,6 +26,9 @@ class LargestOfOneOutput(SourceCheck):
         preds = (outputs[:, 0] > 0).long()
 
     Fix: one logit is compared with 0, a probability with 0.5; two classes by argmax need two outputs.
+
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/052/main.py:78;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/066/main.py:75.
     """
 
     code = "EVAL031"

@@ -26,6 +26,8 @@ class LoadedWithoutEval(SourceCheck):
         prediction = net(x).argmax(1)
 
     Fix: net.eval() after loading.
+
+    Evidence: 186 repositories: 1 true, 1 debatable, 0 false.
     """
 
     code = "EVAL008"

@@ -40,6 +40,8 @@ class MetricNeverUpdated(SourceCheck):
                 self.log("valid_acc", self.valid_acc)
 
     Fix: update the metric that is logged.
+
+    Evidence: bed B: 1 true, 0 false.
     """
 
     code = "EVAL042"

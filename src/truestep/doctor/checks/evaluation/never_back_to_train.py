@@ -55,6 +55,9 @@ class NeverBackToTrain(SourceCheck, Watcher):
                 score = evaluate(net(x), y)
 
     Fix: net.train() after each evaluation, before the next batch is trained on.
+
+    Evidence: corpus: 0 true, 1 false; bed B: 0 true, 2 false; bed C: 3 true, 1 debatable, 0 false; 186
+    repositories: 3 true, 1 false.
     """
 
     code = "EVAL003"

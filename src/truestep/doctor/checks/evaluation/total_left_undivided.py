@@ -42,6 +42,8 @@ class TotalLeftUndivided(SourceCheck):
             return box_loss + class_loss + mask_loss
 
     Fix: divide it too.
+
+    Evidence: bed C: 1 true, 0 false; 186 repositories: 0 true, 1 false.
     """
 
     code = "EVAL032"

@@ -30,6 +30,9 @@ class TotalNeverReset(SourceCheck):
             print(total / len(loader))
 
     Fix: set it to 0 at the start of each epoch.
+
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/039/main.py:14;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/039/original_code_snippet.py:7.
     """
 
     code = "EVAL013"

@@ -28,6 +28,9 @@ class TrainOverridden(SourceCheck):
                 return self
 
     Fix: def train(self, mode=True): super().train(mode); ...; return self. A loop is better called fit().
+
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/main.py:44;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/original_code_snippet.py:34.
     """
 
     code = "EVAL009"

@@ -62,6 +62,8 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
                     opt.zero_grad()
 
     Fix: (loss / k).backward(); where batches differ in size, weight each by its samples or tokens.
+
+    Evidence: the plain form of row 5 of docs/mistakes.md; 186 repositories: 0 true, 6 false.
     """
 
     code = "GRAD005"

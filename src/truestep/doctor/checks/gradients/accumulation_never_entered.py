@@ -41,6 +41,8 @@ class AccumulationNeverEntered(SourceCheck):
                 opt.zero_grad()
 
     Fix: with accelerator.accumulate(net): around the batch, and accelerator.prepare(optimizer) before.
+
+    Evidence: 186 repositories: 2 true, 1 false.
     """
 
     code = "GRAD046"

@@ -51,6 +51,8 @@ class AdvantageWithGradient(SourceCheck, Watcher):
         loss.backward()
 
     Fix: advantage.detach() in the policy's loss.
+
+    Evidence: seen only while a script runs.
     """
 
     code = "GRAD059"

@@ -46,6 +46,8 @@ class BatchNotLearned(Watcher):
             opt.step()
 
     Fix: train on one batch by hand and follow a difference in the inputs through the layers to the loss.
+
+    Evidence: the plain form of row 48 of docs/mistakes.md.
     """
 
     code = "GRAD030"

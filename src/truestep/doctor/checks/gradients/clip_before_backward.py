@@ -40,6 +40,8 @@ class ClipBeforeBackward(SourceCheck, Watcher):
             opt.step()
 
     Fix: clip between backward() and step().
+
+    Evidence: 186 repositories: 2 true, 0 false.
     """
 
     code = "GRAD009"

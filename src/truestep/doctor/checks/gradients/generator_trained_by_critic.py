@@ -42,6 +42,8 @@ class GeneratorTrainedByCritic(SourceCheck):
 
     Fix: discriminator(fake.detach()) in the discriminator's step; zero_grad() straight before each
     backward().
+
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/softmax_gan/softmax_gan.py:146.
     """
 
     code = "GRAD020"

@@ -38,6 +38,8 @@ class GradientsExplode(Watcher):
             opt.step()
 
     Fix: a lower learning rate, warm-up, clipping by norm.
+
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/main.py:14.
     """
 
     code = "GRAD026"

@@ -42,6 +42,9 @@ class GradientsVanish(Watcher):
             opt.step()
 
     Fix: ReLU-like activations, residual connections, normalisation, a fitting initialisation.
+
+    Evidence: MorvanZhou/PyTorch-Tutorial dbe154a9 tutorial-contents/504_batch_normalization.py:74;
+    eriklindernoren/PyTorch-GAN 36d3c77e implementations/infogan/infogan.py:282.
     """
 
     code = "GRAD025"

@@ -34,6 +34,8 @@ class HookAddedEveryStep(SourceCheck):
         handle.remove()
 
     Fix: register once, before the loop; remove the handle in a finally.
+
+    Evidence: the plain form in snippet 28 of the notes.
     """
 
     code = "GRAD016"

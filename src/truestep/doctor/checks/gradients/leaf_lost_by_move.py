@@ -32,6 +32,8 @@ class LeafLostByMove(SourceCheck):
         w = torch.randn(3, device=device, requires_grad=True)
 
     Fix: make it there (device=..., dtype=...), or call .requires_grad_() after .to().
+
+    Evidence: bed C: 0 true, 1 debatable, 0 false; 186 repositories: 1 true, 46 false.
     """
 
     code = "GRAD013"

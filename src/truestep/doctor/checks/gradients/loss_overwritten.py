@@ -26,6 +26,8 @@ class LossOverwritten(SourceCheck):
         (first + second).backward()
 
     Fix: add the losses, or give each its own name.
+
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/relativistic_gan/relativistic_gan.py:152.
     """
 
     code = "GRAD012"

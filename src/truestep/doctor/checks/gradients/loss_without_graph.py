@@ -23,6 +23,8 @@ class LossWithoutGraph(SourceCheck):
         loss.backward()
 
     Fix: call backward() on the loss itself.
+
+    Evidence: the plain form of row 47 of docs/mistakes.md.
     """
 
     code = "GRAD022"

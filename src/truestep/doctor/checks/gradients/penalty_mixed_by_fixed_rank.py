@@ -36,6 +36,8 @@ class PenaltyMixedByFixedRank(SourceCheck):
             return ((g.flatten(1).norm(dim=1) - 1) ** 2).mean()
 
     Fix: torch.rand(len(real), *[1] * (real.dim() - 1), device=real.device), or truestep.gradient_penalty.
+
+    Evidence: the plain form in snippet 3 of the notes.
     """
 
     code = "GRAD027"

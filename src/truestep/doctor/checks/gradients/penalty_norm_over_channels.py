@@ -45,6 +45,8 @@ class PenaltyNormOverChannels(SourceCheck):
         penalty = ((gradients.flatten(1).norm(2, dim=1) - 1) ** 2).mean()
 
     Fix: gradients.flatten(1) first.
+
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/dragan/dragan.py:166.
     """
 
     code = "GRAD040"

@@ -41,6 +41,8 @@ class StepMissing(SourceCheck, Watcher):
             opt.step()
 
     Fix: call optimizer.step() after backward().
+
+    Evidence: the plain form of row 8 of docs/mistakes.md.
     """
 
     code = "GRAD007"

@@ -36,6 +36,10 @@ class StepWithoutGradients(SourceCheck, Watcher):
 
     Fix: give the optimizer the parameters of the model that computes the loss; don't detach before
     backward().
+
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/main.py:16;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/original_code_snippet.py:11; bed C: 0 true, 1
+    false.
     """
 
     code = "GRAD024"

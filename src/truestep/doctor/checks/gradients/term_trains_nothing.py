@@ -68,6 +68,8 @@ class TermTrainsNothing(Watcher):
             opt.step()
 
     Fix: compute the term with its graph; leave it out of the loss where it is meant for the log alone.
+
+    Evidence: the plain form of row 47 of docs/mistakes.md.
     """
 
     code = "GRAD063"

@@ -37,6 +37,9 @@ class TrainedTensorDetached(SourceCheck):
             opt.step()
 
     Fix: compute with the tensor itself; .detach() and .item() are for what is shown.
+
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/main.py:16;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/original_code_snippet.py:11.
     """
 
     code = "GRAD041"

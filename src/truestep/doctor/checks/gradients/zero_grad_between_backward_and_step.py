@@ -37,6 +37,8 @@ class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
             opt.step()
 
     Fix: move zero_grad() before backward(), or after step().
+
+    Evidence: the plain form of row 2 of docs/mistakes.md.
     """
 
     code = "GRAD002"

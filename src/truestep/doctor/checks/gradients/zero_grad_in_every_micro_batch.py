@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
-from truestep.doctor.checks.gradients.cleared_before_last_backward import lone_clear
 from truestep.doctor.finding import Place
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
@@ -44,6 +43,8 @@ class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
                 opt.zero_grad()
 
     Fix: clear the gradients where the optimizer steps.
+
+    Evidence: the plain form of row 4 of docs/mistakes.md; 186 repositories: 0 true, 1 false.
     """
 
     code = "GRAD004"
@@ -87,9 +88,7 @@ class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
             for loop in trace.training_loops():
                 clear = _between_backwards(loop)
                 if clear is not None and not _gradients_are_taken(module, loop):
-                    text = (
-                        "Cleared at every batch, while the step waits for several: only the last one counts."
-                    )
+                    text = "Cleared before the last backward, while the step waits for several: only that one counts."
                     yield At(clear.node, text, RISK if execution_of(trace, loop.path).is_named else BUG)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -128,4 +127,4 @@ def _between_backwards(loop: TrainingLoop) -> TraceEvent | None:
         [clear for before, clear in each.between("zero_grad") if before == len(each.backwards) - 1]
         for each in windows
     ]
-    return late[0][0] if all(late) and lone_clear(loop) is None else None
+    return late[0][0] if all(late) else None

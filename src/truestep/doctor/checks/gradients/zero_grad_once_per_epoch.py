@@ -31,6 +31,8 @@ class ZeroGradOncePerEpoch(SourceCheck):
                 opt.step()
 
     Fix: move zero_grad() into the loop that calls step().
+
+    Evidence: the plain form of row 3 of docs/mistakes.md.
     """
 
     code = "GRAD003"

@@ -34,6 +34,8 @@ class ClassAxisLast(Watcher):
         loss = F.cross_entropy(scores.transpose(1, 2), torch.randint(3, (8, 3)))
 
     Fix: scores.transpose(1, 2), or scores.flatten(0, 1) with targets.flatten().
+
+    Evidence: the plain form of row 41 of docs/mistakes.md.
     """
 
     code = "LOSS024"

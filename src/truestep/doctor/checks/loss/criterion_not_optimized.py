@@ -35,6 +35,8 @@ class CriterionNotOptimized(SourceCheck):
         proto(net(x)).backward()
 
     Fix: give the optimizer both: [*net.parameters(), *criterion.parameters()].
+
+    Evidence: the plain form of row 53 of docs/mistakes.md; 186 repositories: 0 true, 2 false.
     """
 
     code = "LOSS015"

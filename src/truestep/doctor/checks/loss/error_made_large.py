@@ -40,6 +40,8 @@ class ErrorMadeLarge(Watcher):
 
     Fix: take the minus away (cross entropy and squared errors are to be small, a log-probability needs one); with
     maximize=True an optimizer turns the sign too.
+
+    Evidence: the plain form of row 48 of docs/mistakes.md.
     """
 
     code = "LOSS050"

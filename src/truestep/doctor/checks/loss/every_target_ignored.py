@@ -26,6 +26,8 @@ class EveryTargetIgnored(Watcher):
         loss = F.cross_entropy(net(x), y)
 
     Fix: skip such batches, or sum the losses and divide by max(count, 1).
+
+    Evidence: the plain form of row 44 of docs/mistakes.md.
     """
 
     code = "LOSS020"

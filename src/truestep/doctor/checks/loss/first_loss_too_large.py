@@ -33,6 +33,8 @@ class FirstLossTooLarge(Watcher):
         loss.backward()
 
     Fix: torch's default initialisation (or scaled by 1/sqrt(inputs)); inputs of mean 0 and deviation 1.
+
+    Evidence: graykode/nlp-tutorial d05e31ec 5-2.BERT/BERT.py:217.
     """
 
     code = "LOSS021"

@@ -41,6 +41,9 @@ class LogitsInBinaryCrossEntropy(SourceCheck):
         loss = F.binary_cross_entropy_with_logits(Net()(x), torch.ones(8, 1))
 
     Fix: binary_cross_entropy_with_logits on the raw outputs, with no activation before it.
+
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/main.py:27;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/original_code_snippet.py:20.
     """
 
     code = "LOSS022"

@@ -24,6 +24,8 @@ class LogitsInMultinomial(SourceCheck):
         drawn = torch.multinomial(net(x).softmax(-1), 1)
 
     Fix: logits.softmax(-1) first.
+
+    Evidence: the plain form in snippet 45 of the notes.
     """
 
     code = "LOSS012"

@@ -31,6 +31,8 @@ class LossNotFinite(Watcher):
 
     Fix: look for log(0), sqrt(0), division by 0, and a rate that is too high;
     torch.autograd.set_detect_anomaly names the operation.
+
+    Evidence: the plain form of row 51 of docs/mistakes.md.
     """
 
     code = "LOSS019"

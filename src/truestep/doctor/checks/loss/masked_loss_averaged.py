@@ -34,6 +34,9 @@ class MaskedLossAveraged(SourceCheck):
         loss = (losses * mask).sum() / mask.sum()
 
     Fix: (losses * mask).sum() / mask.sum(), or losses[mask].mean().
+
+    Evidence: bed A: 3 true, 1 false; bed B: 0 true, 1 debatable, 0 false; bed C: 1 true, 0 false; 186
+    repositories: 1 true, 1 debatable, 1 false.
     """
 
     code = "LOSS036"

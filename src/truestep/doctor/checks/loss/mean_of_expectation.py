@@ -32,6 +32,8 @@ class MeanOfExpectation(SourceCheck):
         loss = F.nll_loss(log_p, y) - 0.01 * entropy
 
     Fix: .sum(dim) over the classes, then .mean() over the batch.
+
+    Evidence: bed C: 2 true, 0 false; 186 repositories: said 1 times, not judged.
     """
 
     code = "LOSS035"

@@ -31,6 +31,10 @@ class OneOutputAsClasses(SourceCheck):
         predictions = (scorer(x) > 0).long().squeeze(1)
 
     Fix: a sigmoid, or `> 0` on the logit; or two outputs.
+
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/main.py:27;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/original_code_snippet.py:20; 186 repositories:
+    said 2 times, not judged.
     """
 
     code = "LOSS023"

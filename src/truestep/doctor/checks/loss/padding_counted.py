@@ -35,6 +35,8 @@ class PaddingCounted(SourceCheck):
         loss = F.cross_entropy(net(x).transpose(1, 2), targets)
 
     Fix: pad with -100, or give the loss ignore_index=PADDING.
+
+    Evidence: the plain form of row 50 of docs/mistakes.md.
     """
 
     code = "LOSS026"

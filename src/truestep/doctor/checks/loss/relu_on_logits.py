@@ -24,6 +24,8 @@ class ReluOnLogits(SourceCheck):
         loss = F.cross_entropy(logits, y)
 
     Fix: no activation after the last layer.
+
+    Evidence: the plain form of row 39 of docs/mistakes.md; 186 repositories: said 3 times, not judged.
     """
 
     code = "LOSS010"

@@ -33,6 +33,8 @@ class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
         loss = F.binary_cross_entropy_with_logits(logits, torch.ones_like(logits))
 
     Fix: give it the raw outputs (or use binary_cross_entropy on probabilities, which is less stable).
+
+    Evidence: 186 repositories: 2 true, 0 false.
     """
 
     code = "LOSS002"

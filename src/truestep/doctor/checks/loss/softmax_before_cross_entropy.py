@@ -36,6 +36,10 @@ class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
         loss = F.cross_entropy(logits, y)
 
     Fix: give cross entropy the raw outputs; use softmax only to show probabilities.
+
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/acgan/acgan.py:100;
+    eriklindernoren/PyTorch-GAN 36d3c77e implementations/infogan/infogan.py:111; bed A: 2 true, 0 false; bed
+    C: 2 true, 0 false; 186 repositories: 8 true, 3 debatable, 0 false.
     """
 
     code = "LOSS001"

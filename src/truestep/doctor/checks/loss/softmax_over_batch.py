@@ -23,6 +23,8 @@ class SoftmaxOverBatch(SourceCheck):
         loss = F.nll_loss(log_probabilities, y)
 
     Fix: dim=1 for outputs of shape (batch, classes), dim=-1 where classes come last.
+
+    Evidence: the plain form of row 37 of docs/mistakes.md.
     """
 
     code = "LOSS007"

@@ -33,6 +33,9 @@ class ConstructorMisspelt(SourceCheck):
                 self.layer = nn.Linear(4, 3)
 
     Fix: two underscores on each side; `forward` in full.
+
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/080/main.py:9;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/080/original_code_snippet.py:2.
     """
 
     code = "PARAM019"

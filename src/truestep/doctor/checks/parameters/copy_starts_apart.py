@@ -38,6 +38,8 @@ class CopyStartsApart(SourceCheck):
                 self.policy_old.load_state_dict(self.policy.state_dict())
 
     Fix: load_state_dict right after both are made, or copy.deepcopy.
+
+    Evidence: bed A: 2 true, 0 false; 186 repositories: 0 true, 1 false.
     """
 
     code = "PARAM035"

@@ -35,6 +35,8 @@ class FreezeWithoutEffect(SourceCheck):
                 self.body.requires_grad_(False)
 
     Fix: module.requires_grad_(False), or `parameter.requires_grad = False` for each parameter.
+
+    Evidence: found in the wild (docs/wild.md); bed D: 1 true, 0 false; 186 repositories: 1 true, 0 false.
     """
 
     code = "PARAM020"

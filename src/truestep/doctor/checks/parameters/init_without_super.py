@@ -28,6 +28,8 @@ class InitWithoutSuper(SourceCheck):
                 self.head = nn.Linear(3, 1)
 
     Fix: call super().__init__() first.
+
+    Evidence: bed C: 1 true, 0 false; 186 repositories: 1 true, 1 debatable, 0 false.
     """
 
     code = "PARAM004"

@@ -73,6 +73,10 @@ class LayerNeverUsed(SourceCheck):
                 return self.second(self.first(x).relu())
 
     Fix: use it in forward, or delete it.
+
+    Evidence: found in the wild (docs/wild.md); eriklindernoren/PyTorch-GAN 36d3c77e
+    implementations/sgan/sgan.py:50; corpus: 0 true, 1 debatable, 0 false; bed A: 2 true, 1 false; bed C: 2
+    true, 0 false; 186 repositories: 7 true, 0 false.
     """
 
     code = "PARAM021"
@@ -82,11 +86,4 @@ class LayerNeverUsed(SourceCheck):
         """Report such layers of the modules of this file that have a forward."""
         for owner in module.classes_of_kind("module"):
             for name, node in layers_never_used(module, owner):
-                if not _wrapped(module, owner):
-                    yield At(node, f"Nothing uses self.{name}: its parameters are never trained.", RISK)
-
-
-def _wrapped(module: SourceModule, owner: ast.ClassDef) -> bool:
-    """Under DistributedDataParallel it is the graver fault DIST014."""
-    wraps = module.calls("torch.nn.parallel.DistributedDataParallel")
-    return any(module.class_of(wrap.args[0]) is owner for wrap in wraps if wrap.args)
+                yield At(node, f"Nothing uses self.{name}: its parameters are never trained.", RISK)

@@ -48,6 +48,9 @@ class LayerWithoutGradient(Watcher):
                 opt.step()
 
     Fix: use the layer in forward or delete it; look for detach(), .data and .item() on the way to the loss.
+
+    Evidence: MorvanZhou/PyTorch-Tutorial dbe154a9 tutorial-contents/504_batch_normalization.py:57;
+    eriklindernoren/PyTorch-GAN 36d3c77e implementations/sgan/sgan.py:144.
     """
 
     code = "PARAM016"

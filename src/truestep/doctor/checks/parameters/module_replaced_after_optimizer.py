@@ -42,6 +42,8 @@ class ModuleReplacedAfterOptimizer(SourceCheck, Watcher):
             opt.step()
 
     Fix: build, move, replace; then make the optimizer (or opt.add_param_group).
+
+    Evidence: the plain form of row 54 of docs/mistakes.md.
     """
 
     code = "PARAM005"

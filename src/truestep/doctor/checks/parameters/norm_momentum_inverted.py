@@ -25,6 +25,9 @@ class NormMomentumInverted(SourceCheck):
         net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8, momentum=0.01))
 
     Fix: 1 minus that number.
+
+    Evidence: bed A: 1 true, 0 false; bed B: 2 true, 0 false; bed C: 2 true, 0 false; 186 repositories: 5
+    true, 1 debatable, 0 false.
     """
 
     code = "PARAM042"

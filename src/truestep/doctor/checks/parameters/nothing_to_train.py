@@ -33,6 +33,8 @@ class NothingToTrain(Watcher):
             opt.step()
 
     Fix: requires_grad_(True) for what is to be trained.
+
+    Evidence: the plain form of row 55 of docs/mistakes.md.
     """
 
     code = "PARAM014"

@@ -43,6 +43,9 @@ class OptionIgnored(SourceCheck):
                 return self.loss_weight * F.cross_entropy(outputs, labels, label_smoothing=0.1)
 
     Fix: use it, or take it away.
+
+    Evidence: bed A: 2 true, 0 false; bed B: 2 true, 0 false; bed C: 1 true, 0 false; bed D: 3 true, 0
+    false; 186 repositories: 7 true, 2 debatable, 0 false.
     """
 
     code = "PARAM038"

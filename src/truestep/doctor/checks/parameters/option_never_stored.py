@@ -40,6 +40,8 @@ class OptionNeverStored(SourceCheck):
                 return self.scale * loss
 
     Fix: store it in __init__.
+
+    Evidence: 186 repositories: 3 true, 0 false.
     """
 
     code = "PARAM047"

@@ -21,6 +21,8 @@ class ParameterByPosition(SourceCheck):
         p = net.get_parameter("0.weight")
 
     Fix: net.get_parameter("name"), or the layer's own attribute.
+
+    Evidence: the plain form in snippet 19 of the notes.
     """
 
     code = "PARAM009"

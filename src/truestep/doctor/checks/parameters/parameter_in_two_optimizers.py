@@ -82,6 +82,8 @@ class ParameterInTwoOptimizers(Watcher):
             opt_head.step()
 
     Fix: give each optimizer its own model's parameters.
+
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/infogan/infogan.py:166.
     """
 
     code = "PARAM023"

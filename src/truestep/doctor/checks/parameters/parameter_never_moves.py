@@ -40,6 +40,8 @@ class ParameterNeverMoves(Watcher):
                 opt.step()
 
     Fix: a learning rate that is not 0; float32 weights with autocast instead of half-precision weights.
+
+    Evidence: the plain form of row 48 of docs/mistakes.md.
     """
 
     code = "PARAM017"

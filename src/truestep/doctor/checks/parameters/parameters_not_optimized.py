@@ -47,6 +47,9 @@ class ParametersNotOptimized(Watcher):
 
     Fix: give the optimizer model.parameters(), or freeze the rest with requires_grad_(False). A teacher or target is
     applied under torch.no_grad().
+
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/esrgan/esrgan.py:138;
+    eriklindernoren/PyTorch-GAN 36d3c77e implementations/srgan/srgan.py:121.
     """
 
     code = "PARAM015"

@@ -21,6 +21,9 @@ class RecurrentDropoutIdle(SourceCheck):
         rnn = nn.LSTM(4, 8, num_layers=2, dropout=0.5)
 
     Fix: an nn.Dropout on its outputs, or more layers.
+
+    Evidence: graykode/nlp-tutorial d05e31ec 4-1.Seq2Seq/Seq2Seq.py:47; graykode/nlp-tutorial d05e31ec
+    4-2.Seq2Seq(Attention)/Seq2Seq(Attention).py:25.
     """
 
     code = "PARAM032"

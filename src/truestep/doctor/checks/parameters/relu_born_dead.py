@@ -22,6 +22,8 @@ class ReluBornDead(SourceCheck):
         nn.init.zeros_(net[0].bias)
 
     Fix: zero bias; LeakyReLU and a lower rate against dying units; new initial weights revive them.
+
+    Evidence: the plain form of row 86 of docs/mistakes.md.
     """
 
     code = "PARAM013"

@@ -34,6 +34,8 @@ class TargetNeverUpdated(SourceCheck):
             target_net.load_state_dict(net.state_dict())
 
     Fix: load_state_dict every so many steps, or lerp_ each parameter towards the trained one.
+
+    Evidence: the plain form of row 66 of docs/mistakes.md; bed B: 0 true, 2 debatable, 0 false.
     """
 
     code = "PARAM022"

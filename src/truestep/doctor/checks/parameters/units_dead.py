@@ -43,6 +43,8 @@ class UnitsDead(Watcher):
                 opt.step()
 
     Fix: zero bias, a lower learning rate, LeakyReLU; new initial weights (also of the bias) revive the layer.
+
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/main.py:14.
     """
 
     code = "PARAM018"

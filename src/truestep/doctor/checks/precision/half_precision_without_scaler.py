@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.checks.precision.backward_inside_autocast import AUTOCAST
 from truestep.doctor.finding import Place
+from truestep.doctor.library.functions import functions
 from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, literal
@@ -43,6 +43,8 @@ class HalfPrecisionWithoutScaler(SourceCheck, Watcher):
             opt.step()
 
     Fix: use bfloat16, or scale with torch.amp.GradScaler.
+
+    Evidence: bed D: 0 true, 1 false; 186 repositories: 1 true, 0 false.
     """
 
     code = "AMP007"
@@ -53,7 +55,7 @@ class HalfPrecisionWithoutScaler(SourceCheck, Watcher):
         scaled = module.called_anywhere("scale", "manual_backward")
         if scaled or not any(trace.training_loops() for trace in module.traces):
             return
-        for call in module.calls(*AUTOCAST):
+        for call in module.calls(*functions("casts within")):
             if literal(module, argument(call, None, "enabled")) is False:
                 continue
             if _is_half(module, call) and _holds_forward(module, call):

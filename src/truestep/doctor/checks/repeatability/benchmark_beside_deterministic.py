@@ -26,6 +26,8 @@ class BenchmarkBesideDeterministic(SourceCheck):
         torch.backends.cudnn.benchmark = False
 
     Fix: benchmark only for speed, with fixed shapes, where repeatability does not matter.
+
+    Evidence: bed B: 1 true, 0 false; 186 repositories: 7 true, 1 false.
     """
 
     code = "SEED003"

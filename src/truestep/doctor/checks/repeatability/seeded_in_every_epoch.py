@@ -49,6 +49,8 @@ class SeededInEveryEpoch(SourceCheck):
                 opt.step()
 
     Fix: seed once before the loop; or with seed + epoch, so that a run can start again at any epoch.
+
+    Evidence: bed D: 1 true, 0 false.
     """
 
     code = "SEED005"

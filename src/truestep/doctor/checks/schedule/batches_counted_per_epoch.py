@@ -34,6 +34,8 @@ class BatchesCountedPerEpoch(SourceCheck):
                 return {"optimizer": opt, "lr_scheduler": {"scheduler": sched, "interval": "step"}}
 
     Fix: {"scheduler": scheduler, "interval": "step"}.
+
+    Evidence: bed D: 2 true, 0 false; 186 repositories: said 1 times, not judged.
     """
 
     code = "SCHED012"

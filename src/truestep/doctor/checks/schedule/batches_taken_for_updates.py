@@ -52,6 +52,8 @@ class BatchesTakenForUpdates(SourceCheck):
                 break
 
     Fix: divide the number of batches by the number of batches in an update.
+
+    Evidence: 186 repositories: 1 true, 0 false.
     """
 
     code = "SCHED009"

@@ -50,6 +50,8 @@ class RateCollapsed(Watcher):
             sched.step()
 
     Fix: step the schedule once per epoch, or count its length in steps; give it a floor (eta_min, min_lr).
+
+    Evidence: the plain form of row 11 of docs/mistakes.md.
     """
 
     code = "SCHED010"

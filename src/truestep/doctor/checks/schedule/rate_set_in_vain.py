@@ -39,6 +39,8 @@ class RateSetInVain(SourceCheck):
                 opt.step()
 
     Fix: `for group in opt.param_groups: group["lr"] = ...`, or a schedule.
+
+    Evidence: the plain form of row 14 of docs/mistakes.md; 186 repositories: 0 true, 9 false.
     """
 
     code = "SCHED008"

@@ -37,6 +37,8 @@ class ScheduleOfIdleOptimizer(Watcher):
             sched.step()
 
     Fix: make the schedule for the optimizer that steps.
+
+    Evidence: the plain form of row 13 of docs/mistakes.md.
     """
 
     code = "SCHED007"

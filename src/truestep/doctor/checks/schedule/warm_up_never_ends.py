@@ -42,6 +42,8 @@ class WarmUpNeverEnds(Watcher):
                 sched.step()
 
     Fix: a warm-up of a twentieth of the updates, counted in what the schedule is stepped by.
+
+    Evidence: the plain form of row 11 of docs/mistakes.md.
     """
 
     code = "SCHED014"

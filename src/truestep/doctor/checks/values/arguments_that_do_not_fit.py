@@ -47,6 +47,8 @@ class ArgumentsThatDoNotFit(SourceCheck):
             accuracy = safe_divide(num_right, len(y))
 
     Fix: the arguments that the function's first line names.
+
+    Evidence: 186 repositories: 110 true, 1 debatable, 5 false.
     """
 
     code = "VALUE040"

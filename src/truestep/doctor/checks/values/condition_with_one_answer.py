@@ -30,6 +30,9 @@ class ConditionWithOneAnswer(SourceCheck):
             opt = torch.optim.AdamW(net.parameters(), lr=1e-3)
 
     Fix: compare with each value, or ask whether it is among them.
+
+    Evidence: bed A: 1 true, 0 false; bed B: 1 true, 0 false; bed D: 2 true, 0 false; 186 repositories: 5
+    true, 0 false.
     """
 
     code = "VALUE017"

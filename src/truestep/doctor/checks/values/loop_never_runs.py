@@ -30,6 +30,8 @@ class LoopNeverRuns(SourceCheck):
             x = blocks[index](x)
 
     Fix: exchange start and end, or count down with a step below 0.
+
+    Evidence: 186 repositories: 1 true, 0 false.
     """
 
     code = "VALUE029"

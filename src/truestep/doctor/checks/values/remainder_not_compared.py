@@ -36,6 +36,8 @@ class RemainderNotCompared(SourceCheck):
                 torch.save(net.state_dict(), "net.pt")
 
     Fix: compare with 0: `if step % every == 0:`.
+
+    Evidence: 186 repositories: 1 true, 1 false.
     """
 
     code = "VALUE032"

@@ -33,6 +33,9 @@ class ResultOfNothing(SourceCheck):
         print(level)
 
     Fix: return the value.
+
+    Evidence: bed A: 1 true, 0 false; bed C: 1 true, 0 false; 186 repositories: 3 true, 2 debatable, 0
+    false.
     """
 
     code = "VALUE014"

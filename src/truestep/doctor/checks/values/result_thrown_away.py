@@ -39,6 +39,8 @@ class ResultThrownAway(SourceCheck):
                 return scores.softmax(-1) @ value
 
     Fix: assign the result, or use the form that ends with an underscore.
+
+    Evidence: 186 repositories: 4 true, 1 debatable, 7 false.
     """
 
     code = "VALUE028"

@@ -39,4 +39,3 @@ class UnscaleCalledTwice(Explainer):
         r"unscale_\(\) (?:has already been called on this optimizer since the last update\(\)|is being called after step\(\))",
         r"step\(\) has already been called since the last update\(\)",
     )
-    checks = ("AMP004", "AMP003")

@@ -52,7 +52,7 @@ class ValueChangedInPlace(Explainer):
         ),
         r"Output \d+ of \w+ is a view and (?:is being|its base or another view of its base has been) modified inplace",
     )
-    checks = ("GRAD023", "GRAD017")
+    checks = ("GRAD023",)
     not_in_a_log = "which line changed it"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:

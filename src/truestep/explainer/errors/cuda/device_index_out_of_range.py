@@ -30,7 +30,7 @@ class DeviceIndexOutOfRange(Explainer):
         r"Attempting to deserialize object on CUDA device (?P<device>\d+) but torch\.cuda\.device_count\(\) is (?P<count>\d+)",
         r"duplicate GPU detected",
     )
-    checks = ("DEV001", "DIST003")
+    checks = ("DEV001",)
     not_in_a_log = "how many cards the process saw"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:

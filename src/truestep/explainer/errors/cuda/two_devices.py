@@ -70,7 +70,7 @@ class TwoDevices(Explainer):
         r"Input, output and indices must be on the current device",
         r"Expected tensor to have (?P<first>\w+) Backend, but got tensor with (?P<second>\w+) Backend",
     )
-    checks = ("LOSS025", "DEV005", "PARAM001", "PARAM002")
+    checks = ("DEV005", "PARAM001", "PARAM002")
     not_in_a_log = "which tensor is on which device, and where it was made"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:

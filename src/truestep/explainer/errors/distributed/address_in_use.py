@@ -36,5 +36,4 @@ class AddressInUse(Explainer):
     )
     besides = (r"port: (?P<port>\d+)|\[[^\]]*\]:(?P<other>\d{2,5})",)
     anywhere = True
-    checks = ("DIST012",)
     not_in_a_log = "which process listens there"

@@ -46,5 +46,4 @@ class NcclFailed(Explainer):
         r"(?P<memory>out of memory)",
     )
     anywhere = True
-    checks = ("DIST003",)
     not_in_a_log = "which call failed, unless NCCL_DEBUG=INFO was set"

@@ -63,7 +63,6 @@ class DtypesDiffer(Explainer):
         r"self and mat2 must have the same dtype, but got (?P<first>\w+) and (?P<second>\w+)",
         r"Index put requires the source and destination dtypes match, got (?P<second>\w+) for the destination and (?P<first>\w+)",
     )
-    checks = ("DATA008", "LOSS005")
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         found, halves = match.groupdict(), ("float16", "bfloat16")

@@ -43,7 +43,6 @@ class IndicesNotIntegers(Explainer):
         r"nll_loss(?:2d)?_forward\w*\" not implemented for '(?P<given>\w+)'",
         r"\"nll_loss\w*\" not implemented for '(?P<given>\w+)'",
     )
-    checks = ("LOSS004", "LOSS009")
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         wrong = tensors_with(crash, lambda each: dtype_at_crash(each) != "int64" and not each.requires_grad)

@@ -27,7 +27,6 @@ class ResultNotCastable(Explainer):
     """
 
     messages = (r"result type (?P<first>\w+) can't be cast to the desired output type (?P<second>\w+)",)
-    checks = ("LOSS008",)
 
     def concerns(self, tensor: Any) -> bool:
         return not tensor.is_floating_point()

@@ -49,7 +49,7 @@ class OutOfGpuMemory(Explainer):
         r"cudaErrorMemoryAllocation",
     )
     anywhere = True
-    checks = ("MEM001", "MEM004", "MEM002", "EVAL004", "DEV001")
+    checks = ("MEM001", "EVAL004", "DEV001")
     not_in_a_log = "what is kept: whether it came in the first step or grew from step to step"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:

@@ -98,7 +98,7 @@ class NameMisspelt(Explainer):
         r"(?P<function>[\w.<>]{1,200})\(\) got an unexpected keyword argument '(?P<keyword>\w+)'",
         r"cannot import name '(?P<attribute>\w+)' from '(?P<module>[\w.]+)'",
     )
-    checks = ("DEV002", "PARAM019", "SAVE002", "OLD005")
+    checks = ("PARAM019", "SAVE002", "OLD005")
     not_in_a_log = "which names the object has"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:

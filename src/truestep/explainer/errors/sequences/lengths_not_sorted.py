@@ -28,4 +28,3 @@ class LengthsNotSorted(Explainer):
         r"`?lengths`? array (?:must|has to) be sorted in decreasing order",
         r"Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0",
     )
-    checks = ("DATA011",)

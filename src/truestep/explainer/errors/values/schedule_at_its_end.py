@@ -31,4 +31,3 @@ class ScheduleAtItsEnd(Explainer):
     """
 
     messages = (r"Tried to step (?P<step>\d+) times\. The specified number of total steps is (?P<total>\d+)",)
-    checks = ("SCHED004",)
