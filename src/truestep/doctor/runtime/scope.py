@@ -27,7 +27,6 @@ _IN_RUNS = (
     ("data.inputs_not_normalised", "InputsNotNormalised"),
     ("loss.every_target_ignored", "EveryTargetIgnored"),
     ("loss.first_loss_too_large", "FirstLossTooLarge"),
-    ("loss.only_one_class", "OnlyOneClass"),
     ("loss.probabilities_in_nll_loss", "ProbabilitiesInNllLoss"),
     ("loss.shapes_broadcast", "ShapesBroadcast"),
     ("loss.sigmoid_before_bce_with_logits", "SigmoidBeforeBceWithLogits"),
