@@ -22,7 +22,7 @@ from tests.support.scripted import scripted
 from truestep.core.errors import OptionError
 from truestep.doctor.runtime import recorder
 from truestep.doctor.runtime.history import WINDOW
-from truestep.doctor.runtime.pace import PERIOD, StopWatching
+from truestep.doctor.runtime.pace import EARLY, PERIOD, StopWatching
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 from truestep.doctor.watcher import Watcher
 
@@ -99,7 +99,7 @@ def test_a_watched_loop_ends_bit_identical():
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), watched.parameters(), strict=True))
 
 
-def test_a_watch_looks_closely_at_first_and_then_at_two_steps_of_256():
+def test_a_watch_looks_closely_at_first_then_at_two_steps_of_32_and_later_of_256():
     live = []
     with ts.watch() as watch:
         net = nn.Linear(4, 3)
@@ -110,7 +110,8 @@ def test_a_watch_looks_closely_at_first_and_then_at_two_steps_of_256():
             F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
             opt.step()
     seen = {step for step, on in enumerate(live) if on}
-    assert seen == {*range(WINDOW), PERIOD, PERIOD + 1, 2 * PERIOD, 2 * PERIOD + 1}
+    early = {step for step in range(PERIOD) if step >= EARLY and step % EARLY in (0, 1)}
+    assert seen == {*range(WINDOW), *early, PERIOD, PERIOD + 1, 2 * PERIOD, 2 * PERIOD + 1}
 
 
 def test_an_evaluation_after_the_window_is_watched():
@@ -295,7 +296,7 @@ def test_training_with_another_optimizer_later_is_watched_as_sparsely():
                 F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
                 opt.step()
                 live.append(watch.dispatcher.live)
-    assert not any(live[20:50])
+    assert not any(on for step, on in enumerate(live[20:50], 21) if step % EARLY > 1)
     assert sum(live[50:]) < 25
     assert watch.findings == []
 
@@ -487,3 +488,40 @@ def test_between_its_windows_a_watch_adds_twenty_calls_to_a_step():
         assert not watch.dispatcher.live
         quiet = min(calls_in(step) for _ in range(3))
     assert quiet - plain <= 20
+
+
+@pytest.mark.parametrize("died", [50, 130])
+def test_relus_that_die_long_after_the_first_steps_are_found(died):
+    with ts.watch() as watch:
+        net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        opt = torch.optim.SGD(net.parameters(), lr=0.05)
+        for step in range(300):
+            opt.zero_grad()
+            F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+            opt.step()
+            if step == died:
+                with torch.no_grad():
+                    net[0].bias.fill_(-100.0)
+    assert [(each.code, each.evidence["after_steps"] - died in range(64)) for each in watch.findings] == [
+        ("PARAM018", True)
+    ]
+
+
+def test_a_hinge_whose_examples_all_keep_their_margin_is_not_dead():
+    class Hinge(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.score, self.relu = nn.Linear(4, 1), nn.ReLU()
+
+        def forward(self, x, y):
+            return self.relu(1 - y * self.score(x)).mean()
+
+    with ts.watch() as watch:
+        net = Hinge()
+        opt = torch.optim.SGD(net.parameters(), lr=0.5)
+        y = torch.tensor([1.0, -1.0] * 4)[:, None]
+        for _ in range(300):
+            opt.zero_grad()
+            net(y * torch.ones(8, 4) + 0.1 * torch.randn(8, 4), y).backward()
+            opt.step()
+    assert [each.code for each in watch.findings] == []

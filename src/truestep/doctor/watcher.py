@@ -37,7 +37,7 @@ Observations = Iterator[Observation]
 class Watcher(Check):
     """A check that follows a run; its findings are what its methods yield.
 
-    It is called in the first steps, in evaluations, and in two steps of 256: what it keeps must bear gaps.
+    It is called in the first steps, in evaluations, and in two steps of 32, later of 256: what it keeps must bear gaps.
     """
 
     looks_inside: ClassVar[bool] = False  # needs the hooks on module calls

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a watch looks: the first steps, two in so many later, and whatever may be an evaluation."""
+"""When a watch looks: the first steps, then two in so many, later two in more, and whatever may be an evaluation."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ from truestep.core.trials import TrialOver
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import WINDOW
 
+EARLY = 32  # of the steps up to the first period, two in so many: most scripts that are tried out end there
 PERIOD = 256  # of the later steps, two in so many: one compares with the one before
 EVALUATIONS = 3  # so many that eval() announces wake the watch
 MAX_QUIET_LINES = 64  # so many lines that switch gradients off
@@ -38,7 +39,7 @@ class WatchPace:
         if self._source is not None:
             self._trained.add(self._source)
             self._source = None
-        return num_steps < WINDOW or num_steps % PERIOD in (0, 1)
+        return num_steps < WINDOW or num_steps % (EARLY if num_steps < PERIOD else PERIOD) in (0, 1)
 
     def wakes_for_evaluation(self) -> bool:
         """Tell whether an eval() is still to be watched."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STEPS = 8
 SHARE = 0.9
-SILENT = 8  # steps in a row
+SILENT = 8  # steps in a row, of those that are looked at
 SINGLE = 16  # as many of single examples, where no unit lived before
 
 
@@ -51,6 +51,7 @@ class UnitsDead(Watcher):
     looks_inside = True
 
     def __init__(self) -> None:
+        self.died: dict[int, int] = {}  # the steps before the first in which none did
         self.alive: dict[int, torch.Tensor] = {}
         self.layers: dict[int, nn.Module] = {}
         self.lived: set[int] = set()
@@ -62,8 +63,6 @@ class UnitsDead(Watcher):
         import torch
         from torch import nn
 
-        if not history.in_window:
-            return
         if isinstance(module, nn.ReLU) and isinstance(output, torch.Tensor) and module.training:
             if not watched_on_host(output) or output.numel() < 2:
                 return
@@ -71,6 +70,8 @@ class UnitsDead(Watcher):
             self.now[id(module)] = self.now.get(id(module), False) or bool(output.any())
             if output.dim() < 2 or output.shape[0] < 2:
                 self.silent.setdefault(id(module), SILENT - SINGLE)
+                return
+            if not history.in_window:
                 return
             alive = (output > 0).transpose(0, 1).flatten(1).any(1)  # dimension 1 holds the units
             known = self.alive.get(id(module))
@@ -94,12 +95,15 @@ class UnitsDead(Watcher):
         for layer, alive in now.items():
             if alive:
                 self.silent[layer] = 0
+                self.died.pop(layer, None)
                 self.lived.add(layer)
-            elif layer in self.silent and history.in_window:
+            # where no gradient is left, as of a hinge, there is nothing to learn
+            elif layer in self.silent and record.holds_gradients():
+                self.died.setdefault(layer, history.num_steps)
                 self.silent[layer] += 1
                 if self.silent[layer] == SILENT:
-                    died = history.num_steps + 1 - SILENT if layer in self.lived else 0
-                    since = history.num_steps + 1 - died
+                    died = self.died[layer]
+                    since = SILENT if layer in self.lived else history.num_steps + 1
                     name = history.path_of(self.layers[layer])
-                    text = f"All units of {name} (ReLU) were dead by step {died}: they gave 0 in the {since} steps since."
+                    text = f"All units of {name} (ReLU) were dead by step {died}: they gave 0 in the {since} steps looked at since."
                     yield Observation(record.place, text, RISK, {"after_steps": died})
