@@ -22,6 +22,7 @@ from truestep.engine.losses import Weighted, negative_loss_weights
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
 from truestep.engine.processes.world import World
+from truestep.engine.strategies.buffers import refuse_other_buffers
 from truestep.engine.strategies.fillers import shared_example
 from truestep.engine.wrong_calls import check_evaluation, loss_call_error, tell_observer_of
 
@@ -37,7 +38,7 @@ def evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> A
         return _evaluate(learner, values, data, metric)
     world.meet(f"an evaluation with {learner.name!r}")
     try:
-        _share_buffers(learner.context, world)
+        _refuse_other_buffers(learner.context, world)
         return _evaluate(learner, values, data, metric)
     except BaseException as error:
         if learner.weights.are_divided and (clear := world.explained(error)):
@@ -46,16 +47,24 @@ def evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> A
         raise
 
 
-def _share_buffers(context: LearnerContext, world: World) -> None:
-    """Have all processes measure with the same buffers: one that a forward fills from its own examples may differ by now."""
-    buffers = [b for each in context.learners.values() for b in each.module.buffers() if b.numel()]
-    sums = json.dumps(
-        [float(torch.view_as_real(b).sum() if b.is_complex() else b.double().sum()) for b in buffers]
-    )
+def _refuse_other_buffers(context: LearnerContext, world: World) -> None:
+    """Have no process measure with other buffers than the rest: those that a forward has filled from its own examples."""
+    places = [
+        (name, buffer)
+        for learner in context.learners.values()
+        for name, buffer in learner.module.named_buffers()
+        if buffer.numel() and learner.weights.buffer_rules.get(name) != "own"
+    ]
+    sums = json.dumps([_sum_of(buffer) for _, buffer in places])
     # Sums tell them apart for a few bytes. They travel as text, in which NaN is equal to itself.
     everybody = world.share_bytes(sums.encode(), "the buffers of an evaluation")
     if any(each != everybody[0] for each in everybody):
-        world.broadcast(buffers, "the buffers of an evaluation")
+        names, buffers = zip(*places, strict=True)
+        refuse_other_buffers(world, "an evaluation", names, buffers)
+
+
+def _sum_of(buffer: Tensor) -> float:
+    return float(torch.view_as_real(buffer).sum() if buffer.is_complex() else buffer.double().sum())
 
 
 def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> Any:

@@ -53,7 +53,7 @@ def make_parts(
     with precision_back_after_error(module):
         _place(module, precision, options.name, context)
         named = list(named_parameters_for_optimizer(module, precision))
-        weights = LearnerWeights(module, [parameter for _, parameter in named])
+        weights = LearnerWeights(module, [parameter for _, parameter in named], options.buffers)
         optimizers = make_optimizers(factory, Parameters(named, module))
         check_learner_combination(LearnerCombination(options, precision, clip, weights, optimizers))
         scaler = Scaler(LossScale.of(options.loss_scale), context.device) if precision.loss_scaling else None

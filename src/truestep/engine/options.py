@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of a learner."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.core.schedule_units import ScheduleFactory
 from truestep.engine.averages import EMA
+from truestep.engine.buffer_rules import BufferRule
 from truestep.engine.clipping import Clip
 from truestep.engine.described import described
 from truestep.engine.precision import BUILT_IN, Precision
@@ -29,6 +30,7 @@ class LearnerOptions:
     micro_batch: MicroBatch = None
     starts_at: int = 0
     compile: bool = False
+    buffers: Mapping[str, BufferRule] | None = None
 
     def __post_init__(self) -> None:
         check_number("run.learner", "starts_at", self.starts_at, example=1000, least=0)
@@ -55,4 +57,5 @@ class LearnerOptions:
             "precision": precision.name if precision in BUILT_IN else described(precision),
             "starts_at": self.starts_at,
             "compile": self.compile,
+            "buffers": described(dict(self.buffers) if self.buffers else None),
         }

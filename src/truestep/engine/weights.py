@@ -2,7 +2,7 @@
 """A learner's parameters, their float32 masters, and the gradients that are being made for them."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter, is_
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.engine.buffer_rules import BufferRule, buffer_rules_of
 from truestep.engine.clipping.base import Gradients, dense_gradient
 from truestep.engine.optimizers import sparse_gradient_embeddings
 from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
@@ -28,8 +29,15 @@ class LearnerWeights:
     That one is the parameter itself, or its float32 master where a precision keeps one.
     """
 
-    def __init__(self, module: nn.Module, stepped: Sequence[nn.Parameter]) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        stepped: Sequence[nn.Parameter],
+        buffers: Mapping[str, BufferRule] | None = None,
+    ) -> None:
         self.module = module
+        self.buffer_rules = buffer_rules_of(module, buffers)
+        """By name what becomes of buffers that each of several processes fills from its own examples."""
         self.names = [name for name, _ in module.named_parameters()]
         self.parameters = list(module.parameters())
         self.stepped = list(stepped)

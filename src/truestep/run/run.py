@@ -19,6 +19,7 @@ from truestep.core.schedule_units import ScheduleFactory
 from truestep.core.secret_values import hide_secrets
 from truestep.core.wording import number_text
 from truestep.engine.averages import EMA
+from truestep.engine.buffer_rules import BufferRule
 from truestep.engine.choices import Choice, Choices
 from truestep.engine.clipping import Clip
 from truestep.engine.context import LearnerContext
@@ -79,8 +80,7 @@ class Run(SealedAttributes, Shown):
             the script.
         seed: decides orders, augmentation, dropout, and (python's, NumPy's and torch's global streams start at it) the weights of
             modules that are made after the run; the same seed gives the same run.
-        precision: the mode of all learners that name none; see `docs/choose-precision.md`. Where nothing is said it is "float32",
-            and "float64" for modules whose weights are all float64, as `torch.set_default_dtype(torch.float64)` makes them.
+        precision: the mode of learners that name none, see `docs/choose-precision.md`; "float32", or "float64" for such weights.
         device: "auto", or what `torch.device` takes.
         resume: "auto"; "never" refuses a directory that holds a run; "must" one that does not; "anew" starts a run in a new
             numbered directory beside one that is taken (`runs/x-2`), in which a process that its launcher starts again goes on;
@@ -203,6 +203,7 @@ class Run(SealedAttributes, Shown):
         micro_batch: MicroBatch = None,
         starts_at: int = 0,
         compile: bool = False,  # noqa: A002  (the field's word)
+        buffers: Mapping[str, BufferRule] | None = None,
     ) -> Learner:
         """Make a learner of a module (or a dict or list of them); it is moved to the device and cast first.
 
@@ -218,6 +219,7 @@ class Run(SealedAttributes, Shown):
             micro_batch: the largest number of examples computed at once, "auto" to let memory decide.
             starts_at: train only when `run.step` has come so far.
             compile: compile the loss functions with `torch.compile`.
+            buffers: what buffers that processes fill are of their values, `{"codebook.*": "mean"}`; see `docs/many-processes.md`.
         """
         refuse_after_run_start("run.learner(...)", "its weights", started=self.session.started)
         options = LearnerOptions(
@@ -230,8 +232,11 @@ class Run(SealedAttributes, Shown):
             micro_batch=micro_batch,
             starts_at=starts_at,
             compile=compile,
+            buffers=buffers,
         )
-        return Learner(modules, optimizer, options, self.context)
+        learner = Learner(modules, optimizer, options, self.context)
+        self._shared.tracked.add_own_buffers(self.context.learners[options.name])
+        return learner
 
     def _free_name(self, modules: Modules) -> str:
         name = type(modules).__name__.lower() if isinstance(modules, torch.nn.Module) else "learner"

@@ -2,7 +2,7 @@
 """What else is kept with a run: target networks, replay buffers, environments, schedules of one's own."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from truestep.core.wording import byte_size
 from truestep.engine.context import LearnerContext
 from truestep.engine.data import BatchSource
 from truestep.engine.learner import Learner
+from truestep.engine.parts import LearnerParts
 from truestep.run.options import check_run_name
 from truestep.run.user_state import check_run_state_value, decode_run_state, encode_run_state, run_state_bytes
 
@@ -38,6 +39,30 @@ _GENERATORS: dict[type, TrackedStateKeeping] = {
 _STATEFUL = TrackedStateKeeping(lambda o: o.state_dict(), lambda o, state: o.load_state_dict(state))
 
 
+class OwnBuffers:
+    """The buffers of a learner that each process has of its own."""
+
+    def __init__(self, module: torch.nn.Module, names: Sequence[str]) -> None:
+        self._module, self._names = module, names
+
+    @classmethod
+    def of(cls, learner: LearnerParts) -> "OwnBuffers | None":
+        """Return those of a learner, None where it has none."""
+        rules = learner.weights.buffer_rules
+        names = [name for name, rule in rules.items() if rule == "own"]
+        return cls(learner.module, names) if names else None
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return them by name."""
+        return {name: self._module.get_buffer(name).detach().clone() for name in self._names}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Put them back."""
+        with torch.no_grad():
+            for name, value in state.items():
+                self._module.get_buffer(name).copy_(value)
+
+
 class TrackedObjects:
     """Objects by name; whatever has `state_dict()` and `load_state_dict()`, and generators of random numbers."""
 
@@ -60,6 +85,11 @@ class TrackedObjects:
             _encoded(name, tracked)
         self._objects |= objects
         self.per_rank |= objects.keys() if per_rank else set()
+
+    def add_own_buffers(self, learner: LearnerParts) -> None:
+        """Keep the buffers of a learner that each process has of its own."""
+        if own := OwnBuffers.of(learner):
+            self.add({f"buffers of {learner.name}": own}, per_rank=True)
 
     def objects(self) -> list[Any]:
         """Return the objects themselves."""

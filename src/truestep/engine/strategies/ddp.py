@@ -14,6 +14,7 @@ from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
 from truestep.engine.strategies.buckets import GradientBuckets
+from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS
 from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.sparse import SparseGradients
 from truestep.engine.strategies.statistics import (
@@ -97,16 +98,17 @@ class DdpHooks:
     def gradients_ready(self, sums: LossTotals) -> None:
         """Sum what has not been sent; write the sums into every `.grad`."""
         self._batch.refuse_other_switches()
-        mine = self._totals.mine(sums)
+        mine = self._totals.mine(sums, self._batch.buffer_numbers())
         self._world.wait_all(self._buckets.flush(mine), self._what)
         totals, came_twice = self._buckets.riders(len(mine))
         if came_twice:  # on some rank, after its bucket had gone: now all is sent, once
             self._buckets.sends_early = False
             self._world.wait_all(self._buckets.flush(mine), self._what)
+        totals, buffers = totals[:-NUM_BUFFER_NUMBERS], totals[-NUM_BUFFER_NUMBERS:]
         self._totals.take(totals, sums)
         self._buckets.write_back()
         self._sparse.exchange()
-        self._batch.take_buffers()
+        self._batch.take_buffers(buffers)
 
     def joined(self, norm: Tensor, norm_type: float) -> Tensor:
         """Each process has all gradients."""

@@ -5,11 +5,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from truestep.core.errors import BatchError, LossError
 from truestep.engine.counting import BatchCounting
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchPlacing
+from truestep.engine.strategies.buffers import RankBuffers
 from truestep.engine.strategies.fillers import shared_example
 from truestep.engine.strategies.switches import RankSwitches
 from truestep.engine.weights import LearnerWeights
@@ -27,7 +31,8 @@ class SharedBatch:
         self, world: World, what: str, learners: Sequence[LearnerWeights], counts_calls: Callable[[], bool]
     ) -> None:
         self._world, self._what = world, what
-        self._modules = [weights.module for weights in learners]
+        self.buffers = RankBuffers(world, what, learners)
+        self._is_placed = False  # the batch under way: a block of losses may be of none
         self._switches = RankSwitches(learners)
         self._have_met = False  # for the batch under way
         self._asks_for_calls = counts_calls
@@ -38,8 +43,9 @@ class SharedBatch:
         self._num_gathered = 0
 
     def begin(self) -> None:
-        """Learn from here on whether the loss exchanges tensors."""
+        """Learn from here on whether the loss exchanges tensors, and what it adds to sums."""
         self._num_gathered = self._world.num_gathered
+        self.buffers.begin()
 
     @property
     def exchanges(self) -> bool:
@@ -54,7 +60,7 @@ class SharedBatch:
                 "split=ts.Split(count, take), or split= the dimension that they lie along."
             )
         self._counts_calls = self._asks_for_calls()
-        self._have_met = True
+        self._have_met = self._is_placed = True
         self._meeting = self._world.later(
             self._what, count, num_parts, self._counts_calls, self._switches.sum()
         )
@@ -113,12 +119,15 @@ class SharedBatch:
 
     @contextmanager
     def counting_nothing(self) -> Iterator[None]:
-        """Tell the batch normalisations."""
-        self._world.counts_nothing = True
+        """Tell the batch normalisations; what the loss writes to buffers that count examples is taken back."""
+        self._world.counts_nothing, kept = True, self.buffers.kept()
         try:
             yield
         finally:
             self._world.counts_nothing = False
+            with torch.no_grad():
+                for buffer, copy in kept:
+                    buffer.copy_(copy)
 
     def refuse_empty(self) -> None:
         """Refuse a loss of the whole batch where a rank has nothing of it."""
@@ -138,15 +147,28 @@ class SharedBatch:
                 "returns the rows of all: others, first = ts.gather(vectors, with_first=True)."
             )
 
-    def take_buffers(self) -> None:
-        """A rank without examples, or with too few, has other buffers: they become those of the first that had enough."""
-        self._learn()
+    def buffer_numbers(self) -> list[Any]:
+        """Return what tells all ranks whether their buffers are alike, to be summed over them."""
+        return self.buffers.numbers(is_enough=self._have_enough()[self._world.rank])
+
+    def take_buffers(self, found: Tensor) -> None:
+        """Make the buffers the same on all ranks, or refuse.
+
+        A rank without examples, or with too few, has others: they become those of the first that had enough.
+        """
         self._have_met = False
+        rank, enough = self._world.rank, self._have_enough()
+        is_counted = self._is_placed and sum(self._counts) > 0
+        share = self._counts[rank] / sum(self._counts) if is_counted else 1 / self._world.size
+        self._is_placed = False
+        self.buffers.settle(found, share)
+        if not all(enough):
+            self.buffers.lend(enough.index(True), takes=not enough[rank])
+
+    def _have_enough(self) -> list[bool]:
+        """Return, for each rank, whether its loss was called often enough with examples of its own."""
+        self._learn()
+        if not self._is_placed:
+            return [True] * self._world.size
         most = max(self._calls, default=0)
-        enough = [calls == most if self._counts_calls else calls > 0 for calls in self._calls]
-        if all(enough):
-            return
-        takes = not enough[self._world.rank]
-        for module in self._modules:
-            buffers = list(module.buffers())
-            self._world.broadcast(buffers, self._what, source=enough.index(True), takes=takes)
+        return [calls == most if self._counts_calls else calls > 0 for calls in self._calls]

@@ -18,6 +18,7 @@ from truestep.core.errors import OptionError, RankError
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
+from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS
 from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.statistics import Norm, share_rank_statistics, unshare_rank_statistics
 from truestep.engine.strategies.stuck import end_if_stuck
@@ -134,17 +135,18 @@ class FsdpHooks:
         orders += [order**2 for order in orders]
         pairs = zip(self._calls, self._names, strict=True)
         used = [name in calls.used for calls, names in pairs for name in names]
-        mine = self._totals.mine(sums)
+        mine = self._totals.mine(sums, self._batch.buffer_numbers())
         vector = torch.cat([mine, mine.new_tensor([*orders, *map(float, used)])])
         self._world.wait_all([self._world.reduce(vector)], self._what)
-        self._totals.take(vector[: len(mine)], sums)
+        num_totals = len(mine) - NUM_BUFFER_NUMBERS
+        self._totals.take(vector[:num_totals], sums)
         found = vector[len(mine) :].tolist()
         if found[: len(orders)] != [self._world.size * each for each in orders]:
             raise self._other_order()
         for parameter, by_how_many in zip(self._parameters, found[len(orders) :], strict=True):
             if not by_how_many:
                 parameter.grad = None
-        self._batch.take_buffers()
+        self._batch.take_buffers(vector[num_totals : len(mine)])
 
     def joined(self, norm: Tensor, norm_type: float) -> Tensor:
         """Join the norms of all parts."""

@@ -36,14 +36,14 @@ class RankTotals:
         """The length of the vector, the same on every rank."""
         return _HEAD + len(self._names)
 
-    def mine(self, sums: LossTotals) -> Tensor:
-        """Return this rank's vector, in float64, when its last loss is known."""
+    def mine(self, sums: LossTotals, more: Sequence[Any] = ()) -> Tensor:
+        """Return this rank's vector, in float64, when its last loss is known, and more numbers behind it."""
         weight, loss, metrics = sums.shares()
         is_new = bool(metrics) and sorted(metrics) != self._names
         negative = 0.0 if sums.least is None else sums.least < 0
         head = [weight, loss, negative, float(sums.may_be_empty), float(is_new)]
         tail = [0.0 if is_new or not metrics else metrics[name] for name in self._names]
-        return _joined([*head, *tail], self._device)
+        return _joined([*head, *tail, *more], self._device)
 
     def take(self, vector: Tensor, sums: LossTotals) -> None:
         """Take the sum of all ranks' vectors; where metrics are new, exchange them."""

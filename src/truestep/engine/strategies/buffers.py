@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buffers that a forward fills, over ranks of which each sees its own examples.
+
+Batch normalisation takes its statistics of all ranks (`statistics.py`), and a power iteration reads weights, which are the same.
+Of any other buffer nobody can see from outside whether a change was a sum, a mean or a ratio: its user says so, or it has to come
+out the same on all ranks. Whether it does is seen by one number for each rank, which rides with the gradients.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truestep.core.buffers import spectral_norm_buffers
+from truestep.core.errors import RankError
+from truestep.engine.buffer_rules import BUFFER_RULES, BufferRule
+from truestep.engine.processes.world import World
+
+NUM_BUFFER_NUMBERS = 3
+_AT_ONCE = 1 << 20
+_MODULUS = (1 << 22) - 3  # a prime; its square, times the number of ranks, is exact in double precision
+_NAMED = 4
+
+
+class _BufferPlace:
+    """A buffer by the dict that holds it, and how it was when it was looked at last."""
+
+    __slots__ = ("_buffer", "_digest", "_moves", "_version", "home", "key", "name")
+
+    def __init__(self, home: dict[str, Tensor | None], key: str, name: str) -> None:
+        self.home, self.key, self.name = home, key, name
+        self._buffer: Tensor | None = None
+        self._version, self._moves = -1, False
+        self._digest: int | None = None
+
+    @property
+    def now(self) -> Tensor | None:
+        """What is there."""
+        return self.home.get(self.key)
+
+    def has_moved(self) -> bool:
+        """Whether it was written to, or may have been, since it was looked at."""
+        now = self.now
+        return self._moves or now is not self._buffer or (now is not None and now._version != self._version)
+
+    def digest(self) -> Tensor | int:
+        """Return a number of its values, and take note of them."""
+        now = self.now
+        if now is None:
+            return 0
+        was_written = now is not self._buffer or now._version != self._version
+        self._buffer, self._version = now, now._version
+        found = _digest(now)
+        if now.is_cpu:  # elsewhere it would have to be waited for
+            number = int(found)
+            self._moves = self._moves or (
+                self._digest not in (None, number) and not was_written
+            )  # as through .data
+            self._digest = number
+        return found
+
+
+class RankBuffers:
+    """The buffers of one set of learners."""
+
+    def __init__(self, world: World, what: str, learners: Sequence[Any]) -> None:
+        self._world, self._what = world, what
+        self._learners = list(learners)
+        self._num_looked = 0
+        self._alike: list[_BufferPlace] = []
+        self._said: dict[BufferRule, list[_BufferPlace]] = {}
+        self._rest: list[_BufferPlace] = []
+        self._before: list[Tensor] = []
+        self._find()
+
+    def _find(self) -> None:
+        known = {(id(each.home), each.key): each for each in self._alike}
+        self._alike, self._rest, self._said = [], [], {rule: [] for rule in BUFFER_RULES}
+        for weights in self._learners:
+            spectral = {(id(part), key) for part, key in spectral_norm_buffers(weights.module)}
+            for prefix, part in weights.module.named_modules():
+                for key in part._buffers:
+                    name = f"{prefix}.{key}" if prefix else key
+                    place = known.get((id(part._buffers), key)) or _BufferPlace(part._buffers, key, name)
+                    if rule := weights.buffer_rules.get(name):
+                        self._said[rule].append(place)
+                        continue
+                    self._rest.append(place)
+                    is_norm = isinstance(part, nn.modules.batchnorm._BatchNorm)
+                    if not is_norm and (id(part), key) not in spectral:
+                        self._alike.append(place)
+
+    def begin(self) -> None:
+        """Keep the sums as they are: the loss is about to add to them."""
+        self._before = [_there(each).detach().clone() for each in self._said["sum"]]
+
+    @torch.no_grad()
+    def numbers(self, *, is_enough: bool) -> list[Any]:
+        """Return what tells all ranks whether theirs are alike; zeros of a rank that had no examples, or fewer calls."""
+        # Writes through .data show in no version: all are looked at in the first update, the second, the fourth, and so on.
+        self._num_looked = number = self._num_looked + 1
+        looks_at_all = number & (number - 1) == 0
+        if looks_at_all:
+            self._find()
+        if not is_enough:
+            return [0.0] * NUM_BUFFER_NUMBERS
+        found: Any = 0
+        for index, place in enumerate(self._alike, 1):
+            if looks_at_all or place.has_moved():
+                found = (found + index * place.digest()) % _MODULUS
+        for index, before in enumerate(self._before, 1):
+            found = (found + index * _digest(before)) % _MODULUS
+        found = found.to(torch.float64) if isinstance(found, Tensor) else float(found)
+        return [1.0, found, found * found]
+
+    @torch.no_grad()
+    def settle(self, found: Tensor, share: float) -> None:
+        """Refuse ranks whose buffers differ; then make those one that were said to be a mean or a sum.
+
+        `found` are the sums of all ranks' numbers, `share` is this rank's part of all examples.
+        """
+        number, first, squares = found.tolist()
+        if number * squares != first * first:
+            places = [*self._alike, *self._said["sum"]]
+            now = [_there(each) for each in self._alike] + self._before
+            refuse_other_buffers(
+                self._world, self._what, [each.name for each in places], now, takes_part=bool(share)
+            )
+        means, sums = self._said["mean"], self._said["sum"]
+        if not means and not sums:
+            return
+        mine = [_real(_there(each)) * share for each in means]
+        mine += [
+            (_real(_there(each)) - _real(before)) * bool(share)
+            for each, before in zip(sums, self._before, strict=True)
+        ]
+        flat = torch.cat([each.reshape(-1) for each in mine])
+        self._world.wait_all([self._world.reduce(flat)], f"{self._what} (buffers)")
+        parts = [
+            part.view(each.shape)
+            for part, each in zip(
+                torch.split_with_sizes(flat, [each.numel() for each in mine]), mine, strict=True
+            )
+        ]
+        for place, value in zip(means, parts, strict=False):
+            _write(_there(place), value)
+        for place, value, before in zip(sums, parts[len(means) :], self._before, strict=True):
+            _write(_there(place), _real(before) + value)
+
+    def lend(self, source: int, *, takes: bool) -> None:
+        """Give those of one rank, that nothing else makes the same, to every rank that takes them."""
+        buffers = [now for each in self._rest if (now := each.now) is not None]
+        self._world.broadcast(buffers, self._what, source=source, takes=takes)
+
+    def kept(self) -> list[tuple[Tensor, Tensor]]:
+        """Return those whose values are this rank's own, with a copy of each."""
+        said = [each for places in self._said.values() for each in places]
+        return [(now, now.detach().clone()) for each in said if (now := each.now) is not None]
+
+
+def refuse_other_buffers(
+    world: World, what: str, names: Sequence[str], now: Sequence[Tensor], *, takes_part: bool = True
+) -> None:
+    """Raise a RankError that names the buffers which are not the same on all ranks; all ranks come here."""
+    mine = {
+        name: [int(_digest(each)), f"{float(_real(each).sum()):.6g}"]
+        for name, each in zip(names, now, strict=True)
+    }
+    everybody = [
+        json.loads(each) for each in world.share_bytes(json.dumps(takes_part and mine).encode(), what)
+    ]
+    ranks = [rank for rank, each in enumerate(everybody) if each is not False]
+    found = []
+    for name in mine:
+        values = [everybody[rank].get(name) for rank in ranks]
+        other = next((index for index, each in enumerate(values) if each != values[0]), None)
+        if other is not None:
+            sums = [str(each[1]) if each else "nothing" for each in (values[0], values[other])]
+            found.append(
+                (name, f"{name} (sums up to {sums[0]} on rank {ranks[0]}, {sums[1]} on rank {ranks[other]})")
+            )
+    if not found:
+        return
+    listed = ", ".join(text for _, text in found[:_NAMED])
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    raise RankError(
+        f"In {what}, buffers are not the same on all ranks: {listed}{more}. Each rank's forward has filled them from its own "
+        "examples, so the training would depend on the number of ranks. Say what they are of the ranks' values: "
+        f'run.learner(..., buffers={{"{found[0][0]}": "mean"}}) for a mean over the examples, "sum" for a sum of what each added, '
+        '"own" for what each keeps for itself; or fill them from all examples, ts.gather(values).'
+    )
+
+
+def _there(place: _BufferPlace) -> Tensor:
+    now = place.now
+    return torch.empty(0) if now is None else now
+
+
+def _real(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).to(torch.float64)
+
+
+def _write(buffer: Tensor, value: Tensor) -> None:
+    if buffer.is_complex():
+        buffer.copy_(torch.view_as_complex(value.contiguous()))
+    else:
+        buffer.copy_(value if buffer.is_floating_point() else value.round())
+
+
+def _digest(tensor: Tensor) -> Tensor:
+    """Return a number below the modulus that two tensors share only by chance, unless they are equal."""
+    flat = tensor.detach().reshape(-1)
+    flat = (torch.view_as_real(flat) if flat.is_complex() else flat).reshape(-1).contiguous()
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    bits = flat.view(kinds[flat.element_size()])
+    total = torch.full((), flat.numel() + 7 * tensor.ndim, dtype=torch.int64, device=tensor.device)
+    for start in range(0, len(bits), _AT_ONCE):
+        part = bits[start : start + _AT_ONCE].to(torch.int64) % _MODULUS
+        places = torch.arange(1 + start, 1 + start + len(part), device=part.device) % _MODULUS
+        total = (total * 31 + (part * places % _MODULUS).sum()) % _MODULUS
+    return total
