@@ -12,6 +12,7 @@ from truestep.core.example_draws import NOT_COMPILED
 MOST_KEPT = 8
 """Losses that are kept compiled: one that is defined anew for each batch would keep that batch alive."""
 _DOUBLE_BACKWARD = "does not currently support double backward"
+_GRADIENTS_WITHIN = ("autograd.grad", "requires_grad_()")  # torch 2.11 and 2.12 stop at the latter
 
 
 class LossCompiler:
@@ -34,7 +35,8 @@ class LossCompiler:
 def loss_compile_refusal(error: BaseException) -> OptionError | None:
     """Return a clear refusal if `error` means that torch can't compile this loss, None otherwise."""
     text = str(error)
-    if _DOUBLE_BACKWARD in text or ("autograd.grad" in text and "Unsupported" in type(error).__name__):
+    is_unsupported = "Unsupported" in type(error).__name__
+    if _DOUBLE_BACKWARD in text or (is_unsupported and any(each in text for each in _GRADIENTS_WITHIN)):
         return OptionError(
             "compile=True can't be used with this loss: it differentiates a gradient (a gradient penalty, for example), and "
             "torch.compile does not support double backward. Use compile=False for this learner; the eager update is exact."

@@ -8,8 +8,14 @@ import torch
 from support.ranks import on_ranks
 from support.split_over_ranks import DIVIDED, MORE_DIVIDED, PROGRAM, check, differences, program
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 from truestep.engine.strategies.units import fsdp_blocks
+
+DIVIDES = pytest.mark.skipif(
+    not hasattr(FSDPModule, "set_reduce_scatter_unused_params"),
+    reason=f'strategy="fsdp" needs torch 2.13, and this is {torch.__version__}',
+)
 
 
 def test_two_ranks_train_as_one_process_does(tmp_path):
@@ -25,15 +31,18 @@ def test_more_ranks_train_as_one_process_does(tmp_path, size):
 # ------------------------------------------------------------------ weights that are divided among the ranks
 
 
+@DIVIDES
 def test_divided_weights_are_trained_as_whole_ones_are(tmp_path):
     check(tmp_path, 2, "fsdp", DIVIDED)
 
 
+@DIVIDES
 @pytest.mark.slow
 def test_weights_divided_by_four_are_trained_as_whole_ones_are(tmp_path):
     check(tmp_path, 4, "fsdp", DIVIDED + MORE_DIVIDED)
 
 
+@DIVIDES
 def test_divided_weights_go_on_with_the_same_bits_and_on_one_process(tmp_path):
     finished = on_ranks(PROGRAM, tmp_path, "fsdp", "half", "rest", "blocks")
     assert [each.status for each in finished] == [0, 0], finished[0].error[-3000:]
@@ -45,6 +54,7 @@ def test_divided_weights_go_on_with_the_same_bits_and_on_one_process(tmp_path):
     assert all(difference < 1e-11 for difference in found.values()), found
 
 
+@DIVIDES
 @pytest.mark.parametrize(
     "names",
     [

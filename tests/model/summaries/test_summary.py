@@ -222,7 +222,7 @@ def measured_peak(model, batch, make, dtype, tmp_path):
     )
     optimizer.zero_grad()
     with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, acc_events=True
     ) as profile:
         step()
     profile.export_chrome_trace(str(tmp_path / "trace.json"))
