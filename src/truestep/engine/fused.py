@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from truestep.engine.optimizer_states import refuse_unsavable_states
 from truestep.engine.own_steps import LOOKING, step_optimizer
 from truestep.engine.processes.shards import is_divided_over_ranks
 
@@ -129,6 +130,7 @@ class FusedOptimizerStep:
             _global_optimizer_post_hooks,
         )
         self._num_states = 0
+        self._is_checked = False  # whether its first states were seen
 
     def __call__(self, gathered: list[Tensor] | None = None) -> None:
         """Step with the gradients that are there, where none are being recorded (`torch.no_grad()`).
@@ -167,6 +169,9 @@ class FusedOptimizerStep:
         if self._kernel is not None and not any(self._hooks):
             _fill_momentum(optimizer)
         step_optimizer(optimizer)
+        if not self._is_checked and optimizer.state:
+            self._is_checked = True
+            refuse_unsavable_states(optimizer)
         if self._kernel is not None and not self._made and _is_complete(optimizer):
             self._keep_lists()
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Making a learner's optimizers: what the factory gets, what is checked of the result, and which kernel runs it."""
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -184,6 +185,7 @@ def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[O
 def _check_kinds(optimizers: Sequence[object]) -> None:
     for each in optimizers:
         if isinstance(each, Optimizer):
+            _check_constructor(each)
             continue
         what = f"The optimizer factory returned {type(each).__name__}"
         if isinstance(each, Mapping | Sequence | LRScheduler):
@@ -195,6 +197,15 @@ def _check_kinds(optimizers: Sequence[object]) -> None:
         raise OptionError(
             f"{what}, so nothing could be trained; it must return a torch optimizer or a list of them: "
             "lambda p: torch.optim.AdamW(p, lr=1e-3)."
+        )
+
+
+def _check_constructor(optimizer: Optimizer) -> None:
+    if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+        name = type(optimizer).__name__
+        raise OptionError(
+            f"{name} is no whole torch optimizer: its __init__ does not call super().__init__(parameters, defaults), so it has "
+            f"none of the hooks and states that a run saves. Return the optimizer within it alone, or let {name}.__init__ call it."
         )
 
 
@@ -278,6 +289,11 @@ def prepare_optimizer_momentum(optimizer: Optimizer) -> None:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
+def _as_given(value: Any) -> Any:
+    """Return an option as the code gave it: a list or dict in a group may be a cache that steps write into."""
+    return copy.deepcopy(value) if isinstance(value, list | dict | set) else value
+
+
 def given_optimizer_options(optimizers: Sequence[Optimizer]) -> list[list[dict[str, Any]]]:
     """Return the options of each group of each optimizer as the code gives them, before anything moves them."""
     return [[_given_options(group) for group in optimizer.param_groups] for optimizer in optimizers]
@@ -287,7 +303,7 @@ def _given_options(group: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a group that its schedule leaves alone; a rate that is a tensor, which one writes into, as a number."""
     left_out = ("params", *KERNEL_OPTIONS, *(_SCHEDULED if "initial_lr" in group else ()))
     return {
-        name: value.item() if isinstance(value, Tensor) and value.ndim == 0 else value
+        name: value.item() if isinstance(value, Tensor) and value.ndim == 0 else _as_given(value)
         for name, value in group.items()
         if name not in left_out
     }

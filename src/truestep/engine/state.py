@@ -18,6 +18,7 @@ from truestep.engine.late_groups import (
     expected_with_late_groups,
     late_optimizer_groups,
 )
+from truestep.engine.optimizer_states import loadable_optimizer_state, saved_optimizer_state
 from truestep.engine.optimizers import KERNEL_OPTIONS, optimizer_parameters
 from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
@@ -43,7 +44,7 @@ def learner_state(learner: LearnerParts) -> dict[str, Any]:
         | learner.switches.state()
         | {"unsaved": learner.unsaved.moved(), "late_groups": late_optimizer_groups(learner)},
         "modules": dict(learner.module.state_dict()),
-        "optimizers": [optimizer.state_dict() for optimizer in learner.optimizers],
+        "optimizers": [saved_optimizer_state(optimizer) for optimizer in learner.optimizers],
         "schedules": _without_functions(learner.schedules.state_dict()),
         "counters": learner.counters.state_dict(),
     }
@@ -271,6 +272,7 @@ def _are_of_one_dtype(own: dict[str, Any], saved: dict[str, Any]) -> bool:
 def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any], *, keep_dtypes: bool) -> None:
     """Load an optimizer's state; which kernel runs it stays this machine's choice."""
     kernels = [{key: group.get(key) for key in KERNEL_OPTIONS} for group in optimizer.param_groups]
+    saved = loadable_optimizer_state(saved)
     optimizer.load_state_dict(saved)
     for group, kernel in zip(optimizer.param_groups, kernels, strict=True):
         group.update({key: value for key, value in kernel.items() if key in group})

@@ -8,6 +8,8 @@ from typing import Any
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from truestep.core.errors import BatchError
+
 
 def is_data_class(value: Any) -> bool:
     """Whether it is an object of a data class, not the class itself."""
@@ -22,6 +24,8 @@ def batch_children(batch: Any) -> list[tuple[str, Any]] | None:
         return [(f".{name}", getattr(batch, name)) for name in batch._fields]
     if isinstance(batch, (tuple, list)):
         return [(f"[{number}]", part) for number, part in enumerate(batch)]
+    if type(batch) is not dict and isinstance(batch, Mapping):
+        _check_keys(batch)
     if isinstance(batch, Mapping):
         return [(f"[{key!r}]", part) for key, part in batch.items()]
     if is_data_class(batch):
@@ -31,6 +35,18 @@ def batch_children(batch: Any) -> list[tuple[str, Any]] | None:
             if field.init
         ]
     return None
+
+
+def _check_keys(batch: Mapping[Any, Any]) -> None:
+    """Raise a BatchError for a mapping that does not iterate over its keys."""
+    key, first = next(iter(batch.keys()), None), next(iter(batch), None)
+    if key is not None and type(first) is not type(key):
+        kind = type(batch).__name__
+        raise BatchError(
+            f"This batch is a {kind}, which iterates over {type(first).__name__}s and not over its keys, so its parts can't be "
+            f"told from its examples. Hand over a dict: run.data(dict(data.items())) for data in one {kind}, collate= for samples "
+            "that become one."
+        )
 
 
 def rebuild_batch(batch: Any, parts: list[Any]) -> Any:
