@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError
@@ -27,12 +28,13 @@ def loadable_optimizer_state(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def refuse_unsavable_states(optimizer: Optimizer) -> None:
-    """Raise an OptionError where a state holds a tensor that no checkpoint can hold; states are made in the first step."""
+    """Raise an OptionError where a state holds tensors that no checkpoint can; states are made in the first step."""
     from truestep.checkpoints.regions import why_tensor_cannot_be_saved
 
     for state in optimizer.state.values():
         for key, value in state.items() if isinstance(state, dict) else ():
-            if not isinstance(value, Tensor) or is_divided_over_ranks(value):
+            plain = type(value) in (Tensor, Parameter) or not isinstance(value, Tensor)
+            if plain or is_divided_over_ranks(value):
                 continue
             if problem := why_tensor_cannot_be_saved(value):
                 name = type(optimizer).__name__
