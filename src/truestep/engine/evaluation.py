@@ -17,6 +17,7 @@ from truestep.core.trees import map_tree_leaves
 from truestep.engine.batches import batch_to_device
 from truestep.engine.context import LearnerContext
 from truestep.engine.counting import BatchCounting
+from truestep.engine.data.same_data import ReadPlace, as_number, refuse_other_data, refuse_other_reading
 from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.engine.losses import Weighted, negative_loss_weights
 from truestep.engine.parts import LearnerParts
@@ -36,8 +37,10 @@ def evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> A
     world = learner.context.world
     if world is None:
         return _evaluate(learner, values, data, metric)
-    world.meet(f"an evaluation with {learner.name!r}")
+    facts = {"the data of an evaluation": data.facts()} if isinstance(data, BatchSource) else {}
+    found = world.meet(f"an evaluation with {learner.name!r}", as_number(facts))
     try:
+        refuse_other_data(world, facts, [number for (number,) in found])
         _refuse_other_buffers(learner.context, world)
         return _evaluate(learner, values, data, metric)
     except BaseException as error:
@@ -74,7 +77,7 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
     stopping = False
     own = [context.rank] if context.rank else []  # several processes: each draws for its own examples
     with evaluating(learner):
-        for number, (batch, making) in enumerate(_made(data)):
+        for number, (batch, making, _) in enumerate(_compared(_made(data), context.world)):
             context.random.set(random_key(context.seed, _EVALUATION, context.step, number, *own))
             counting = BatchCounting(making=making)
             is_here = context.world is None or not counting.is_empty(batch)
@@ -96,6 +99,22 @@ def _made(data: Any) -> Iterable[MadeBatch]:
     if isinstance(data, BatchSource):
         return data.made_for_evaluation()
     return map(MadeBatch, data.batches(0) if hasattr(data, "batches") else data)
+
+
+def _compared(made: Iterable[MadeBatch], world: World | None) -> Iterator[MadeBatch]:
+    """Compare what the ranks have read of a stream at its first batch, its second, fourth and so on, and at its end."""
+    number, read = 0, ""
+    for number, each in enumerate(made, 1):
+        read = each.read
+        if world is not None and read and number & (number - 1) == 0:
+            _compare(world, number, read)
+        yield each
+    if world is not None and read:
+        _compare(world, number, read)
+
+
+def _compare(world: World, number: int, read: str) -> None:
+    refuse_other_reading(world, number, {"the data of an evaluation": ReadPlace(0, number, read)})
 
 
 def _call(values: Values, batch: Any, context: LearnerContext) -> Any:

@@ -55,6 +55,8 @@ class StreamCursor:
     """Whether the loop was left before its end, by `break`, `return` or an exception: what follows decides which pass is next."""
     reader: Iterator[MadeBatch] | None = None
     """What the loop that reads it now is given; one that can look ahead where nobody knows the pass's length."""
+    read_digest: str = ""
+    """Of what was read of the pass, where its data is a stream."""
     onward: OnwardLoopPasses = field(default_factory=OnwardLoopPasses)
     _over: int = 0
     _resumed: bool = False

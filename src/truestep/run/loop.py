@@ -8,6 +8,7 @@ from truestep.core.errors import OptionError
 from truestep.engine.data.source import MadeBatch
 from truestep.run.cursor import StreamCursor
 from truestep.run.device import RunCudnnTuner
+from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
 
@@ -18,6 +19,7 @@ class RunLoop:
     def __init__(self, run: RunState, session: RunSession) -> None:
         self._run, self._session = run, session
         self._tuner = RunCudnnTuner(run.context)
+        self._rank_data = RunRankData(run.cursor, run.context.world)
 
     def epochs(self, total: int, keeps: object) -> Iterator[int]:
         """Yield epochs from the cursor's on; a loop `keeps` the run that it is of, as long as somebody reads it."""
@@ -77,7 +79,7 @@ class RunLoop:
         if not stream.begin(leads=leads, limit=limit):
             session.pass_skipped(stream)
             return
-        session.pass_begun(stream, leads=leads)
+        self._begun(stream, leads=leads)
         reader = stream.reader = stream.read()
         try:
             for made in reader:
@@ -97,6 +99,11 @@ class RunLoop:
         if leads:
             cursor.done = cursor.step
             session.pass_done(stream)
+
+    def _begun(self, stream: StreamCursor, *, leads: bool) -> None:
+        self._session.pass_begun(stream, leads=leads)
+        if leads:
+            self._rank_data.pass_begun()
 
     def _body_done(self, stream: StreamCursor, *, leads: bool) -> None:
         cursor = self._run.cursor
@@ -133,9 +140,11 @@ class RunLoop:
         stream.in_body = True
         stream.batch += 1
         stream.given += 1
+        stream.read_digest = made.read
         self._run.context.note_made(made.making)
         if not leads:
             return
+        self._rank_data.batch_given()
         run = self._run
         run.cursor.step += 1
         run.context.advance(run.cursor.step)

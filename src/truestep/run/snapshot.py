@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from truestep.checkpoints.boxes import PartOf
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest_names
+from truestep.engine.data.same_data import refuse_differing_places
 from truestep.engine.divided_state import learner_parts_here
 from truestep.engine.processes.shards import gather_over_ranks, pieces_on_this_rank
 from truestep.engine.state import (
@@ -29,6 +30,7 @@ from truestep.run.likeness import (
     run_weight_sums,
 )
 from truestep.run.loop_random import loop_random_state
+from truestep.run.rank_data import places_read
 from truestep.run.state import RunState
 from truestep.run.user_state import check_run_state, decode_run_state, encode_run_state
 
@@ -108,10 +110,12 @@ def _ranks(run: RunState, tracked: dict[str, Any]) -> tuple[list[dict[str, Any]]
         "sums": run_weight_sums(context),
         "healthy": are_run_weights_finite(context),
         "switches": run_switches(context),
+        "read": {name: [*place] for name, place in places_read(run.cursor).items()},
     }
     everybody = run.agreement.gathered("a checkpoint", mine | seen)
     check_run_weights(context, [each.pop("sums") for each in everybody])
     check_run_switches([each.pop("switches") for each in everybody])
+    refuse_differing_places([each.pop("read") for each in everybody])
     healthy = [each.pop("healthy") for each in everybody]
     return everybody, all(healthy)
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Map-style data sets: samples by number, loaded by worker processes or here."""
 
+import hashlib
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
+from torch.utils.data import Subset
 
 from truestep.engine.batches import Making
 from truestep.engine.choices import Choice
@@ -19,6 +22,8 @@ from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool, choose_num_workers
 from truestep.engine.processes.shares import WHOLE, RankShare
+
+SPREAD = 6  # samples from all over the data that several ranks compare
 
 
 class MappedSource(BatchSource):
@@ -34,8 +39,18 @@ class MappedSource(BatchSource):
     ) -> None:
         self._samples, self._order, self._device = samples, shared_order(order, share), device
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
-        self._options = options
-        self._probe = _probe(samples, order, options)
+        self._makes_columns = options.collate is None
+        # Several ranks compare what they were given, whatever else is to be looked at.
+        self._probe = _probe(samples, order, options, is_shared=share.size > 1)
+        self._fingerprint = {  # now: weights and lengths of 1e8 samples take seconds
+            "kind": "map-style",
+            "class": type(samples.dataset).__qualname__,
+            "num_samples": len(samples.dataset),
+            "sample": self._probe.sample if self._probe else None,
+            "content": self._probe.digest if self._probe and not self._probe.differences else None,
+            "order": describe_data_options(options),
+        }
+        self._facts = _facts(self._fingerprint, self._probe, samples.dataset) if share.size > 1 else {}
         if self._probe is None or self._probe.puts_back:
             # Nobody has looked which generators are drawn from, or looking can't tell.
             samples.set_all()
@@ -59,24 +74,34 @@ class MappedSource(BatchSource):
         load = self._samples.__getitem__
         host = map(load, requests) if self._pool is None else self._pool.batches(requests)
         for batch in batches_to_device(host, self._device):
-            yield MadeBatch(batch, Making(sizes.popleft(), self._options.collate is None))
+            yield MadeBatch(batch, Making(sizes.popleft(), self._makes_columns))
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the data set's class, its size, and types, shapes and a hash of its first samples."""
-        probe = self._probe
-        return {
-            "kind": "map-style",
-            "class": type(self._samples.dataset).__qualname__,
-            "num_samples": len(self._samples.dataset),
-            "sample": probe.sample if probe else None,
-            "content": probe.digest if probe and not probe.differences else None,
-            "order": describe_data_options(self._options),
-        }
+        return self._fingerprint
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fingerprint, a hash of samples from all over the data, and one of the indices of a `Subset`."""
+        return self._facts
 
     def close(self) -> None:
         """End the worker processes."""
         if self._pool is not None:
             self._pool.close()
+
+
+def _facts(fingerprint: dict[str, Any], probe: SampleProbe | None, dataset: Any) -> dict[str, Any]:
+    spread = probe.others_digest if probe and not probe.differences else None
+    return {**fingerprint, "spread": spread, "indices": _indices(dataset)}
+
+
+def _indices(dataset: Any) -> str | None:
+    """Return a hash of which samples a `Subset` takes, whatever it is a subset of."""
+    hashed = hashlib.blake2b(digest_size=8)
+    while isinstance(dataset, Subset):
+        hashed.update(np.asarray(dataset.indices, dtype=np.int64).tobytes())
+        dataset = dataset.dataset
+    return hashed.hexdigest()
 
 
 def _noted(requests: Iterator[BatchRequest], sizes: deque[int]) -> Iterator[BatchRequest]:
@@ -85,14 +110,18 @@ def _noted(requests: Iterator[BatchRequest], sizes: deque[int]) -> Iterator[Batc
         yield request
 
 
-def _probe(samples: SeededSamples, order: BatchOrder, options: DataOptions) -> SampleProbe | None:
+def _probe(
+    samples: SeededSamples, order: BatchOrder, options: DataOptions, *, is_shared: bool
+) -> SampleProbe | None:
     """Look at a few samples where they will be loaded: a file opened here must not be shared with workers."""
-    if not options.check and options.num_workers != "auto":
+    if not options.check and options.num_workers != "auto" and not is_shared:
         return None
     request = next(order.requests(0, 0))
+    spread = np.linspace(0, len(samples.dataset) - 1, SPREAD).astype(np.int64) if is_shared else None
+    probing = SampleProbing(samples, spread)
     if options.num_workers == 0 or not samples.draws:
-        return SampleProbing(samples)[request]
-    pool = WorkerPool(SampleProbing(samples), 1, options)
+        return probing[request]
+    pool = WorkerPool(probing, 1, options)
     try:
         (probe,) = pool.batches(iter([request]))
     finally:

@@ -11,13 +11,14 @@ import torch
 from truestep.engine import structure
 from truestep.engine.data.columns import data_column_bytes
 from truestep.engine.data.order import BatchRequest
+from truestep.engine.data.permutation import Indices
 from truestep.engine.data.samples import SeededSamples
 
 SAMPLES = 2  # drawn twice, after which as many others are timed
 
 
 class SampleProbe(NamedTuple):
-    """What was seen: the cost of a sample, its leaves, a hash, and where a second draw differed.
+    """What was seen: the cost of a sample, its leaves, a hash (and one of the others), and where a second draw differed.
 
     `puts_back`: a sample draws from a generator and puts it back itself, so that nobody sees it move.
     """
@@ -25,28 +26,30 @@ class SampleProbe(NamedTuple):
     sample_seconds: float
     sample: list[str]
     digest: str
+    others_digest: str
     differences: list[str]
     generators: list[str]
     puts_back: bool
 
 
 class SampleProbing(torch.utils.data.Dataset[SampleProbe]):
-    """Looks at the samples of a request, in whatever process asks for it."""
+    """Looks at the samples of a request, in whatever process asks for it; and at `others`, or at the request's last."""
 
-    def __init__(self, samples: SeededSamples) -> None:
-        self._samples = samples
+    def __init__(self, samples: SeededSamples, others: Indices | None = None) -> None:
+        self._samples, self._others = samples, others
 
     def __getitem__(self, request: BatchRequest) -> SampleProbe:
         with self._samples.private_randomness():
-            return _look(self._samples, request)
+            others = request.indices[-SAMPLES:] if self._others is None else self._others
+            return _look(self._samples, request, others)
 
 
-def _look(samples: SeededSamples, request: BatchRequest) -> SampleProbe:
+def _look(samples: SeededSamples, request: BatchRequest, indices: Indices) -> SampleProbe:
     few = request._replace(indices=request.indices[:SAMPLES])
     first = samples.load(few)  # with all generators set; also imports and opens what a first sample needs
-    others = request._replace(indices=request.indices[-SAMPLES:])
+    others = request._replace(indices=indices)
     begin = time.perf_counter()
-    samples.load(others)
+    loaded = samples.load(others)
     seconds = (time.perf_counter() - begin) / len(others.indices)
     # with those alone set that were seen to move, and the others elsewhere
     samples.randomness.set_to(samples.randomness.keys("elsewhere", request.epoch, request.position)[0])
@@ -61,6 +64,7 @@ def _look(samples: SeededSamples, request: BatchRequest) -> SampleProbe:
         sample_seconds=seconds,
         sample=[_description(leaf) for _, leaf in structure.batch_leaves(first[0])],
         digest=digest_samples(first),
+        others_digest=digest_samples(loaded),
         differences=differences,
         generators=samples.generators(),
         puts_back=puts_back,

@@ -110,6 +110,11 @@ class ReadRecord:
         self._marks: dict[int, str] = dict(zip(state["at"], state["digests"], strict=True))
         self.batches = max(self._marks)
 
+    @property
+    def digest(self) -> str:
+        """Of all that was read."""
+        return self._marks[self.batches]
+
     def add(self, digest: str, num_samples: int) -> None:
         """Note one more batch."""
         running = hashlib.blake2b((self._marks[self.batches] + digest).encode(), digest_size=8)

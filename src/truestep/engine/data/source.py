@@ -27,6 +27,8 @@ class MadeBatch(NamedTuple):
 
     batch: Any
     making: Making = UNKNOWN
+    read: str = ""
+    """A digest of all that was read of a stream up to here; of all ranks' rows."""
 
 
 class BatchSource(SealedAttributes, ABC):
@@ -53,6 +55,10 @@ class BatchSource(SealedAttributes, ABC):
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
         """Return what tells this data from other data, as JSON: kind, sizes, types, a hash of some."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the ranks compare before they read it: the fingerprint, and what is looked at for several ranks only."""
+        return self.fingerprint()
 
     def is_sorted_by_class(self) -> bool:
         """Whether its samples are seen to come class by class; a look at few of them."""

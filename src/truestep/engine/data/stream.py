@@ -80,16 +80,16 @@ class StreamSource(BatchSource):
             if place.batches >= start:
                 self._place, self._saved = place, {}
             if place.batches > start:
-                yield self._own_part(batch, piece.num_samples)
+                yield self._own_part(batch, piece.num_samples, place)
         if place.batches < start:
             self._refuse(f"it ended after {place.batches:,} of the {start:,} batches that were read of it")
 
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield the batches of epoch 0; the place of a training that reads the same stream stays as it is."""
-        return (
-            self._own_part(batch, piece.num_samples)
-            for piece, batch in self._read(StreamPlace(0, self._readers))
-        )
+        place = StreamPlace(0, self._readers)
+        for piece, batch in self._read(place):
+            place.advance(piece)
+            yield self._own_part(batch, piece.num_samples, place)
 
     def _read(self, place: StreamPlace) -> Iterator[tuple[StreamedBatch, Any]]:
         """Yield each batch, on its device, with what is known of it: it may be copied ahead, but is handed out as it is due."""
@@ -102,14 +102,15 @@ class StreamSource(BatchSource):
 
         return ((arrived.popleft(), batch) for batch in batches_to_device(remembered(), self._device))
 
-    def _own_part(self, batch: Any, num_samples: int | None) -> MadeBatch:
+    def _own_part(self, batch: Any, num_samples: int | None, place: StreamPlace) -> MadeBatch:
         """Return this process's rows of a batch."""
+        read = place.record.digest
         making = Making(num_samples, num_samples is not None and self._options.collate is None)
         if self._share.size == 1:
-            return MadeBatch(batch, making)
+            return MadeBatch(batch, making, read)
         part = self._share.of(count_examples(batch, making))
         own = batch_rows(batch, part.start, part.stop, making)
-        return MadeBatch(own, making._replace(num_examples=part.stop - part.start))
+        return MadeBatch(own, making._replace(num_examples=part.stop - part.start), read)
 
     def _refuse(self, how: str) -> None:
         """Say that the stream is another than the run was trained on: an error, unless that was asked for."""
