@@ -62,9 +62,16 @@ def doctor(
     report_to: Annotated[
         Path | None, typer.Option("--report", help="Write the report to this file instead of printing it.")
     ] = None,
-    probe: Annotated[bool, typer.Option(help="Try out a copy of the model at the first step.")] = True,
+    experiments: Annotated[
+        bool,
+        typer.Option(
+            "--experiments/--no-experiments",
+            "--probe/--no-probe",
+            help="Apply the model once more at the first step, in a sealed child.",
+        ),
+    ] = True,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="Also try to learn one batch with a copy of the model.")
+        bool, typer.Option("--thorough", help="Also try to learn one batch, in a sealed child.")
     ] = False,
 ) -> None:
     """Read a training script or notebook, run it under watch, and say what is wrong with it.
@@ -88,7 +95,7 @@ def doctor(
     selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline, preview=preview)
     output = ReadOutput.JSON if as_json else output
     watch = Watch(
-        WatchOptions(selection, max_steps=steps, probe=probe, thorough=thorough, is_of_command=True)
+        WatchOptions(selection, max_steps=steps, probe=experiments, thorough=thorough, is_of_command=True)
     )
     if report_to is not None and not report_to.resolve().parent.is_dir():
         raise OptionError(f"There is no folder {str(report_to.parent)!r} to write the report to.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a probe is: a check that tries out a copy of the model at its first training step."""
+"""What a probe is: a check that applies the model once more, in a sealed child, at its first training step."""
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING
@@ -13,28 +13,34 @@ if TYPE_CHECKING:
 
 
 class Probe(Check):
-    """A check that applies a copy of the model; see `truestep.doctor.runtime.model_copy` for the copy."""
+    """A check that applies the model once more; see `truestep.doctor.forks` for where that is done."""
 
     cannot_run: str | None = None
     tried = False
 
     def on_forward(self, history: "WatchHistory", forward: "ForwardCall") -> Observations:
-        """Try the copy at the first forward that trains, before any step; what breaks is the reason given."""
+        """Try it at the first forward that trains, before any step; what breaks is the reason given."""
         if self.tried or history.num_steps or not (forward.module.training and forward.gradients_on):
             return
         self.tried = True
         yield from self.tried_out(forward)
 
     def tried_out(self, forward: "ForwardCall") -> Observations:
-        """Yield what the copy shows; what breaks is the reason given for nothing."""
-        try:
-            yield from self.try_out(forward)
-        except Exception as error:  # noqa: BLE001 - a check of ours must not stop the user's training
-            self.cannot_run = f"{type(error).__name__}: {error}"
+        """Yield what a child sees; what breaks there is the reason given for nothing."""
+        from truestep.doctor.forks.observations import observe_in_child
+
+        self.cannot_run = self.obstacle(forward)
+        if self.cannot_run is None:
+            seen, self.cannot_run = observe_in_child(lambda: self.try_out(forward), forward.module)
+            yield from seen
+
+    def obstacle(self, forward: "ForwardCall") -> str | None:
+        """Return why this forward can't be tried, None where it can."""
+        return None
 
     @abstractmethod
     def try_out(self, forward: "ForwardCall") -> Observations:
-        """Yield what the copy shows."""
+        """Yield what trying shows, in the child; raise `NotTriedError` where it turns out that it can't be tried."""
 
 
 class SequenceProbe(Probe):
@@ -55,7 +61,7 @@ class SequenceProbe(Probe):
         self.loss = loss
 
     def on_backward(self, history: "WatchHistory", tensors: object, place: object) -> Observations:
-        """Try the copy out before the first step."""
+        """Try it out before the first step."""
         if not self.tried and self.forward is not None:
             self.tried = True
             yield from self.tried_out(self.forward)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learns one batch with a copy of the model, and leaves no trace in the run."""
+"""Learns one batch with the model, within a sealed child: the run's own model learns nothing by it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from truestep.doctor.runtime.history import ForwardCall, LossCall
 from truestep.doctor.runtime.looking import first_watched_tensor, is_plain_watched_tensor
-from truestep.doctor.runtime.model_copy import ProbeModelCopy
+from truestep.doctor.runtime.probed_model import ProbedModel
 
 STEPS = 100
 EXAMPLES = 16  # of the batch: so few can be learned by heart
-SECONDS = 20.0  # after so long it stops with what it has
+SECONDS = 8.0  # after so long it stops with what it has, before the child has had its time
 RATE = 0.01
 
 
@@ -39,7 +39,7 @@ class ProbeLearning:
 
 
 class OneBatchProbe:
-    """The loss of a few examples of one batch, for a copy of the model that was applied to it."""
+    """The loss of a few examples of one batch, for the model that was applied to it."""
 
     def __init__(self, forward: ForwardCall, loss: LossCall) -> None:
         self.forward = forward
@@ -66,16 +66,18 @@ class OneBatchProbe:
         return None
 
     def learn(self) -> ProbeLearning:
-        """Train the copy on the batch by Adam, then a constant output; return the losses reached."""
-        with ProbeModelCopy(self.forward) as trial, torch.enable_grad():
-            trial.copy.train()
-            for each in trial.copy.modules():
+        """Train the model on the batch by Adam, then a constant output; return the losses reached."""
+        with ProbedModel(self.forward) as trial, torch.enable_grad():
+            trial.module.train()
+            for each in trial.module.modules():
                 if isinstance(each, nn.modules.dropout._DropoutNd):
                     each.eval()
-            trained = [each for each in trial.copy.parameters() if each.requires_grad]
+            trained = [each for each in trial.module.parameters() if each.requires_grad]
             args = [self._part(each) for each in self.forward.args]
             kwargs = {name: self._part(each) for name, each in self.forward.kwargs.items()}
-            values = _descend(lambda: self._value(first_watched_tensor(trial.copy(*args, **kwargs))), trained)
+            values = _descend(
+                lambda: self._value(first_watched_tensor(trial.module(*args, **kwargs))), trained
+            )
             constant = torch.zeros_like(self.loss.input[:1]).detach().requires_grad_()
             shape = self._part(self.loss.input).shape
             floor = _descend(lambda: self._value(constant.expand(shape)), [constant], rate=0.1)

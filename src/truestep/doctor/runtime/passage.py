@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One application of a copied model, operation by operation; two of them, on other inputs, show where values mix."""
+"""One application of a model within a sealed child, operation by operation; two of them, on other inputs, show where values mix."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from truestep.doctor.runtime.frames import path_in_finding, watched_user_line
 from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_tensors
-from truestep.doctor.runtime.model_copy import ProbeModelCopy
 from truestep.doctor.runtime.operations import WatchedOperationMode
+from truestep.doctor.runtime.probed_model import ProbedModel
 
 MOST_BYTES = 1 << 28  # of values that are kept; a passage with more tells no places
 
@@ -45,10 +45,10 @@ class ProbePassage:
     """The operations of one application; each starts from the same random numbers."""
 
     def __init__(
-        self, trial: ProbeModelCopy, changed: Mapping[int | str, Tensor] | None = None, seed: int = 0
+        self, trial: ProbedModel, changed: Mapping[int | str, Tensor] | None = None, seed: int = 0
     ) -> None:
         self.steps: list[ProbedValue] = []
-        self._names = {id(module): name for name, module in trial.copy.named_modules()}
+        self._names = {id(module): name for name, module in trial.module.named_modules()}
         self._layers: list[str] = []
         self._known: dict[int, ProbedValue] = {}
         self._alive: list[Tensor] = []  # so that no identity comes again

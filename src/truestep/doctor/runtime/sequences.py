@@ -10,8 +10,8 @@ from torch import Tensor
 
 from truestep.doctor.runtime.history import ForwardCall, LossCall
 from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_on_host
-from truestep.doctor.runtime.model_copy import ProbeModelCopy
 from truestep.doctor.runtime.passage import ProbedValue, ProbePassage, align_passages, probed_values_differ
+from truestep.doctor.runtime.probed_model import ProbedModel
 
 LEAST = 4  # steps
 MOST = 128  # numbers of a sequence that are tried out: past them the scores of attention grow large
@@ -99,7 +99,7 @@ def sight_of(forward: ForwardCall, task: SequenceProbeTask) -> SequenceProbeSigh
     size = given.shape[axis]
     changed = given.clone()
     changed.select(axis, size - 1).copy_(_other(given, axis))
-    with ProbeModelCopy(forward) as trial:
+    with ProbedModel(forward) as trial:
         base, last = ProbePassage(trial, {task.key: given}), ProbePassage(trial, {task.key: changed})
     if len(base.outputs) != len(last.outputs):
         return None

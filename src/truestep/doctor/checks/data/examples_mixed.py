@@ -47,12 +47,14 @@ class ExamplesMixed(Probe):
 
     code = "DATA015"
 
+    def obstacle(self, forward: ForwardCall) -> str | None:
+        """Tell a forward that takes more than one batch of numbers."""
+        return _obstacle(forward, forward.numbers)
+
     def try_out(self, forward: ForwardCall) -> Observations:
         """Change the other examples' inputs, and look at the output of the first."""
         given = forward.numbers
-        self.cannot_run = _obstacle(forward, given)
-        if self.cannot_run is not None or given is None:
-            return
+        assert given is not None
         try:
             yield from self._compare(forward, given[:EXAMPLES])
         except (RuntimeError, ValueError, IndexError):
@@ -61,18 +63,18 @@ class ExamplesMixed(Probe):
             yield from self._compare(forward, given)
 
     def _compare(self, forward: ForwardCall, given: torch.Tensor) -> Observations:
-        from truestep.doctor.runtime.model_copy import ProbeModelCopy
+        from truestep.doctor.forks.child import NotTriedError
         from truestep.doctor.runtime.passage import ProbePassage, probed_values_differ
+        from truestep.doctor.runtime.probed_model import ProbedModel
 
-        with ProbeModelCopy(forward) as trial:
+        with ProbedModel(forward) as trial:
             base, others = (
                 ProbePassage(trial, {0: given}),
                 ProbePassage(trial, {0: _changed(given, slice(1, None))}),
             )
             before, after = base.output, others.output
             if before is None or after is None or before.dim() != 2 or len(before) != len(given):
-                self.cannot_run = "which axis of the model's output is the batch can't be told"
-                return
+                raise NotTriedError("which axis of the model's output is the batch can't be told")
             if not bool(probed_values_differ(before[0], after[0]).any()):
                 return
             meets = _meeting([base, ProbePassage(trial, {0: _changed(given, slice(0, 1))}), others])

@@ -44,13 +44,13 @@ class EvaluationNotRepeatable(Probe):
     code = "EVAL012"
 
     def try_out(self, forward: ForwardCall) -> Observations:
-        """Apply a copy in eval mode twice."""
+        """Apply the model in eval mode twice."""
         import torch
 
-        from truestep.doctor.runtime.model_copy import ProbeModelCopy
         from truestep.doctor.runtime.passage import ProbePassage
+        from truestep.doctor.runtime.probed_model import ProbedModel
 
-        with ProbeModelCopy(forward) as trial:
+        with ProbedModel(forward) as trial:
             passages = [ProbePassage(trial, seed=seed) for seed in (0, 1)]
         first, second = (each.output for each in passages)
         if first is None or second is None or first.shape != second.shape:

@@ -11,12 +11,13 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory
+    from truestep.doctor.runtime.one_batch import OneBatchProbe
 
 SHARE = 0.9  # of the loss of the best constant output: a model that stays above has learned nothing
 
 
 class BatchNotLearned(Watcher):
-    """A copy of the model can't learn sixteen examples by heart in a hundred steps.
+    """The model can't learn sixteen examples by heart in a hundred steps.
 
     Why: a part of the model that gets no gradient, an output that can't reach the targets, inputs that
     have lost what tells them apart.
@@ -68,18 +69,27 @@ class BatchNotLearned(Watcher):
         forward, self.forward = self.forward, None
         if forward is None or self.done or not loss.input.requires_grad or loss.input.dim() == 0:
             return
+        from truestep.doctor.forks.observations import observe_in_child
         from truestep.doctor.runtime.one_batch import OneBatchProbe
 
-        rehearsal = OneBatchProbe(forward, loss)
-        self.done, self.cannot_run = True, rehearsal.obstacle()
+        trial = OneBatchProbe(forward, loss)
+        self.done, self.cannot_run = True, trial.obstacle()
         if self.cannot_run is None:
-            learned = rehearsal.learn()
-            if learned.stuck(SHARE):
-                evidence = {
-                    "loss_at_first": learned.first,
-                    "reached": learned.reached,
-                    "of_best_constant": learned.constant,
-                    "steps": learned.num_steps,
-                }
-                text = f"After {learned.num_steps} steps on {rehearsal.examples} examples the loss is {learned.reached:.3g}."
-                yield Observation(loss.place, text, RISK, evidence)
+            seen, self.cannot_run = observe_in_child(lambda: _learn(trial), forward.module)
+            yield from seen
+
+
+def _learn(trial: OneBatchProbe) -> Observations:
+    """Try to learn the batch, in a child."""
+    learned = trial.learn()
+    if learned.stuck(SHARE):
+        evidence = {
+            "loss_at_first": learned.first,
+            "reached": learned.reached,
+            "of_best_constant": learned.constant,
+            "steps": learned.num_steps,
+        }
+        text = (
+            f"After {learned.num_steps} steps on {trial.examples} examples the loss is {learned.reached:.3g}."
+        )
+        yield Observation(trial.loss.place, text, RISK, evidence)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a forked child does: it is sealed, works, tells what came out, and ends without a trace."""
+
+import json
+import os
+import resource
+import signal
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from posix import _exit  # os._exit may be wrapped, by us too
+from typing import Any, Never
+
+from truestep.doctor.forks.descriptors import is_memory_device, open_descriptors_anew
+from truestep.doctor.forks.filter import filter_system_calls
+from truestep.doctor.forks.memory import make_memory_private
+from truestep.doctor.forks.obstacles import free_memory_bytes
+
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
+class NotTriedError(Exception):
+    """What was to be tried can't be, for the reason in the message."""
+
+
+def leave() -> Never:
+    """End at once: no handler of the program's at its exit, and nothing that its buffers still hold."""
+    _exit(0)
+
+
+def live_as_child(parent: int, work: Callable[[], Any], channel: int, seconds: float) -> Never:
+    """Seal this process, work, write `{"value": ...}` or `{"failure": ...}` as JSON to the channel, and end."""
+    try:
+        try:
+            _seal(parent, channel, seconds)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing of the user's runs
+            told = {"failure": f"the child can't be sealed here: {error}"}
+        else:
+            told = {"value": work()}
+    except NotTriedError as error:
+        told = {"failure": str(error)}
+    except MemoryError:
+        told = {"failure": "it took more memory than was left for it"}
+    except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
+        told = {"failure": f"{type(error).__name__}: {error}"}
+    try:
+        with os.fdopen(channel, "wb", closefd=False) as file:
+            file.write(json.dumps(told).encode())
+    finally:
+        leave()
+
+
+def _seal(parent: int, channel: int, seconds: float) -> None:
+    """Cut this process off from all that lies outside of it."""
+    from ctypes import CDLL
+
+    os.setsid()  # signals of the terminal are its parent's
+    CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        leave()
+    _limit_resources(seconds)
+    make_memory_private()
+    open_descriptors_anew(channel)
+    sys.addaudithook(_refuse_special_files)
+    filter_system_calls()
+    import torch
+
+    torch.set_num_threads(1)  # large operations wait for ever for threads that the fork left behind
+
+
+def _refuse_special_files(event: str, given: tuple[Any, ...]) -> None:
+    """Keep from opening what a read takes something out of: named pipes, terminals, a pipe of another process under `/proc`."""
+    if event != "open" or isinstance(given[0], int):
+        return
+    try:
+        mode = Path(os.fsdecode(given[0])).stat()
+    except (OSError, ValueError, TypeError):
+        return
+    if not stat.S_ISREG(mode.st_mode) and not stat.S_ISDIR(mode.st_mode) and not is_memory_device(mode):
+        raise PermissionError(f"a sealed child does not open {given[0]!r}")
+
+
+def _limit_resources(seconds: float) -> None:
+    """Let the child run out of memory and time before anybody else does."""
+    Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+    size = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
+    _limit(resource.RLIMIT_AS, size + free_memory_bytes() // 2)
+    _limit(resource.RLIMIT_CPU, int(seconds) * 2 + 1)
+    _limit(resource.RLIMIT_CORE, 0)
+
+
+def _limit(kind: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forks this process, has a sealed child work, and waits for what it tells; the process itself stays as it was."""
+
+import contextlib
+import json
+import os
+import random
+import select
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from truestep.doctor.forks.obstacles import why_no_fork
+from truestep.doctor.forks.signals import quiet_end_of_child
+
+SECONDS = 10.0  # after so long a child is killed
+
+
+@dataclass(frozen=True)
+class ForkOutcome:
+    """What a child told, or why it told nothing."""
+
+    value: Any = None
+    failure: str | None = None
+
+
+def work_in_sealed_child(
+    work: Callable[[], Any], *, seconds: float = SECONDS, num_bytes: int = 0
+) -> ForkOutcome:
+    """Return what `work()` returns, as JSON carries it, run in a forked child that can change nothing outside of it.
+
+    Args:
+        work: runs in the child, on a copy of everything there is.
+        seconds: after so long the child is killed.
+        num_bytes: what it will write, about; where so much memory is not free, nothing is forked.
+    """
+    obstacle = why_no_fork(num_bytes)
+    if obstacle is not None:
+        return ForkOutcome(failure=obstacle)
+    try:
+        reading, writing = os.pipe()
+    except OSError as error:
+        return ForkOutcome(failure=f"no pipe to a child can be opened: {error.strerror}")
+    try:
+        with quiet_end_of_child():
+            told, ended_by = _told(work, (reading, writing), seconds)
+    except OSError as error:
+        return ForkOutcome(failure=f"this process can't be forked: {error.strerror or error}")
+    finally:
+        os.close(reading)
+    return _outcome(told, ended_by)
+
+
+def _told(work: Callable[[], Any], pipe: tuple[int, int], seconds: float) -> tuple[bytes, str | None]:
+    """Return all that a child wrote, and what ended it if that was not the child itself."""
+    from truestep.doctor.forks.child import leave, live_as_child  # for Linux alone
+
+    parent, (reading, writing) = os.getpid(), pipe
+    try:
+        child = _fork()
+        if child == 0:
+            live_as_child(parent, work, writing, seconds)
+    finally:
+        if os.getpid() != parent:  # an interrupt between the fork and the child's own life
+            leave()
+        os.close(writing)
+    try:
+        handle = os.pidfd_open(child)
+    except OSError:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    try:
+        told, is_late = _heard(reading, handle, seconds)
+    finally:
+        status = _end(handle)
+        os.close(handle)
+    return told, f"took longer than {seconds:g} s" if is_late else _cause(status)
+
+
+def _fork() -> int:
+    """Fork, without the warning that Python 3.12 gives where threads run: those are known here.
+
+    The filter is put in place without a word to `warnings`, which would have warnings shown again that were shown before.
+    """
+    from posix import fork  # os.fork may be wrapped
+
+    state, silent = random.getstate(), ("ignore", None, DeprecationWarning, None, 0)
+    warnings.filters.insert(0, silent)  # type: ignore[attr-defined]
+    try:
+        process = fork()
+    finally:
+        warnings.filters.remove(silent)  # type: ignore[attr-defined]
+    if process == 0:
+        random.setstate(state)  # Python gives each forked process another one
+    return process
+
+
+def _heard(reading: int, handle: int, seconds: float) -> tuple[bytes, bool]:
+    """Read until the child has ended, or has had its time; return what it wrote, and whether it was late."""
+    told, until = bytearray(), time.monotonic() + seconds
+    waiting = select.poll()
+    for each in (reading, handle):
+        waiting.register(each, select.POLLIN)
+    os.set_blocking(reading, False)
+    while (left := until - time.monotonic()) > 0:
+        ready = {descriptor for descriptor, _ in waiting.poll(left * 1000)}
+        if reading in ready:
+            chunk = os.read(reading, 1 << 16)
+            told += chunk
+            if not chunk:
+                waiting.unregister(reading)
+        elif handle in ready:
+            return bytes(told), False
+    return bytes(told), True
+
+
+def _end(handle: int) -> int | None:
+    """End a child that has not ended, and take note of its end; return its status, None where somebody else took it."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    try:
+        found = os.waitid(os.P_PIDFD, handle, os.WEXITED)
+    except ChildProcessError:
+        return None
+    return (
+        None if found is None else (-found.si_status if found.si_code != os.CLD_EXITED else found.si_status)
+    )
+
+
+def _cause(status: int | None) -> str | None:
+    if status is None or status == 0:
+        return None
+    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+
+
+def _outcome(told: bytes, ended_by: str | None) -> ForkOutcome:
+    if ended_by is not None:
+        return ForkOutcome(failure=f"the child {ended_by}")
+    try:
+        found = json.loads(told)
+    except ValueError:
+        return ForkOutcome(failure="the child ended without a word")
+    return ForkOutcome(found.get("value"), found.get("failure"))

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a check sees in a sealed child, brought back to the process that is watched."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import Any
+
+from torch import nn
+
+from truestep.doctor.finding import Place, Severity
+from truestep.doctor.forks.fork import ForkOutcome, work_in_sealed_child
+from truestep.doctor.watcher import Observation
+
+
+def observe_in_child(
+    look: Callable[[], Iterable[Observation]], model: nn.Module
+) -> tuple[list[Observation], str | None]:
+    """Return what `look()` yields in a sealed child, and why it could not look, if so."""
+    outcome = work_in_sealed_child(lambda: [_written(each) for each in look()], num_bytes=_size(model))
+    return _read(outcome), outcome.failure
+
+
+def _size(model: nn.Module) -> int:
+    """Return about how much a child writes that applies or trains a model: what a step of Adam's would."""
+    return 4 * sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
+
+
+def _written(seen: Observation) -> dict[str, Any]:
+    return {**asdict(seen), "severity": str(seen.severity)}
+
+
+def _read(outcome: ForkOutcome) -> list[Observation]:
+    return [
+        Observation(Place(**each["place"]), each["message"], Severity(each["severity"]), each["evidence"])
+        for each in outcome.value or ()
+    ]
