@@ -15,6 +15,7 @@ class Program:
     """The habits of one draw; its text follows from them."""
 
     habits: tuple[Habit, ...]
+    excused: bool = True  # whether accusations that are known to be false are passed over
 
     def __repr__(self) -> str:
         return f"program({', '.join(repr(habit.name) for habit in self.habits)})"
@@ -26,11 +27,17 @@ class Program:
         """Return what was drawn for a slot."""
         return next(habit for habit in self.habits if habit.slot == slot)
 
+    def command(self) -> list[str]:
+        """Return what `python` is given to run it."""
+        module = self.habit("shape").words.get("module")
+        return ["-m", module] if module else ["main.py"]
+
     def mistakes(self) -> set[str]:
         """Return the codes of the mistakes that some habits of it make together, each right where it stands alone."""
         names = {habit.name for habit in self.habits}
         words = (line for habit in self.habits for line in habit.words.items())
-        return {code for word, code in words if word.removeprefix("wrong with ") in names}
+        together = {f"wrong with {name}" for name in names} | ({"falsely accused"} if self.excused else set())
+        return {code for word, codes in words if word in together for code in codes.split()}
 
     def with_framework(self, name: str) -> "Program":
         """Return the program with another framework around the same habits."""
@@ -43,11 +50,13 @@ class Program:
         parts = {name: text_of(self.habits, name, given) for name in PARTS}
         if "owner" in shape.words:
             parts |= of_owner(parts, shape.words["owner"])
+        imports = once(text_of(self.habits, "imports", given).splitlines())
+        helper = shape.pieces.get("helper", "")
+        parts |= {"imports": imports, "defined": ", ".join([*defined(parts["definitions"]), helper])}
         found = {}
         for name in shape.pieces:
             if name.startswith("file "):
-                imports = once(text_of(self.habits, "imports", given).splitlines())
-                text = text_of(self.habits, name, parts | {"imports": imports} | (given or {}))
+                text = text_of(self.habits, name, (given or {}) | parts)
                 found[name.removeprefix("file ")] = text.strip("\n") + "\n"
         return found
 
@@ -62,6 +71,16 @@ def program(*names: str) -> Program:
 def once(lines: Iterable[str]) -> str:
     """Return lines without repetition, those for `__future__` first."""
     return "\n".join(sorted(dict.fromkeys(lines), key=lambda line: "__future__" not in line))
+
+
+def defined(text: str) -> list[str]:
+    """Return the names that definitions make."""
+    found = []
+    for statement in ast.parse(text).body:
+        targets = getattr(statement, "targets", [])
+        found += [target.id for target in targets if isinstance(target, ast.Name)]
+        found += [statement.name] if isinstance(statement, ast.ClassDef | ast.FunctionDef) else []
+    return found
 
 
 class Owned(ast.NodeTransformer):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws of habits, one for each slot, so that every two of them can stand in one program."""
 
+from importlib.util import find_spec
+
 from hypothesis import strategies as st
 from programs.compose import Program
 from programs.habits import Habit, slots
@@ -22,12 +24,15 @@ def filled(chosen: list[Habit]) -> Program:
 
 def takes_part(habit: Habit, law: str | None) -> bool:
     """Return whether a habit is drawn for a law: it can be written there, and no kept program shows that it fails."""
+    if law is not None and "package" in habit.words and find_spec(habit.words["package"]) is None:
+        return False
     return not habit.has("not under", str(law)) and f"fails under {law}" not in habit.words
 
 
 def runs_in(habit: Habit, chosen: list[Habit]) -> bool:
     """Return whether no kept program shows that a habit fails in the framework that was chosen."""
-    return not any(f"fails under {other.name}" in habit.words for other in chosen[:1])
+    frameworks = [chosen[0].name, *chosen[0].words.get("like", "").split()] if chosen else []
+    return not any(f"fails under {name}" in habit.words for name in frameworks)
 
 
 @st.composite

@@ -8,6 +8,7 @@ framework is truestep.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,16 +21,17 @@ BLOCK = re.compile(r"^( *)\{\{([\w ]+)\}\}$", re.M)
 INLINE = re.compile(r"\{\{([\w ]+)\}\}")
 
 SLOTS = (
-    *("framework", "shape", "evaluation", "logging"),
+    *("framework", "shape", "evaluation", "logging", "keeping"),
     *("source", "batching", "augmentation"),
     *("net", "around"),
     *("terms", "form"),
-    *("optimizer", "schedule", "clip", "update", "precision"),
+    *("optimizer", "groups", "schedule", "clip", "update", "precision", "average", "learners"),
 )
 
 # What every program has where no habit says otherwise.
 FRAME = {
     "imports": "import torch\nimport torch.nn.functional as F\nfrom torch import nn",
+    "iterated": "loader",
     "loss body": "{{loss entry}}\n{{unpack}}\nout = {{call}}\n{{terms}}\nreturn {{result}}",
 }
 
@@ -53,9 +55,10 @@ class Habit:
         """Return whether a line `word: ...` names the value."""
         return value in self.words.get(word, "").split()
 
-    def piece(self, name: str, framework: str) -> str | None:
-        """Return its piece of a name in programs of a framework."""
-        return self.pieces.get(f"{name} {framework}", self.pieces.get(name))
+    def piece(self, name: str, frameworks: Sequence[str]) -> str | None:
+        """Return its piece of a name, in programs of a framework, or of one that it is like."""
+        names = [f"{name} {framework}" for framework in frameworks]
+        return next((self.pieces[each] for each in (*names, name) if each in self.pieces), None)
 
     def suits(self, other: "Habit") -> bool:
         """Return whether a program can have both: neither excludes the other, and what each needs the other gives."""
@@ -63,7 +66,9 @@ class Habit:
 
     def excludes(self, other: "Habit") -> bool:
         """Return whether this one can't be written together with another."""
-        names = {other.name, *other.words.get("is", "").split()}
+        names = {other.name, *other.words.get("is", "").split(), *other.words.get("like", "").split()}
+        if self.has("only plainest", other.slot) and "plainest" not in other.words:
+            return True
         needed = self.words.get(f"needs {other.slot}", "").split()
         return bool(names & set(self.words.get("without", "").split())) or bool(
             needed and not names & set(needed)
@@ -100,13 +105,16 @@ def named(name: str) -> Habit:
 
 def text_of(habits, name: str, given: dict[str, str] | None = None) -> str:
     """Return the text of a piece, with the pieces that it names; those given take the place of the habits'."""
-    framework = next(habit.name for habit in habits if habit.slot == "framework")
+    framework = next(habit for habit in habits if habit.slot == "framework")
+    frameworks = [framework.name, *framework.words.get("like", "").split()]
     given = given or {}
 
     def pieces(name):
         if name in given:
             return [given[name]]
-        found = [FRAME.get(name), *(habit.piece(name, framework) for habit in habits)]
+        found = [text for habit in habits if (text := habit.piece(name, frameworks)) is not None]
+        if name in FRAME and (name == "imports" or not any(found)):
+            found.insert(0, FRAME[name])
         return [fill(text) for text in found if text]
 
     def block(match):

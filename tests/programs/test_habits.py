@@ -9,7 +9,10 @@ from programs.draws import filled, suited
 from programs.habits import HERE, LISTS, MAX_LINES, SLOTS, all_habits, slots
 
 MAX_ALL_LINES = 4000
-WORDS = {"slot", "plainest", "is", "without", "owner", "plain rounds", "plain within", "not under"}
+WORDS = {
+    *("slot", "plainest", "is", "without", "owner", "module", "package", "like", "volatile"),
+    *("plain rounds", "plain within", "not under", "only plainest", "falsely accused"),
+}
 PREFIXES = ("needs ", "refused under ", "fails under ", "wrong with ")
 
 
