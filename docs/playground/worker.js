@@ -3,18 +3,18 @@ import { loadPyodide } from "./pyodide/pyodide.mjs";
 
 const READING = `
 import json
-from truestep.doctor.fixing import is_certain, rewritten
+from truestep.doctor.fixing import is_certain_fix, rewritten_by_findings
 from truestep.doctor.read import read_text
 
 def answer(kind, text):
     reading = read_text(text, "script.py")
     if kind == "fix":
         for _ in range(8):
-            text, made = rewritten(text, [each for each in reading.findings if is_certain(each)])
+            text, made = rewritten_by_findings(text, [each for each in reading.findings if is_certain_fix(each)])
             if not made:
                 break
             reading = read_text(text, "script.py")
-    found = [{**each.to_dict(), "certain": is_certain(each)} for each in reading.findings]
+    found = [{**each.to_dict(), "certain": is_certain_fix(each)} for each in reading.findings]
     problem = reading.unreadable[0][1] if reading.unreadable else ""
     return json.dumps({"findings": found, "problem": problem, "text": text})
 answer

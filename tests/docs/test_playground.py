@@ -147,3 +147,17 @@ def test_each_example_has_what_its_title_says():
     ]
     for each in pages:
         assert each["title"].split()[0] in {found.code for found in read_text(each["code"]).findings}
+
+
+def test_what_the_page_runs_in_python_finds_and_fixes_here_too():
+    """The worker's Python, without a browser: a name that went is seen in every run of the tests."""
+    worker = (ROOT / "docs/playground/worker.js").read_text("utf-8")
+    scope = {}
+    exec(worker.split("const READING = `")[1].split("`;")[0], scope)
+    text = "import torch\n\ndef f(x: torch.Tensor) -> torch.Tensor:\n    return torch.symeig(x)\n"
+    for kind in ("read", "fix"):
+        answer = json.loads(scope["answer"](kind, text))
+        assert answer["problem"] == ""
+        assert [each["code"] for each in answer["findings"]] == (
+            [each.code for each in read_text(answer["text"], "script.py").findings]
+        )
