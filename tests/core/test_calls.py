@@ -171,7 +171,7 @@ def test_every_required_argument_of_everything_public_is_named_where_it_is_missi
     [
         (lambda: ts.Saving(monitor="accuracy"), r"Here it is called best: ts.Saving\(best=...\)"),
         (lambda: ts.Saving(best="accuracy", best_mod="min"), "Did you mean 'best_mode'"),
-        (lambda: ts.Saving(patience=3), r"run.finish\(\)"),
+        (lambda: ts.Saving(patience=3), r"ts.EarlyStopping\(patience=3"),
         (ts.Update, r"update = net.update\(loss, batch\)"),
         (lambda: ts.Update(None, skipped=False), r"update = net.update\(loss, batch\)"),
         (lambda: ts.ClipNorm(max=1.0), r"ts.ClipNorm\(max_norm=...\)"),

@@ -3,10 +3,9 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
+from support import warm
 
 SECRET = "Hunter2-of-the-user"
 PROGRAM = """
@@ -57,11 +56,8 @@ def start(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
 
     def started(*words, attribute=""):
-        command = [sys.executable, "train.py", *words]
-        environment = os.environ | {"ATTRIBUTE": attribute}
-        return subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment
-        )
+        environment = os.environ | {"ATTRIBUTE": attribute, "PYTHONPATH": warm.paths()}
+        return warm.run("train.py", *words, cwd=tmp_path, env=environment)
 
     return started
 
@@ -105,17 +101,19 @@ def test_no_file_of_a_run_holds_a_secret_and_an_edit_of_one_is_seen(start, tmp_p
 
 
 def test_a_refused_process_says_no_secret_of_the_one_at_work(start, tmp_path):
-    command = [sys.executable, "train.py", *WORDS, "--wait"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout.readline() == "ready\n"
+    waiting, ready = os.pipe(), os.pipe()
+    process = warm.Process("train.py", *WORDS, "--wait", cwd=tmp_path, stdin=waiting[0], stdout=ready[1])
+    try:
+        assert os.read(ready[0], 1) == b"r"
         refused = start(*WORDS)
         assert f"in use by process {process.pid}" in refused.stderr
         assert "--api-key (hidden)" in refused.stderr
         assert SECRET not in refused.stderr
         assert files_with(SECRET, tmp_path / "run") == []
-        process.communicate("")
+    finally:
+        for each in (*waiting, *ready):
+            os.close(each)
+    assert process.wait() == 0, process.error
 
 
 def test_without_its_salt_a_run_goes_on_and_compares_no_hidden_values(start, tmp_path):

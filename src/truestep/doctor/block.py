@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`with ts.watch(...):` in a script or notebook."""
 
-import warnings
 from collections.abc import Sequence
 
 from torch import nn
 from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError
+from truestep.core.frames import warn_user
 from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 from truestep.doctor.selection import selection_of
@@ -38,7 +38,7 @@ def watch(
     """
     selection = selection_of(select, ignore)
     for line in (lines := selection.passed_over()):
-        warnings.warn(line, stacklevel=2)
+        warn_user(line)
     made = Watch(WatchOptions(selection))
     if select and not made.watchers and not lines:
         raise OptionError(

@@ -102,7 +102,7 @@ def position_in_folder(folder):
     (folder / "one").touch()
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        yield lambda: os.lseek(descriptor, 0, os.SEEK_END)
+        yield lambda: os.lseek(descriptor, 1, os.SEEK_SET)  # in memory a folder has no end to go to
         yield os.lseek(descriptor, 0, os.SEEK_CUR) == 0
     finally:
         os.close(descriptor)

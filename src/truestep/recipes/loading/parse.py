@@ -31,9 +31,7 @@ class RunOptions:
     precision: str = "float32"  # of every learner: float32, float64, bf16-mixed, fp16-mixed, ...
     device: str = "auto"  # cpu, cuda, cuda:1, mps
     seed: int = 0  # of weights, order and augmentation
-    save_every: int | None = (
-        None  # save a checkpoint every so many steps, besides those by time and at epochs' ends
-    )
+    save_every: int | None = None  # steps between saves, beside those by time and at the end of an epoch
 
 
 @dataclass(frozen=True, kw_only=True)
