@@ -16,8 +16,9 @@ LEAST_FREE_BYTES = 256 << 20
 # Threads of Python that only wait and hold nothing that a child needs: a loader's, a queue's, a progress bar's, our own.
 _HARMLESS = ("QueueFeederThread", "TMonitor", "_AsyncWriterThread", "_EventLoggerThread", "truestep-")
 _HARMLESS_TARGETS = ("_pin_memory_loop",)
-# Threads that are not Python's: those of OpenMP and BLAS have the process' name, torch's their own.
-_HARMLESS_NATIVE = ("pt_", "omp", "jemalloc_bg_thd")
+# Threads that are not Python's: those of OpenMP and BLAS have the process' name, torch's their own. A child that gives a task to a
+# pool whose threads the fork left behind waits for ever, and is ended and reported like any other that hangs.
+_HARMLESS_NATIVE = ("pt_", "PTThreadPool", "omp", "jemalloc_bg_thd")
 
 
 def why_no_fork(num_bytes: int = 0) -> str | None:
