@@ -336,7 +336,7 @@ def searched(run):
 
 
 def one_after_another(run):
-    """Losses in a block, divided by what the caller says, and by their number."""
+    """Losses in a block, divided by what the caller says, and by their number, which vectors have and means are given."""
     net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.2), clip=ts.ClipValue(0.1))
     data = run.data(torch.randn(20, 4, generator=generator(4), dtype=DOUBLE), batch_size=5)
     for _ in run.epochs(1):
@@ -344,7 +344,10 @@ def one_after_another(run):
             with net.accumulating(weight=5.0 if number % 2 else None) as update:
                 for part in batch.split(2):
                     values = net(part).squeeze(1).square()
-                    update.backward(values.sum() if number % 2 else values)
+                    if number == 2:
+                        update.backward(values.mean(), weight=len(values))
+                    else:
+                        update.backward(values.sum() if number % 2 else values)
     return {"weights": list(net.parameters())}
 
 
