@@ -10,7 +10,7 @@ from torch import Tensor
 from truestep.core.calls import methods_raise_option_errors
 from truestep.core.errors import LossError, OptionError, check_number
 from truestep.core.held import HelpfulAttributes
-from truestep.engine.backward import backward_of_losses
+from truestep.engine.backward import backward_of_part
 from truestep.engine.elsewhere import ACCUMULATING
 from truestep.engine.loss_scales import divisor_of, tell_of_block, tell_of_scale
 from truestep.engine.losses import LossOutput, Weighted, read_loss
@@ -98,7 +98,7 @@ class Accumulating(HelpfulAttributes):
 
     def _go_back(self, values: Tensor, seed: Tensor) -> None:
         try:
-            backward_of_losses(values, seed)
+            backward_of_part(self._plan.weights, values, seed)
         except RuntimeError as error:
             if clear := used_graph_error(error, None):
                 raise clear from error

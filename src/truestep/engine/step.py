@@ -70,14 +70,16 @@ def prepare_gradients(
     hooks: UpdateHooks, learner: LearnerParts, sums: LossTotals
 ) -> tuple[Gradients, Measured]:
     """Normalise, measure and clip a learner's gradients; return them and their norm before, or what says that it is finite."""
-    weights, policy = learner.weights, learner.policy
+    weights, policy, factor = learner.weights, learner.policy, sums.factor
+    if weights.hooks_are_due:
+        weights.call_hooks(factor)
+        factor = None
     gradients = weights.gather()
     if not gradients.tensors:
         raise LossError(
             f"No gradient reached any parameter of {learner.name!r}: the loss does not depend on it, so the update would "
             "change nothing. Does the loss function call this learner, without detach() or no_grad() on the way?"
         )
-    factor = sums.factor
     # what the backward's seed could not know yet: the total weight, the inverse loss scale
     if policy.scaler is not None:
         policy.scaler.unscale(gradients.tensors, factor)

@@ -351,6 +351,24 @@ def one_after_another(run):
     return {"weights": list(net.parameters())}
 
 
+def hooked(run):
+    """Hooks on parameters that do more than multiply; token weights, ragged parts, ranks without examples, a layer left out."""
+    module = Layered()
+    module.first.weight.register_hook(lambda gradient: gradient.clamp(-0.001, 0.001))
+    module.last.weight.register_hook(lambda gradient: gradient / (gradient.norm() + 0.1))
+
+    def sign(parameter):
+        parameter.grad = parameter.grad.sign() * 0.01
+
+    module.extra.bias.register_post_accumulate_grad_hook(sign)
+    net = run.learner(module, lambda p: torch.optim.SGD(p, lr=0.3, momentum=0.9), clip=ts.ClipNorm(0.5))
+    data = tokens(run, 21, 8)
+    for _ in run.epochs(1):
+        for number, batch in enumerate(run.batches(data)):
+            net.update(weighted_by_token(net), batch, micro_batch=3 if number % 2 else None)
+    return {"weights": list(net.parameters())}
+
+
 def together(run):
     """One loss of two learners, one of them in bfloat16; only the other's weights can be compared."""
     first = run.learner(nn.Linear(4, 3), lambda p: torch.optim.Adam(p, lr=0.01), name="first")
@@ -467,6 +485,7 @@ CASES = {
         contrast,
         searched,
         one_after_another,
+        hooked,
         together,
         left_out,
         gone_back,

@@ -61,6 +61,7 @@ def test_divided_weights_go_on_with_the_same_bits_and_on_one_process(tmp_path):
         {
             "searched": "OptionError: LBFGS",
             "shrinking": 'OptionError: micro_batch="auto"',
+            "hooked": r"OptionError: There is a hook on first\.weight, .* \(register_hook\)",
             "penalty": "LossError: The loss goes back through the model itself",
         },
         pytest.param(

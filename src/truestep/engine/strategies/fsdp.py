@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, RankError
+from truestep.engine.gradient_hooks import refuse_gradient_hooks
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
@@ -53,6 +54,7 @@ class Fsdp:
                 f'precision={precision.name!r} keeps half-precision weights, and strategy="fsdp" makes its own of float32 parts. '
                 'Use "bf16-mixed" or "fp16-mixed".'
             )
+        refuse_gradient_hooks(module.named_parameters())
         self.world.broadcast([*module.parameters(), *module.buffers()], "the weights of a model to divide")
         self._norms += share_rank_statistics(module, self.world, is_updating)
         policy = MixedPrecisionPolicy(
