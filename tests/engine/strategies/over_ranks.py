@@ -254,6 +254,60 @@ def dropped(run):
     return {"weights": list(net.parameters())}
 
 
+class Experts(nn.Module):
+    """Experts of unlike sizes, of which `choose` names some; each is a unit of its own."""
+
+    def __init__(self, choose):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 4)) for width in (2, 7, 3)
+        )
+        self.choose = choose
+
+    def forward(self, rows):
+        hidden = self.first(rows)
+        for number in self.choose():
+            hidden = hidden + self.experts[number](hidden)
+        return hidden
+
+
+def of_experts(run, choose, *, evaluates=False):
+    net = run.learner(Experts(choose), lambda p: torch.optim.SGD(p, lr=0.1))
+    data = run.data(torch.randn(16, 4, generator=generator(6), dtype=DOUBLE), batch_size=4)
+    for _ in run.epochs(1):
+        for batch in run.batches(data):
+            if evaluates:
+                net.evaluate(lambda rows: net(rows).square().mean(1), data)
+            net.update(lambda rows: net(rows).square().mean(1), batch, micro_batch=1)
+    return {"weights": list(net.parameters())}
+
+
+def experts(run):
+    """Experts that all ranks choose alike: drawn for the whole batch."""
+    return of_experts(run, lambda: [int(ts.rand(()) * 3), *range(int(ts.rand(()) * 3))])
+
+
+def experts_apart(run):
+    """An expert that each rank chooses for itself, of another size than another rank's."""
+    return of_experts(run, lambda: [run.rank])
+
+
+def experts_more(run):
+    """An expert that one rank calls, where the other is done."""
+    return of_experts(run, lambda: [0, 1, 2][: 2 + run.rank])
+
+
+def experts_fewer_later(run):
+    """The same, from the third batch on."""
+    return of_experts(run, lambda: [0, 1][: 2 - (run.rank and run.step > 2)])
+
+
+def experts_measured(run):
+    """The same in an evaluation."""
+    return of_experts(run, lambda: [1][: int(torch.is_grad_enabled() or run.rank)], evaluates=True)
+
+
 def adversaries(run):
     """Two learners, spectral norm, batch statistics, one example a rank at last."""
     spectral = torch.nn.utils.parametrizations.spectral_norm
@@ -499,7 +553,8 @@ OPTIONS = {
     "gone_back": {"nonfinite": "rollback", "saving": ts.Saving(every_steps=4, rollback_after=2)},
 }
 DIRECTORIES = {"half": "resumed", "rest": "resumed"}
-MORE = {case.__name__: case for case in (half, rest, mixed, mixed_fp16, dropped)}
+APART = (experts_apart, experts_more, experts_fewer_later, experts_measured)
+MORE = {case.__name__: case for case in (half, rest, mixed, mixed_fp16, dropped, experts, *APART)}
 """Cases of some strategies."""
 
 
