@@ -4,6 +4,7 @@
 `python over_ranks.py FOLDER STRATEGY [NAME...]` writes FOLDER/NAME.pt from rank 0.
 """
 
+import math
 import os
 import shutil
 import sys
@@ -423,6 +424,36 @@ def hooked(run):
     return {"weights": list(net.parameters())}
 
 
+class Largest:
+    """A metric object, which is fed what there is."""
+
+    def reset(self):
+        self.value = -math.inf
+
+    def update(self, values):
+        assert len(values)
+        self.value = max(self.value, float(values.max()))
+
+    def compute(self):
+        return self.value
+
+
+def measured_with_empty_batches(run):
+    """Batches of four, none and one example, by a collate function that leaves samples out; as a stream and as a list."""
+    rows = torch.randn(12, 4, generator=generator(7), dtype=DOUBLE)
+    kept = {0, 1, 2, 3, 9}
+    collate = lambda numbers: rows[[number for number in numbers if number in kept]]
+    net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.2))
+    values = lambda rows: net(rows).squeeze(1).abs()
+    found = []
+    for data in (
+        run.data(torch.utils.data.DataLoader(range(12), batch_size=4, collate_fn=collate)),
+        run.data(lambda: map(collate, [range(4), range(4, 8), range(8, 12)])),
+    ):
+        found += [net.evaluate(values, data), net.evaluate(values, data, metric=Largest())]
+    return {"found": torch.tensor(found, dtype=DOUBLE)}
+
+
 def together(run):
     """One loss of two learners, one of them in bfloat16; only the other's weights can be compared."""
     first = run.learner(nn.Linear(4, 3), lambda p: torch.optim.Adam(p, lr=0.01), name="first")
@@ -539,6 +570,7 @@ CASES = {
         contrast,
         searched,
         one_after_another,
+        measured_with_empty_batches,
         hooked,
         together,
         left_out,
