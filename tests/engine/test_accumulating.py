@@ -3,6 +3,8 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
@@ -72,13 +74,86 @@ def test_the_loss_shown_is_divided_by_the_promised_weight(make_learner):
     assert learner.bias.grad.item() == pytest.approx(3 / 20)
 
 
-def test_scalars_add_up_as_they_are(make_learner):
+def test_scalars_add_up_as_they_are_where_the_weight_is_one(make_learner):
     whole, parts = new(make_learner), new(make_learner)
     whole.update(lambda x: whole(x[:4]).mean() + 3 * whole(x[4:]).square().mean(), DATA)
-    with parts.accumulating() as update:
+    with parts.accumulating(weight=1) as update:
         update.backward(parts(DATA[:4]).mean())
         update.backward(3 * parts(DATA[4:]).square().mean())
     assert torch.allclose(gradient(whole), gradient(parts), atol=1e-7)
+
+
+@settings(max_examples=25)
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5), as_tensor=st.booleans(), data=st.data())
+def test_means_of_parts_with_their_weights_are_the_mean_of_all(make_learner, sizes, as_tensor, data):
+    rows = torch.randn(sum(sizes), 3, generator=torch.Generator().manual_seed(sum(sizes)))
+    whole, parts = new(make_learner, precision="float64"), new(make_learner, precision="float64")
+    block_weight = data.draw(st.sampled_from([None, float(len(rows))]))
+    expected = whole.update(lambda x: ts.weighted(whole(x).mean(), accuracy=x.mean()), rows)
+    with parts.accumulating(weight=block_weight) as update:
+        for part in rows.split(sizes):
+            count = torch.tensor(len(part)) if as_tensor else len(part)
+            mean = update.backward(ts.weighted(parts(part).mean(), accuracy=part.mean()), weight=count)
+            assert not mean.requires_grad
+    assert torch.allclose(gradient(whole), gradient(parts), rtol=1e-12, atol=1e-15)
+    assert float(expected.loss) == pytest.approx(float(update.result.loss), rel=1e-12)
+    assert float(expected.metrics["accuracy"]) == pytest.approx(
+        float(update.result.metrics["accuracy"]), rel=1e-5
+    )
+    assert float(update.result.weight) == len(rows)
+
+
+@pytest.mark.parametrize("sizes", [[24, 8], [8, 24], [16, 16], [1, 1, 30]])
+def test_a_second_scalar_of_unknown_weight_is_refused_before_it_counts(make_learner, snapshot, same, sizes):
+    learner, rows = new(make_learner), torch.randn(32, 3)
+    before = snapshot(learner)
+
+    def block():
+        with learner.accumulating() as update:
+            for part in rows.split(sizes):
+                update.backward(learner(part).square().mean())
+
+    with pytest.raises(ts.LossError) as error:
+        block()
+    assert "update.backward(part, weight=24)" in str(error.value)
+    assert "net.accumulating(weight=1)" in str(error.value)
+    assert same(before, snapshot(learner))
+
+
+def test_one_scalar_alone_is_the_update_of_its_loss(make_learner):
+    whole, parts = new(make_learner), new(make_learner)
+    whole.update(lambda x: whole(x).square().mean(), DATA)
+    with parts.accumulating() as update:
+        update.backward(parts(DATA).square().mean())
+    assert torch.equal(gradient(whole), gradient(parts))
+
+
+@pytest.mark.parametrize(
+    ("weight", "loss", "message"),
+    [
+        (
+            24,
+            lambda net: net(DATA).squeeze(1),
+            r"losses of shape \(10,\); weight= says how many examples a scalar",
+        ),
+        (24, lambda net: ts.weighted(net(DATA), torch.ones(10, 1)), r"losses of shape \(10, 1\)"),
+        (24, lambda net: 3.0, "was given float"),
+        (-1, lambda net: net(DATA).mean(), "give at least 0"),
+        (float("inf"), lambda net: net(DATA).mean(), "one finite number"),
+        (float("nan"), lambda net: net(DATA).mean(), "give at least 0"),
+        (torch.ones(2), lambda net: net(DATA).mean(), "one finite number"),
+        ("24", lambda net: net(DATA).mean(), "was given a str"),
+        (torch.tensor(-1.0), lambda net: net(DATA).mean(), "negative weights"),
+    ],
+)
+def test_a_weight_that_says_nothing_of_a_scalar_is_refused(
+    make_learner, snapshot, same, weight, loss, message
+):
+    learner = new(make_learner)
+    before = snapshot(learner)
+    with pytest.raises((ts.LossError, ts.OptionError), match=message), learner.accumulating() as update:
+        update.backward(loss(learner), weight=weight)
+    assert same(before, snapshot(learner))
 
 
 def test_float32_parts_stay_float32_in_their_backward(make_learner):

@@ -5,6 +5,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
@@ -196,3 +198,47 @@ def test_an_error_within_a_metric_is_its_own(make_learner):
 
     with pytest.raises(TypeError, match="no len"):
         new(make_learner).evaluate(lambda x: x, DATA, metric=Broken())
+
+
+class Largest:
+    def reset(self):
+        self.value = -math.inf
+
+    def update(self, values):
+        assert len(values)
+        self.value = max(self.value, float(values.max()))
+
+    def compute(self):
+        return self.value
+
+
+BATCHES = {
+    "tensors": lambda size: torch.arange(2.0 * size).reshape(size, 2),
+    "pairs": lambda size: (torch.ones(size, 2), torch.arange(1.0 * size)),
+    "columns in a dict": lambda size: {"x": torch.ones(size, 2), "y": torch.arange(1.0 * size)},
+    "samples in a list": lambda size: [torch.full((2,), float(number)) for number in range(size)],
+}
+
+
+def values_of(batch):
+    if isinstance(batch, list):
+        return torch.stack(batch).sum(1)
+    return (
+        batch.sum(1)
+        if isinstance(batch, torch.Tensor)
+        else [*(batch.values() if isinstance(batch, dict) else batch)][1]
+    )
+
+
+@settings(max_examples=40)
+@given(kind=st.sampled_from([*BATCHES]), sizes=st.lists(st.integers(0, 3), min_size=1, max_size=6))
+def test_an_empty_batch_counts_nothing(make_learner, kind, sizes):
+    learner, batches = make_learner(nn.Linear(2, 1)), [BATCHES[kind](size) for size in sizes]
+    full = [batch for batch, size in zip(batches, sizes, strict=True) if size]
+    if not full:
+        with pytest.raises(ts.BatchError, match="no batch with an example in it"):
+            learner.evaluate(values_of, batches)
+        return
+    assert learner.evaluate(values_of, batches) == learner.evaluate(values_of, full)
+    found = learner.evaluate(values_of, batches, metric=Largest())
+    assert found == learner.evaluate(values_of, full, metric=Largest())

@@ -49,7 +49,7 @@ def test_only_raise_raises_and_only_keep_applies_what_is_not_finite():
         (True, True, False, 0, UpdateEvidence.EMPTY),
         (False, True, True, MAX_OVERFLOWS_IN_A_ROW - 2, UpdateEvidence.OVERFLOW),
         (False, True, True, MAX_OVERFLOWS_IN_A_ROW - 1, UpdateEvidence.LASTING_OVERFLOW),
-        (False, True, False, 0, UpdateEvidence.LASTING_OVERFLOW),
+        (False, True, False, 0, UpdateEvidence.SPOILT),
         (False, False, False, 0, UpdateEvidence.NOT_FINITE),
     ],
 )

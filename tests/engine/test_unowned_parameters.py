@@ -47,7 +47,7 @@ def test_what_a_method_or_a_call_away_hides_is_named_by_its_shape(make_learner):
 
 def test_a_block_names_them_too(make_learner):
     learner, margin = make_learner(nn.Linear(3, 1), name="net"), nn.Parameter(torch.ones(()))
-    with learner.accumulating() as update:
+    with learner.accumulating(weight=1) as update:
         with pytest.warns(UserWarning, match="1 trainable parameters that no learner owns"):
             update.backward((learner(DATA) * margin).mean())
         update.backward((learner(DATA) * margin).mean())

@@ -152,7 +152,7 @@ def test_correct_training_of_ours_that_is_watched_as_a_whole_has_no_finding(tmp_
                                 tuple(part[:8] for part in batch),
                                 tuple(part[8:] for part in batch),
                             ):
-                                update.backward(cross_entropy(net, half).mean())
+                                update.backward(cross_entropy(net, half).mean(), weight=len(half[0]))
                     else:
                         net.update(lambda b, net=net: cross_entropy(net, b), batch)
             run.log(loss=nets[0].evaluate(lambda b: cross_entropy(nets[0], b), test, averaged=True))

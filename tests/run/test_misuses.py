@@ -71,6 +71,20 @@ with net.accumulating() as update:
 """,
         r"divided by 4, and it is computed in 4 parts",
     ),
+    "means of a block divided by the parts": (
+        """
+with net.accumulating() as update:
+    for batch in run.batches(train): update.backward(loss(batch).mean() / 4, weight=len(batch[0]))
+""",
+        r"divided by 4, and it is computed in 4 parts",
+    ),
+    "means of a block": (
+        """
+with net.accumulating() as update:
+    for batch in run.batches(train): update.backward(loss(batch).mean())
+""",
+        r"a second scalar .*update\.backward\(part, weight=24\).*net\.accumulating\(weight=1\)",
+    ),
     "a block of one part": (
         "for batch in run.batches(train):\n    with net.accumulating() as update: update.backward(loss(batch).mean() / 4)",
         r"divided by 4, and the block makes its update of this one loss.*have the block around all parts",
@@ -344,8 +358,12 @@ RIGHT = {
     "a mean of two losses": loop("net.update(lambda b: (loss(b) + net(b[0]).square().mean(1)) / 2, batch, micro_batch=2)"),
     "half a square": loop("net.update(lambda b: net(b[0]).sum(1) ** 2 / 2, batch, micro_batch=2)"),
     "means that add up": """
-with net.accumulating() as update:
+with net.accumulating(weight=1) as update:
     for batch in run.batches(train): update.backward(loss(batch).mean() / 4)
+""",
+    "means of parts": """
+with net.accumulating() as update:
+    for batch in run.batches(train): update.backward(loss(batch).mean(), weight=len(batch[0]))
 """,
     "sums, and what they are divided by": """
 with net.accumulating(weight=16.0) as update:

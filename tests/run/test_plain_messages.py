@@ -343,6 +343,11 @@ def test_what_an_update_returned_is_no_number(run, use):
         NO_NUMBER[use](updated(learner(run)))
 
 
+def test_an_update_in_a_text_is_shown_as_it_prints(run):
+    update = updated(learner(run))
+    assert f"{update}" == "{}".format(update) == str(update) == repr(update)  # noqa: UP032 -- three ways to ask
+
+
 def test_a_learner_that_is_moved_to_where_it_is_is_the_learner(run):
     net = learner(run)
     for moved in (

@@ -16,6 +16,7 @@ DIVIDED = [
     "left_out",
     "gone_back",
     "few_examples",
+    "experts",
     "mixed",
     "mixed_fp16",
 ]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from truestep.checkpoints.tree import saved_tensor_name
 from truestep.core.secret_values import HIDDEN, HIDDEN_VALUE
+from truestep.core.tensor_bytes import bytes_of_contiguous
 from truestep.core.trees import tree_leaves
 
 
@@ -141,7 +142,7 @@ def _changed_tensor(name: str, old: Tensor, new: Tensor) -> StateChange | None:
 
 def _bits(tensor: Tensor) -> Tensor:
     """Return the bytes of a tensor, a row an element: so NaN equals itself, and -0.0 is not 0.0."""
-    return tensor.contiguous().reshape(-1, 1).view(torch.uint8)
+    return bytes_of_contiguous(tensor.contiguous()).reshape(-1, tensor.element_size())
 
 
 def _show(value: Any) -> str:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
 from truestep.checkpoints.memory import saved_bytes_of
+from truestep.core.tensor_bytes import bytes_of_contiguous
 
 ALONE_BYTES = 1 << 20  # a tensor of so much is a piece by itself, which the writer reads where it lies
 
@@ -51,7 +52,7 @@ class CopyPiece:
         if not self._is_plain:
             yield self
             return
-        flat = self._sources[0].detach().reshape(-1).view(torch.uint8)
+        flat = bytes_of_contiguous(self._sources[0].detach())
         for begin in range(0, len(flat), PIECE_BYTES):
             memory = self._memory[begin : begin + PIECE_BYTES]
             yield type(self)(memory, [memory], [flat[begin : begin + PIECE_BYTES]])

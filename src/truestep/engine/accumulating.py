@@ -10,7 +10,7 @@ from torch import Tensor
 from truestep.core.calls import methods_raise_option_errors
 from truestep.core.errors import LossError, OptionError, check_number
 from truestep.core.held import HelpfulAttributes
-from truestep.engine.backward import backward_of_losses
+from truestep.engine.backward import backward_of_part
 from truestep.engine.elsewhere import ACCUMULATING
 from truestep.engine.loss_scales import divisor_of, tell_of_block, tell_of_scale
 from truestep.engine.losses import LossOutput, Weighted, read_loss
@@ -44,22 +44,22 @@ class Accumulating(HelpfulAttributes):
         self._is_open = False
         self._divisor = 0  # of the first loss, where it was looked at
 
-    def backward(self, loss: Any) -> Tensor:
-        """Add one loss: a scalar as it is, one value per example, or `ts.weighted(...)`; return its mean, detached."""
+    def backward(self, loss: Any, *, weight: float | Tensor | None = None) -> Tensor:
+        """Add one loss: one value per example, `ts.weighted(...)`, or a scalar; return its mean, detached.
+
+        `weight` says how many examples (or tokens) a scalar is the mean of. The only scalar of a block needs none, and several in a
+        block of `net.accumulating(weight=1)` add up as they are.
+        """
         if not self._is_open:
             raise LossError(
                 "update.backward was called outside of the block that makes the update. Write with net.accumulating() as update: "
                 "and update.backward(loss) within it."
             )
+        if weight is not None:
+            loss = _mean_of(loss, weight)
         if not self._plan.learners:
             return _mean(loss)
-        try:
-            part = read_loss(loss, num_examples=None, whole=True)
-        except LossError as error:
-            note_frozen(error, self._plan.learners)
-            raise
-        self._plan.side_effects.check()
-        self._check_kind(part)
+        part = self._read(loss, weight)
         if self._plan.unowned is not None and self._plan.unowned.look(None, part.values):
             self._look_at_scale(part)
         seed = torch.ones_like(part.values) if part.weights is None else part.weights
@@ -70,12 +70,26 @@ class Accumulating(HelpfulAttributes):
         with torch.autocast(self._learner.context.device.type, enabled=False):
             self._go_back(part.values, seed)
         self._plan.accumulate_half()
+        self._begin_next()
+        return part.mean
+
+    def _read(self, loss: Any, weight: float | Tensor | None) -> LossOutput:
+        try:
+            part = read_loss(loss, num_examples=None, whole=True)
+        except LossError as error:
+            note_frozen(error, self._plan.learners)
+            raise
+        self._plan.side_effects.check()
+        self._check_kind(part, weight)
+        return part
+
+    def _begin_next(self) -> None:
+        """Key the randomness of the part that follows."""
         context = self._learner.context
         self._micro_batch += 1
         context.random.set(context.key(self._micro_batch))
         context.draws.begin(None)
         self._plan.side_effects.begin(cleared=False)
-        return part.mean
 
     def _look_at_scale(self, part: LossOutput) -> None:
         self._divisor = divisor_of(part.values)
@@ -84,23 +98,24 @@ class Accumulating(HelpfulAttributes):
 
     def _go_back(self, values: Tensor, seed: Tensor) -> None:
         try:
-            backward_of_losses(values, seed)
+            backward_of_part(self._plan.weights, values, seed)
         except RuntimeError as error:
             if clear := used_graph_error(error, None):
                 raise clear from error
             raise
 
-    def _check_kind(self, part: LossOutput) -> None:
+    def _check_kind(self, part: LossOutput, weight: float | Tensor | None) -> None:
         if self._scalars is None:
             if part.is_scalar and self._weight is None and self._plan.hooks.division.shares_batches:
                 raise LossError(_UNCOUNTED)
             self._scalars = part.is_scalar
-            self._sums.expect(self._weight or self._plan.hooks.division.place(part.num_values).total)
-        if self._scalars != part.is_scalar:
-            raise LossError(
-                "This update mixes scalar losses, which add up as they are, with losses per example, which are averaged over all "
-                "examples. Give all of one kind."
-            )
+            known = weight is not None and not isinstance(weight, Tensor)
+            counted = max(1, round(weight)) if known else part.num_values  # type: ignore[arg-type]
+            self._sums.expect(self._weight or self._plan.hooks.division.place(counted).total)
+        elif self._scalars != part.is_scalar:
+            raise LossError(_MIXED)
+        elif part.is_scalar and self._weight is None:
+            raise LossError(_SECOND.format(first=float(self._sums.loss), second=float(part.mean)))
 
     def __enter__(self) -> Self:
         learner = self._learner
@@ -170,8 +185,43 @@ _DIVIDED = (
 
 _UNCOUNTED = (
     "A scalar was given to update.backward, and each process has a part of the batch: nobody knows how much the scalar counts. "
-    "Give losses per example, or sums and what they are divided by: net.accumulating(weight=examples of the whole batch)."
+    "Give losses per example, or say how many examples it is the mean of, update.backward(part, weight=24), or give sums and what "
+    "they are divided by: net.accumulating(weight=examples of the whole batch)."
 )
+
+_SECOND = (
+    "update.backward was given a second scalar ({second:.6g}, after {first:.6g}), and nobody knows how the two count: means over "
+    "24 and 8 examples that are added up make a gradient about twice as large as the mean over all 32. For parts of a batch say "
+    "how many examples each is the mean of: update.backward(part, weight=24). For terms that are to be added as they are, write "
+    "net.accumulating(weight=1)."
+)
+
+_MIXED = (
+    "This update mixes scalar losses, which add up as they are, with losses per example or with a weight, which are averaged over "
+    "all examples. Give all of one kind; a scalar that is a mean over 24 examples is of the second with "
+    "update.backward(part, weight=24)."
+)
+
+
+def _mean_of(loss: Any, weight: float | Tensor) -> Weighted:
+    """Return a scalar loss with the number of examples that it is the mean of."""
+    values, weights, metrics, outputs = loss if isinstance(loss, Weighted) else Weighted(loss, None, {})
+    if not isinstance(weight, Tensor):
+        check_number("update.backward", "weight", weight, example=24.0, least=0.0)
+    if weight.numel() != 1 if isinstance(weight, Tensor) else weight == math.inf:
+        raise OptionError(
+            f"update.backward(weight={weight}): give one finite number, the examples of this part."
+        )
+    if weights is not None or not isinstance(values, Tensor) or values.ndim:
+        what = (
+            f"losses of shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+        )
+        raise LossError(
+            f"update.backward(weight={weight}) was given {what}; weight= says how many examples a scalar is the mean of. Losses "
+            "per example count one each, and others as ts.weighted(values, weights) says: leave weight= out."
+        )
+    counts = torch.as_tensor(weight, dtype=values.dtype, device=values.device)
+    return Weighted(values, counts.detach().reshape(()), metrics, outputs)
 
 
 def _mean(loss: Any) -> Tensor:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starting a backward from values and their seed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Variable
 from torch.autograd.graph import _engine_run_backward
+
+from truestep.engine.weights import LearnerWeights
 
 
 def backward_of_losses(values: Tensor, seed: Tensor) -> None:
@@ -18,6 +20,16 @@ def backward_of_losses(values: Tensor, seed: Tensor) -> None:
     """
     # no graph kept, none made of the backward itself, and gradients for all leaves: as `backward()` has it
     _engine()((values,), (seed,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
+def backward_of_part(learners: Sequence[LearnerWeights], values: Tensor, seed: Tensor) -> None:
+    """Go back through a part of the batch; hooks of the learners' parameters wait for the gradient of the whole."""
+    held = [hooks for weights in learners for hooks in weights.hold_hooks()]
+    try:
+        backward_of_losses(values, seed)
+    finally:
+        for hooks in held:
+            hooks.put_back()
 
 
 @cache

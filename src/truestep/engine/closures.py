@@ -44,7 +44,7 @@ def step_with_closure(learner: LearnerParts, hooks: UpdateHooks, compute: Callab
         kept.restore()
         evidence = UpdateEvidence.NOT_FINITE
         if policy.judge(evidence) is UpdateVerdict.RAISE:
-            raise nonfinite_error_of(learner, float("nan"), None)
+            raise nonfinite_error_of(learner, learner.context.step, float("nan"), None)
     learner.counters.attempts += 1
     update = update_result(learner.weights, sums, step.norm, learner.not_skipped)
     if policy.judge(evidence) is UpdateVerdict.APPLY:

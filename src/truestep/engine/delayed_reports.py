@@ -6,6 +6,7 @@ everything as it is where it is set. The host learns of it afterwards, from a co
 update's backward has been queued already; then the schedule, the counters and the error policy follow.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,8 @@ from truestep.engine.sums import LossTotals
 class UpdateReport(NamedTuple):
     """What the device decided about an update, and why."""
 
+    step: int
+    """The run's step at which it was made."""
     skipped: bool
     empty: bool
     loss: float
@@ -29,28 +32,38 @@ class DelayedUpdateReports:
     """The report of the newest update while it is on its way to the host."""
 
     def __init__(self) -> None:
-        self._waiting: tuple[torch.cuda.Event, Tensor] | None = None
+        self._waiting: tuple[int, Callable[[], list[float]]] | None = None
 
-    def send(self, flag: Tensor, sums: LossTotals, measured: Tensor | None) -> None:
-        """Copy to the host what was decided, without waiting for it."""
+    def send(self, step: int, flag: Tensor, sums: LossTotals, measured: Tensor | None) -> None:
+        """Copy to the host what was decided at this step, without waiting for it."""
         nothing = torch.zeros_like(flag)
         empty = (sums.weight == 0).float() if sums.may_be_empty else nothing
         least = nothing if sums.least is None else sums.least.float()
         norm = nothing if measured is None else measured.float()
         # One tensor: five numbers would be five copies.
         report = torch.stack([flag, empty, sums.loss.float(), norm, least])
-        # into page-locked memory: a copy into any other waits for the device
-        host = torch.empty(len(report), pin_memory=True).copy_(report, non_blocking=True)
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        self._waiting = (event, host)
+        self._waiting = (step, _on_its_way(report))
 
     def receive(self) -> UpdateReport | None:
         """Wait for the report that was sent last; None where it was received already."""
         if self._waiting is None:
             return None
-        event, host = self._waiting
+        step, arrived = self._waiting
         self._waiting = None
+        flag, empty, loss, norm, least = arrived()
+        return UpdateReport(step, bool(flag), bool(empty), loss, norm, least)
+
+
+def _on_its_way(report: Tensor) -> Callable[[], list[float]]:
+    """Send numbers to the host; return what waits for them."""
+    # into page-locked memory: a copy into any other waits for the device
+    host = torch.empty(len(report), pin_memory=True).copy_(report, non_blocking=True)
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+
+    def arrived() -> list[float]:
         event.synchronize()
-        flag, empty, loss, norm, least = host.tolist()
-        return UpdateReport(bool(flag), bool(empty), loss, norm, least)
+        numbers: list[float] = host.tolist()
+        return numbers
+
+    return arrived

@@ -80,7 +80,7 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
         for number, (batch, making, _) in enumerate(_compared(_made(data), context.world)):
             context.random.set(random_key(context.seed, _EVALUATION, context.step, number, *own))
             counting = BatchCounting(making=making)
-            is_here = context.world is None or not counting.is_empty(batch)
+            is_here = not counting.is_empty(batch)
             seen = _with_lent(context, batch, counting, is_here=is_here)
             result = None
             if seen is not None:
@@ -176,7 +176,7 @@ class _Totals:
         self._least = torch.zeros(())  # of the weights: read once, at the end
 
     def add(self, result: Any, batch: Any, counting: BatchCounting) -> None:
-        """Add what one batch gave; None where this process has none of its examples."""
+        """Add what one batch gave; None where it, or this process's part of it, is empty."""
         if result is None:
             return
         num_examples = counting.try_count(batch)
@@ -246,7 +246,8 @@ class _Totals:
             self._be_of_all(self._world)
         if not self._sums:
             raise BatchError(
-                "There was nothing to evaluate: the data gave no batch. A generator that was used up gives none."
+                "There was nothing to evaluate: the data gave no batch with an example in it. A generator that was used up gives "
+                "none."
             )
         if self._least < 0:
             raise negative_loss_weights()
@@ -269,9 +270,10 @@ class FedMetric:
         metric.reset()
 
     def add(self, result: Any, *_: object) -> None:
-        """Add what one batch gave; None where this process has none of its examples."""
+        """Add what one batch gave; None where it, or this process's part of it, is empty."""
         if self._world is None:
-            self._update(result)
+            if result is not None:
+                self._update(result)
             return
         for each in self._world.share_bytes(pack_rank_message(result), "a batch of an evaluation"):
             if (found := unpack_rank_message(each)) is not None:

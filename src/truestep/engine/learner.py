@@ -163,12 +163,13 @@ class Learner:
     def accumulating(self, *, weight: float | None = None) -> Accumulating:
         """Make one update out of losses that are computed one after another in a `with` block.
 
-        Scalars add up as they are; losses per example are averaged over all of them, or divided by `weight` where that
-        is given (the total number of tokens, say). A forward must follow inside the block.
+        Losses per example are averaged over all of them, or divided by `weight` where that is given (the total number of tokens,
+        say). A scalar says how many examples it is the mean of, unless it is the only one; with `weight=1` scalars add up as they
+        are. A forward must follow inside the block.
 
             with net.accumulating() as update:
                 for part in parts:
-                    update.backward(loss(part))
+                    update.backward(loss(part))  # or: update.backward(loss(part).mean(), weight=len(part))
         """
         return Accumulating(self._parts, weight)
 

@@ -41,19 +41,23 @@ class UpdateEvidence(Enum):
     FINITE = "loss and gradient are finite, as far as they were looked at"
     EMPTY = "all weights were zero"
     OVERFLOW = "a scaled float16 gradient overflowed; its scale is searched"
-    LASTING_OVERFLOW = "it overflows at any scale, or its loss is not finite either"
+    LASTING_OVERFLOW = "it overflows at any scale"
+    SPOILT = "a scaled float16 gradient is not finite, nor is its loss, which no scale changes"
     NOT_FINITE = "the loss or the gradient is NaN or infinite"
 
 
 # By these names: to look a member up in its class takes half a microsecond, and each update does.
 APPLY, SKIP, RAISE = UpdateVerdict
 EMPTY, FINITE = UpdateEvidence.EMPTY, UpdateEvidence.FINITE
+OVERFLOWS = (UpdateEvidence.OVERFLOW, UpdateEvidence.LASTING_OVERFLOW)
+"""What counts towards `MAX_OVERFLOWS_IN_A_ROW`."""
 
 VERDICTS: dict[UpdateEvidence, dict[NonFinite, UpdateVerdict]] = {
     UpdateEvidence.FINITE: {"raise": APPLY, "skip": APPLY, "rollback": APPLY, "keep": APPLY},
     UpdateEvidence.EMPTY: {"raise": SKIP, "skip": SKIP, "rollback": SKIP, "keep": SKIP},
     UpdateEvidence.OVERFLOW: {"raise": SKIP, "skip": SKIP, "rollback": SKIP, "keep": SKIP},
     UpdateEvidence.LASTING_OVERFLOW: {"raise": RAISE, "skip": SKIP, "rollback": SKIP, "keep": SKIP},
+    UpdateEvidence.SPOILT: {"raise": RAISE, "skip": SKIP, "rollback": SKIP, "keep": SKIP},
     UpdateEvidence.NOT_FINITE: {"raise": RAISE, "skip": SKIP, "rollback": SKIP, "keep": APPLY},
 }
 
@@ -63,7 +67,9 @@ def evidence_of(*, empty: bool, overflow: bool, is_finite: bool, overflows_in_a_
     if empty:
         return UpdateEvidence.EMPTY
     if overflow:
-        searching = is_finite and overflows_in_a_row + 1 < MAX_OVERFLOWS_IN_A_ROW
+        if not is_finite:
+            return UpdateEvidence.SPOILT
+        searching = overflows_in_a_row + 1 < MAX_OVERFLOWS_IN_A_ROW
         return UpdateEvidence.OVERFLOW if searching else UpdateEvidence.LASTING_OVERFLOW
     return UpdateEvidence.FINITE if is_finite else UpdateEvidence.NOT_FINITE
 

@@ -142,6 +142,9 @@ class Update(HelpfulAttributes):
                 return NotedGradientNorm(tensors, weights.sizes)
         return self.gradient_norm
 
+    def __format__(self, spec: str) -> str:
+        return _is_no_number() if spec else repr(self)
+
     def __repr__(self) -> str:
         metrics = "".join(f", {name}={float(value):.6g}" for name, value in self.metrics.items())
         return f"Update(loss={float(self.loss):.6g}{metrics}, skipped={bool(self.skipped)})"
@@ -166,5 +169,5 @@ def _is_no_number(*_: object) -> NoReturn:
     )
 
 
-for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "float", "format", "lt", "le", "gt", "ge"):  # fmt: skip
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "float", "lt", "le", "gt", "ge"):  # fmt: skip
     setattr(Update, f"__{_name}__", _is_no_number)

@@ -17,6 +17,7 @@ from truestep.engine.policy import (
     APPLY,
     EMPTY,
     FINITE,
+    OVERFLOWS,
     RAISE,
     VERDICTS,
     GradientPolicy,
@@ -56,9 +57,10 @@ def decide_steps(hooks: UpdateHooks, learners: Sequence[LearnerParts], sums: Los
             evidence = _look(learner, sums, measured)
             verdict = VERDICTS[evidence][learner.policy.nonfinite]
             if verdict is RAISE:
-                raise nonfinite_error_of(
-                    learner, float(sums.loss), None if measured is None else float(measured)
-                )
+                norm = None if measured is None else float(measured)
+                raise nonfinite_error_of(learner, learner.context.step, float(sums.loss), norm)
+        else:  # within the transaction: what the last update raises takes this one back
+            receive_update_report(learner)
         norm = measured if learner.policy.measures_norm and isinstance(measured, Tensor) else None
         steps.append(tuple.__new__(LearnerStep, (learner, gradients, measured, norm, evidence, verdict)))
     return steps
@@ -68,14 +70,16 @@ def prepare_gradients(
     hooks: UpdateHooks, learner: LearnerParts, sums: LossTotals
 ) -> tuple[Gradients, Measured]:
     """Normalise, measure and clip a learner's gradients; return them and their norm before, or what says that it is finite."""
-    weights, policy = learner.weights, learner.policy
+    weights, policy, factor = learner.weights, learner.policy, sums.factor
+    if weights.hooks_are_due:
+        weights.call_hooks(factor)
+        factor = None
     gradients = weights.gather()
     if not gradients.tensors:
         raise LossError(
             f"No gradient reached any parameter of {learner.name!r}: the loss does not depend on it, so the update would "
             "change nothing. Does the loss function call this learner, without detach() or no_grad() on the way?"
         )
-    factor = sums.factor
     # what the backward's seed could not know yet: the total weight, the inverse loss scale
     if policy.scaler is not None:
         policy.scaler.unscale(gradients.tensors, factor)
@@ -116,12 +120,14 @@ def _look(learner: LearnerParts, sums: LossTotals, measured: Measured) -> Update
     if sums.may_be_empty and not sums.total:
         return EMPTY
     overflow = policy.scaler is not None and bool(policy.scaler.found_inf)
-    is_finite = not policy.looks or (
-        (sums.is_finite or math.isfinite(sums.loss))
-        and (overflow or measured is None or math.isfinite(measured))
-    )
-    if is_finite and not overflow:
-        return FINITE
+    if overflow:
+        is_finite = sums.is_finite or math.isfinite(sums.loss)
+    else:
+        is_finite = not policy.looks or (
+            (sums.is_finite or math.isfinite(sums.loss)) and (measured is None or math.isfinite(measured))
+        )
+        if is_finite:
+            return FINITE
     return evidence_of(
         empty=False,
         overflow=overflow,
@@ -141,7 +147,7 @@ def apply_step(step: LearnerStep, sums: LossTotals) -> Update:
         if evidence is None:
             update.skipped = _step_on_device(learner, sums, step.measured)
         else:
-            if learner.policy.scaler is not None:
+            if learner.policy.scaler is not None and evidence is not EMPTY:
                 learner.policy.scaler.adapt()
             if step.verdict is APPLY:
                 step_optimizers(learner, step.gradients)
@@ -177,15 +183,13 @@ def note_applied(learner: LearnerParts) -> None:
 def note_skipped(learner: LearnerParts, evidence: UpdateEvidence) -> Tensor:
     """Count an update that is skipped, with nothing left of it; return the flag that says so."""
     learner.buffers.restore()
-    overflows = (UpdateEvidence.OVERFLOW, UpdateEvidence.LASTING_OVERFLOW)
-    learner.counters.note_skipped(overflow=evidence in overflows)
+    learner.counters.note_skipped(overflow=evidence in OVERFLOWS)
     return learner.was_skipped
 
 
-def nonfinite_error_of(learner: LearnerParts, loss: float, norm: float | None) -> NonFiniteError:
-    """Return the error for a loss or gradient of this learner that is NaN or infinite."""
-    spoilt = not learner.weights.are_finite()
-    return nonfinite_error(learner.name, learner.context.step, loss, norm, spoilt=spoilt)
+def nonfinite_error_of(learner: LearnerParts, step: int, loss: float, norm: float | None) -> NonFiniteError:
+    """Return the error for a loss or gradient of this learner that was NaN or infinite at a step."""
+    return nonfinite_error(learner.name, step, loss, norm, spoilt=not learner.weights.are_finite())
 
 
 # ---------------------------------------------------------------------- where the device decides
@@ -193,7 +197,6 @@ def nonfinite_error_of(learner: LearnerParts, loss: float, norm: float | None) -
 
 def _step_on_device(learner: LearnerParts, sums: LossTotals, measured: Measured) -> Tensor:
     """Step unless the flag is set, which nobody waits for; return it. Average and statistics follow at once."""
-    receive_update_report(learner)
     assert learner.delayed is not None
     assert not isinstance(measured, float)  # on an accelerator it is a tensor
     policy = learner.policy
@@ -202,12 +205,12 @@ def _step_on_device(learner: LearnerParts, sums: LossTotals, measured: Measured)
         optimizer.grad_scale, optimizer.found_inf = None, flag  # type: ignore[attr-defined]
     step_optimizers(learner)
     if policy.scaler is not None:
-        policy.scaler.adapt()
+        policy.scaler.adapt(sums.weight == 0 if sums.may_be_empty else None)
     if learner.buffers and (policy.may_skip or sums.may_be_empty):
         learner.buffers.restore_where(flag)
     if learner.average is not None:  # of statistics too, so after these: 0 times NaN is NaN
         learner.average.update(learner.counters.updates + 1, 1 - flag)
-    learner.delayed.send(flag, sums, measured)
+    learner.delayed.send(learner.context.step, flag, sums, measured)
     return flag.bool()
 
 
@@ -228,14 +231,14 @@ def follow_update_report(learner: LearnerParts, report: UpdateReport) -> None:
         counters.note_applied()
         learner.schedules.update_applied()
         return
-    is_finite = math.isfinite(report.loss)
-    overflow = learner.policy.scaler is not None and is_finite
+    # What was skipped with weights overflowed where there is a scale, and else is not finite.
+    overflow = learner.policy.scaler is not None
     evidence = evidence_of(
         empty=report.empty,
         overflow=overflow,
-        is_finite=overflow,  # what was skipped with weights is not finite, or overflowed
+        is_finite=overflow and math.isfinite(report.loss),
         overflows_in_a_row=counters.overflows_in_a_row,
     )
-    counters.note_skipped(overflow=overflow)
+    counters.note_skipped(overflow=evidence in OVERFLOWS)
     if learner.policy.judge(evidence) is RAISE:
-        raise nonfinite_error_of(learner, report.loss, report.norm)
+        raise nonfinite_error_of(learner, report.step, report.loss, report.norm)

@@ -236,12 +236,19 @@ class LossTotals:
         return torch.tensor(sum(numbers), dtype=dtype)
 
     @property
+    def is_normalised(self) -> bool:
+        """Whether the gradients are known to be those of the mean already, without asking anybody."""
+        total = self.total
+        return (
+            self._fixed_total is not None or self._adds_up or (type(total) is int and total == self._expected)
+        )
+
+    @property
     def factor(self) -> Tensor | float | None:
         """What the gradients still have to be multiplied by; None for one."""
-        total = self.total
-        if self._fixed_total is not None or self._adds_up or (type(total) is int and total == self._expected):
+        if self.is_normalised:
             return None
-        expected = self.expected  # which may have to be asked for
+        total, expected = self.total, self.expected  # which may have to be asked for
         if isinstance(total, Tensor):
             return expected / nonzero_loss_weight(total)
         return None if total == expected else expected / total

@@ -9,7 +9,8 @@ from torch.optim import Optimizer
 from truestep.engine.clipping import Clip
 from truestep.engine.described import described, own_fields, plain_value_text
 
-_TORCHS = ("state", "param_groups", "defaults")
+# The last two are set for each step, where the device decides whether it is taken.
+_TORCHS = ("state", "param_groups", "defaults", "grad_scale", "found_inf")
 
 
 class StatefulClip(Protocol):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from truestep.core.errors import BatchError, LossError, OptionError
-from truestep.engine.backward import backward_of_losses
+from truestep.engine.backward import backward_of_losses, backward_of_part
 from truestep.engine.batches import (
     Batch,
     batch_to_device,
@@ -225,7 +225,10 @@ def _compute(
     sums.add(part, num_examples)
     is_last = None if cutting.may_change else index + 1 == cutting.num_calls
     hooks.before_backward(sums, is_last=is_last)
-    backward_of_losses(values, plan.seed(part, sums.expected))
+    if whole and sums.is_normalised:
+        backward_of_losses(values, plan.seed(part, sums.expected))
+    else:
+        backward_of_part(plan.weights, values, plan.seed(part, sums.expected))
 
 
 def _call(plan: UpdatePlan, loss: Loss, batch: Batch, index: int) -> Any:
@@ -255,4 +258,4 @@ def _call_with_nothing(
         plan.context.draws.begin(0, 1)
         values = read_loss(_call(plan, loss, example, index), num_examples=1, whole=False).values
         plan.hooks.before_backward(sums, is_last=index + 1 == cutting.num_calls)
-        backward_of_losses(values, torch.zeros_like(values))
+        backward_of_part(plan.weights, values, torch.zeros_like(values))

@@ -12,6 +12,13 @@ from torch import Tensor, nn
 
 from truestep.engine.buffer_rules import BufferRule, buffer_rules_of
 from truestep.engine.clipping.base import Gradients, dense_gradient
+from truestep.engine.gradient_hooks import (
+    HeldHooks,
+    call_gradient_hooks,
+    has_gradient_hooks,
+    hold_gradient_hooks,
+    refuse_gradient_hooks,
+)
 from truestep.engine.optimizers import sparse_gradient_embeddings
 from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
 
@@ -59,6 +66,8 @@ class LearnerWeights:
         self.num_cleared = 0
         """How often the gradients were dropped: what was computed from them before is of another update."""
         self._sums: dict[nn.Parameter, Tensor] = {}  # of half-precision gradients, in float32
+        self.hooks_are_due = False
+        """Whether hooks of parameters were held back, to be called with the gradient of the whole batch (`gradient_hooks.py`)."""
         self._rounded = [(p, s) for p, s in zip(self.parameters, self.stepped, strict=True) if p is not s]
         self.has_masters = bool(self._rounded)
 
@@ -76,6 +85,7 @@ class LearnerWeights:
     def clear(self) -> None:
         """Drop all gradients, those being accumulated in float32 too."""
         self.num_cleared += 1
+        self.hooks_are_due = False
         for parameter in self.parameters:
             parameter.grad = None
         if self.has_half:
@@ -91,6 +101,29 @@ class LearnerWeights:
                 held = self._sums.get(parameter)
                 self._sums[parameter] = gradient if held is None else held.add_(gradient)
                 parameter.grad = None
+
+    def hold_hooks(self) -> list[HeldHooks]:
+        """Take the hooks off the parameters for the backward of a part of the batch."""
+        if self.are_divided:
+            refuse_gradient_hooks(self.named)
+            return []
+        held = hold_gradient_hooks(self.parameters)
+        self.hooks_are_due = self.hooks_are_due or bool(held)
+        return held
+
+    @torch.no_grad()
+    def call_hooks(self, factor: Tensor | float | None) -> None:
+        """Multiply all gradients by `factor`, which makes them the whole batch's, and call the hooks that were held back."""
+        for parameter in self.parameters:
+            gradient = self.gradient_so_far(parameter)
+            if gradient is None:
+                continue
+            if factor is not None:
+                gradient.mul_(factor)
+            if has_gradient_hooks(parameter):
+                self._sums.pop(parameter, None)
+                call_gradient_hooks(parameter, gradient.to(parameter.dtype))
+        self.hooks_are_due = False
 
     def gradient_so_far(self, parameter: nn.Parameter) -> Tensor | None:
         """Return what has been made of a parameter's gradient, in float32 where half-precision ones are summed up there."""

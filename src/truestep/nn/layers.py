@@ -99,7 +99,10 @@ def selector_matches(selector: Selector, name: str, module: nn.Module) -> bool:
 
 
 def layer_selectors(layers: Layers, model: nn.Module) -> tuple[Selector, ...]:
-    """Return what was given for `layers` as kinds and name patterns; each of them matches a layer, or it is an error."""
+    """Return what was given for `layers` as kinds and name patterns.
+
+    Each pattern matches a layer, or it is an error; of several kinds a model need not have all, but something is chosen.
+    """
     one = isinstance(layers, str | type | nn.Module) or not isinstance(layers, Iterable)
     chosen: tuple[Any, ...] = (layers,) if one else tuple(layers)  # type: ignore[arg-type]
     kinds = [each for each in chosen if isinstance(each, type) and issubclass(each, nn.Module)]
@@ -110,10 +113,11 @@ def layer_selectors(layers: Layers, model: nn.Module) -> tuple[Selector, ...]:
             f"{', '.join(map(repr, wrong)) or 'none at all'}."
         )
     modules = dict(model.named_modules())
-    for selector in chosen:
-        if isinstance(selector, str):
-            layer_names_like(selector, modules, "layer")
-        elif not any(isinstance(module, selector) for module in modules.values()):
-            there = nearest_names(selector.__name__, {type(module).__name__ for module in modules.values()})
-            raise OptionError(f"{type(model).__name__} has no layer of kind {selector.__name__}. {there}")
+    patterns = [each for each in chosen if isinstance(each, str)]
+    for pattern in patterns:
+        layer_names_like(pattern, modules, "layer")
+    if not patterns and not any(isinstance(module, tuple(kinds)) for module in modules.values()):
+        there = nearest_names(kinds[0].__name__, {type(module).__name__ for module in modules.values()})
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise OptionError(f"{type(model).__name__} has no layer of kind {names}. {there}")
     return chosen

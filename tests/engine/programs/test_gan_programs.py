@@ -76,7 +76,7 @@ def test_the_dcgan_tutorials_loop_ends_with_the_same_bits(make_learner, make_con
     for step, (real, noise) in enumerate(drawn()):
         context.advance(step)
         fake = g(noise)
-        with d.accumulating() as update:
+        with d.accumulating(weight=1) as update:
             update.backward(realness(real, 1.0))
             update.backward(realness(fake.detach(), 0.0))
         g.update(lambda fake: realness(fake, 1.0), fake)

@@ -122,7 +122,7 @@ def test_the_mean_of_the_parts_means_is_another_training(make_learner):
     reference = by_hand(BATCH, torch.float64)
     net = make_learner(new_module(), lambda p: torch.optim.AdamW(p.decayed(0.1), lr=3e-3, eps=EPS))
     for tokens in batches():
-        with net.accumulating() as update:
+        with net.accumulating(weight=1) as update:
             for part in tokens.split(4):
                 losses, weights = token_losses(net, part)
                 update.backward((losses * weights).sum() / weights.sum() / 3)

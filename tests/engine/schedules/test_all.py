@@ -80,6 +80,18 @@ def test_one_cycle_is_torchs_and_holds_past_its_end(total, warmup):
         (lambda o: ts.one_cycle(o, total_steps=0), "at least one"),
         (lambda o: ts.one_cycle(o, total_steps=9, warmup=1.0), "between 0 and 1"),
         (torch.optim.lr_scheduler.ReduceLROnPlateau, "waits for a metric"),
+        (
+            lambda o: ts.per_epoch(torch.optim.lr_scheduler.StepLR(o, step_size=3)),
+            r"stands around it, not inside\. Write schedule=ts\.per_epoch\(lambda o: StepLR\(o, \.\.\.\)\)",
+        ),
+        (
+            lambda o: ts.per_update(lambda o: torch.optim.lr_scheduler.StepLR(o, step_size=3)),
+            r"Write schedule=ts\.per_update\(lambda o: \.\.\.\)",
+        ),
+        (
+            lambda o: ts.per_epoch(ts.warmup_constant),
+            r"Write schedule=ts\.per_epoch\(lambda o: \.\.\.\)",
+        ),
         (lambda o: 0.1, "returned float; return a torch scheduler"),
         (lambda o: None, "returned NoneType"),
     ],

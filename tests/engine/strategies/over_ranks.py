@@ -4,6 +4,7 @@
 `python over_ranks.py FOLDER STRATEGY [NAME...]` writes FOLDER/NAME.pt from rank 0.
 """
 
+import math
 import os
 import shutil
 import sys
@@ -254,6 +255,60 @@ def dropped(run):
     return {"weights": list(net.parameters())}
 
 
+class Experts(nn.Module):
+    """Experts of unlike sizes, of which `choose` names some; each is a unit of its own."""
+
+    def __init__(self, choose):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 4)) for width in (2, 7, 3)
+        )
+        self.choose = choose
+
+    def forward(self, rows):
+        hidden = self.first(rows)
+        for number in self.choose():
+            hidden = hidden + self.experts[number](hidden)
+        return hidden
+
+
+def of_experts(run, choose, *, evaluates=False):
+    net = run.learner(Experts(choose), lambda p: torch.optim.SGD(p, lr=0.1))
+    data = run.data(torch.randn(16, 4, generator=generator(6), dtype=DOUBLE), batch_size=4)
+    for _ in run.epochs(1):
+        for batch in run.batches(data):
+            if evaluates:
+                net.evaluate(lambda rows: net(rows).square().mean(1), data)
+            net.update(lambda rows: net(rows).square().mean(1), batch, micro_batch=1)
+    return {"weights": list(net.parameters())}
+
+
+def experts(run):
+    """Experts that all ranks choose alike: drawn for the whole batch."""
+    return of_experts(run, lambda: [int(ts.rand(()) * 3), *range(int(ts.rand(()) * 3))])
+
+
+def experts_apart(run):
+    """An expert that each rank chooses for itself, of another size than another rank's."""
+    return of_experts(run, lambda: [run.rank])
+
+
+def experts_more(run):
+    """An expert that one rank calls, where the other is done."""
+    return of_experts(run, lambda: [0, 1, 2][: 2 + run.rank])
+
+
+def experts_fewer_later(run):
+    """The same, from the third batch on."""
+    return of_experts(run, lambda: [0, 1][: 2 - (run.rank and run.step > 2)])
+
+
+def experts_measured(run):
+    """The same in an evaluation."""
+    return of_experts(run, lambda: [1][: int(torch.is_grad_enabled() or run.rank)], evaluates=True)
+
+
 def adversaries(run):
     """Two learners, spectral norm, batch statistics, one example a rank at last."""
     spectral = torch.nn.utils.parametrizations.spectral_norm
@@ -336,7 +391,7 @@ def searched(run):
 
 
 def one_after_another(run):
-    """Losses in a block, divided by what the caller says, and by their number."""
+    """Losses in a block, divided by what the caller says, and by their number, which vectors have and means are given."""
     net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.2), clip=ts.ClipValue(0.1))
     data = run.data(torch.randn(20, 4, generator=generator(4), dtype=DOUBLE), batch_size=5)
     for _ in run.epochs(1):
@@ -344,8 +399,59 @@ def one_after_another(run):
             with net.accumulating(weight=5.0 if number % 2 else None) as update:
                 for part in batch.split(2):
                     values = net(part).squeeze(1).square()
-                    update.backward(values.sum() if number % 2 else values)
+                    if number == 2:
+                        update.backward(values.mean(), weight=len(values))
+                    else:
+                        update.backward(values.sum() if number % 2 else values)
     return {"weights": list(net.parameters())}
+
+
+def hooked(run):
+    """Hooks on parameters that do more than multiply; token weights, ragged parts, ranks without examples, a layer left out."""
+    module = Layered()
+    module.first.weight.register_hook(lambda gradient: gradient.clamp(-0.001, 0.001))
+    module.last.weight.register_hook(lambda gradient: gradient / (gradient.norm() + 0.1))
+
+    def sign(parameter):
+        parameter.grad = parameter.grad.sign() * 0.01
+
+    module.extra.bias.register_post_accumulate_grad_hook(sign)
+    net = run.learner(module, lambda p: torch.optim.SGD(p, lr=0.3, momentum=0.9), clip=ts.ClipNorm(0.5))
+    data = tokens(run, 21, 8)
+    for _ in run.epochs(1):
+        for number, batch in enumerate(run.batches(data)):
+            net.update(weighted_by_token(net), batch, micro_batch=3 if number % 2 else None)
+    return {"weights": list(net.parameters())}
+
+
+class Largest:
+    """A metric object, which is fed what there is."""
+
+    def reset(self):
+        self.value = -math.inf
+
+    def update(self, values):
+        assert len(values)
+        self.value = max(self.value, float(values.max()))
+
+    def compute(self):
+        return self.value
+
+
+def measured_with_empty_batches(run):
+    """Batches of four, none and one example, by a collate function that leaves samples out; as a stream and as a list."""
+    rows = torch.randn(12, 4, generator=generator(7), dtype=DOUBLE)
+    kept = {0, 1, 2, 3, 9}
+    collate = lambda numbers: rows[[number for number in numbers if number in kept]]
+    net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.2))
+    values = lambda rows: net(rows).squeeze(1).abs()
+    found = []
+    for data in (
+        run.data(torch.utils.data.DataLoader(range(12), batch_size=4, collate_fn=collate)),
+        run.data(lambda: map(collate, [range(4), range(4, 8), range(8, 12)])),
+    ):
+        found += [net.evaluate(values, data), net.evaluate(values, data, metric=Largest())]
+    return {"found": torch.tensor(found, dtype=DOUBLE)}
 
 
 def together(run):
@@ -464,6 +570,8 @@ CASES = {
         contrast,
         searched,
         one_after_another,
+        measured_with_empty_batches,
+        hooked,
         together,
         left_out,
         gone_back,
@@ -477,7 +585,8 @@ OPTIONS = {
     "gone_back": {"nonfinite": "rollback", "saving": ts.Saving(every_steps=4, rollback_after=2)},
 }
 DIRECTORIES = {"half": "resumed", "rest": "resumed"}
-MORE = {case.__name__: case for case in (half, rest, mixed, mixed_fp16, dropped)}
+APART = (experts_apart, experts_more, experts_fewer_later, experts_measured)
+MORE = {case.__name__: case for case in (half, rest, mixed, mixed_fp16, dropped, experts, *APART)}
 """Cases of some strategies."""
 
 

@@ -37,6 +37,27 @@ def test_divided_weights_are_trained_as_whole_ones_are(tmp_path):
 
 
 @DIVIDES
+@pytest.mark.parametrize(
+    "name",
+    [
+        "experts_apart",
+        "experts_measured",
+        pytest.param("experts_more", marks=pytest.mark.slow),
+        pytest.param("experts_fewer_later", marks=pytest.mark.slow),
+    ],
+)
+def test_layers_that_one_rank_alone_calls_are_refused_by_name(tmp_path, name):
+    finished = on_ranks(PROGRAM, tmp_path, "fsdp", "refused", name)
+    said = r"The ranks called other layers.*rank 0: .*experts\."
+    if name == "experts_measured":
+        said = r"The ranks came to different places.*rank 1: a layer of divided weights"
+    for rank in (0, 1):
+        found = (tmp_path / f"{name}-{rank}.txt").read_text()
+        assert re.match(f"RankError: {said}", found), finished[rank].error
+    assert [each.status for each in finished] == [1, 1]  # no signal
+
+
+@DIVIDES
 @pytest.mark.slow
 def test_weights_divided_by_four_are_trained_as_whole_ones_are(tmp_path):
     check(tmp_path, 4, "fsdp", DIVIDED + MORE_DIVIDED)
@@ -61,6 +82,7 @@ def test_divided_weights_go_on_with_the_same_bits_and_on_one_process(tmp_path):
         {
             "searched": "OptionError: LBFGS",
             "shrinking": 'OptionError: micro_batch="auto"',
+            "hooked": r"OptionError: There is a hook on first\.weight, .* \(register_hook\)",
             "penalty": "LossError: The loss goes back through the model itself",
         },
         pytest.param(

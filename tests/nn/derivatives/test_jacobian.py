@@ -499,3 +499,46 @@ def test_torchs_flags_are_as_they_were_also_after_an_exception():
         ts.jacobian(fails, torch.randn(2, 3))
     assert before == flags()
     assert torch.is_grad_enabled()
+
+
+MIXING = {
+    "the notes' own": lambda x: torch.stack([x[0] ** 2 + 3 * x[1], 2 * x[0] + x[1] ** 2]),
+    "a running sum": lambda x: x.cumsum(0) ** 2,
+    "only the last on the first": lambda x: torch.cat([x[:-1] ** 2, x[-1:] * x[:1]]),
+    "only the first on the last": lambda x: torch.cat([x[:1] * x[-1:], x[1:] ** 2]),
+    "a mean over all": lambda x: x * x.mean(0),
+    "a softmax over all": lambda x: x.softmax(0),
+    "neighbours": lambda x: torch.cat([x[:1], x[1:] * x[:-1]]),
+}
+
+
+@given(st.sampled_from([*MIXING]), st.integers(2, 40), st.sampled_from([(), (3,), (2, 2)]), MODES)
+@settings(deadline=None, max_examples=60)
+def test_examples_that_mix_are_refused(name, batch, shape, mode):
+    if "only" in name and batch > 16:  # one pair of many is not looked for
+        batch = 16
+    batch = 2 if "own" in name else batch
+    x = torch.rand(batch, *shape, dtype=torch.float64) + 0.5
+    for _ in range(2):
+        with pytest.raises(ts.LossError, match=r"depend on other examples' inputs.*torch\.func\.jacrev"):
+            ts.jacobian(MIXING[name], x, mode=mode)
+
+
+@given(
+    st.integers(1, 40),
+    st.sampled_from([(), (3,), (2, 2)]),
+    MODES,
+    st.sampled_from([torch.float32, torch.float64]),
+)
+@settings(deadline=None, max_examples=40)
+def test_examples_that_do_not_mix_are_never_refused(batch, shape, mode, dtype):
+    x = torch.randn(batch, *shape, dtype=dtype)
+    x[0] = 0  # where the root's derivative is infinite, and zero times it NaN
+    functions = [
+        lambda x: x.abs().sqrt().flatten(1).sum(1) if x.ndim > 1 else x.abs().sqrt(),
+        lambda x: x.flatten(1).softmax(1) if x.ndim > 1 else x.exp(),
+        lambda x: torch.stack([x.sin(), x.cos() ** 2], -1),
+        torch.sin,
+    ]
+    for function in functions:
+        assert len(ts.jacobian(function, x, mode=mode)) == batch

@@ -103,6 +103,13 @@ def test_axes_come_and_go_by_name(names, data):
     assert x.select(name, index).names == tuple(one for one in names if one != name)
     order = data.draw(st.permutations(names))
     there = x.align_to(order)
+    for written in (
+        (order.split() if isinstance(order, str) else list(order),),
+        tuple(order.split() if isinstance(order, str) else order),
+    ):
+        assert x.align_to(*written).names == there.names
+        assert torch.equal(x.to_tensor(*written), there.tensor)
+    assert x.align_to(there.names[0], ...).names == x.align_to(f"{there.names[0]} ...").names
     assert there.names == tuple(order)
     assert torch.equal(there.align_to(names).tensor, x.tensor)
     torch.testing.assert_close(x.softmax(name).to_tensor(order), there.softmax(name).tensor)
@@ -366,6 +373,12 @@ def test_names_can_be_used_in_compiled_code():
         (lambda x: ts.named(x.tensor, None), "one text with spaces.*got None"),
         (lambda x: x.sum(1), "one text with spaces.*got 1"),
         (lambda x: x.align_to(3), "one text with spaces.*got 3"),
+        (lambda x: x.align_to(), "one text with spaces"),
+        (lambda x: x.to_tensor(), "one text with spaces"),
+        (lambda x: x.align_to("C", 3), "3 is no name for an axis"),
+        (lambda x: x.align_to("C"), "leaves out N"),
+        (lambda x: x.align_to("...", "..."), "more than once"),
+        (lambda x: x.align_to(..., ...), "more than once"),
         (lambda x: x.split("C", a="3", b=1), "'3' is no size"),
         (lambda x: x.dot(x, ""), r"dot got no names.*a \* b"),
     ],

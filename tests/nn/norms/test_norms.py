@@ -275,6 +275,21 @@ def test_lazy_layers_other_norms_and_old_hooks_are_refused(kind):
 
 
 @BOTH
+@pytest.mark.parametrize("reverse", [False, True])
+def test_of_several_kinds_a_model_need_not_have_all(kind, reverse):
+    """One list for all models of a kind: convolutions, in however many dimensions."""
+    kinds = [nn.Conv1d, nn.Conv2d, nn.ConvTranspose3d]
+    several, one = network(), network()
+    found = ADD[kind](several, reversed(kinds) if reverse else kinds)
+    assert found.changed == ADD[kind](one, nn.Conv1d).changed != ()
+    assert REMOVE[kind](several, [nn.Conv2d, nn.Conv1d]).changed == found.changed
+    with pytest.raises(
+        ts.OptionError, match=r"has no layer of kind Conv2d or Conv3d\. Did you mean 'Conv1d'"
+    ):
+        ADD[kind](network(), [nn.Conv2d, nn.Conv3d])
+
+
+@BOTH
 def test_a_choice_of_nothing_lists_what_there_is(kind):
     with pytest.raises(
         ts.OptionError, match=r"Sequential has no layer of kind Conv2d\. Did you mean 'Conv1d'"

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import Subset, TensorDataset
 
 from truestep.core.errors import DataError
+from truestep.core.tensor_bytes import bytes_of_contiguous
 from truestep.engine import structure
 
 Column = torch.Tensor | npt.NDArray[Any]
@@ -93,8 +94,7 @@ def take_sample_array_rows(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]
 def data_column_bytes(value: Column) -> bytes:
     """Return the bytes that `value` holds, whatever its type and device."""
     if isinstance(value, torch.Tensor):
-        flat = value.detach().cpu().contiguous().reshape(-1)
-        return bytes(flat.view(torch.uint8).numpy().tobytes())
+        return bytes_of_contiguous(value.detach().cpu().contiguous()).numpy().tobytes()
     return repr(value.tolist()).encode() if value.dtype == object else value.tobytes()
 
 

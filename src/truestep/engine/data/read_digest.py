@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from truestep.core.tensor_bytes import bytes_of_contiguous
 from truestep.engine import structure
 
 # What is hashed of a batch costs less than a fiftieth of reading it (docs/log.md), so large rows are hashed in part.
@@ -80,7 +81,7 @@ def _array_of(leaf: torch.Tensor) -> "np.ndarray[Any, Any]":
     try:
         return leaf.numpy()
     except TypeError:  # numbers that NumPy lacks
-        return leaf.contiguous().reshape(len(leaf) if leaf.ndim else 1, -1).view(torch.uint8).numpy()
+        return bytes_of_contiguous(leaf.contiguous()).reshape(len(leaf) if leaf.ndim else 1, -1).numpy()
 
 
 def _some_of_array(leaf: "np.ndarray[Any, Any]") -> bytes:

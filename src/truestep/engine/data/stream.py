@@ -9,7 +9,7 @@ import torch
 
 from truestep.core.errors import DataError
 from truestep.core.frames import warn_user
-from truestep.engine.batches import Making, batch_rows, count_examples
+from truestep.engine.batches import EmptyBatchError, Making, batch_rows, count_examples
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
@@ -108,7 +108,10 @@ class StreamSource(BatchSource):
         making = Making(num_samples, num_samples is not None and self._options.collate is None)
         if self._share.size == 1:
             return MadeBatch(batch, making, read)
-        part = self._share.of(count_examples(batch, making))
+        try:
+            part = self._share.of(count_examples(batch, making))
+        except EmptyBatchError:  # nobody's: what becomes of it is decided by whoever takes it
+            return MadeBatch(batch, making._replace(num_examples=0), read)
         own = batch_rows(batch, part.start, part.stop, making)
         return MadeBatch(own, making._replace(num_examples=part.stop - part.start), read)
 

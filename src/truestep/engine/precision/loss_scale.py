@@ -80,18 +80,25 @@ class Scaler:
             # What torch.amp.GradScaler itself calls: one pass that multiplies and checks.
             torch._amp_foreach_non_finite_check_and_unscale_(same_kind, self.found_inf, inverse)
 
-    def adapt(self) -> None:
-        """Grow or back off after an update, by its `found_inf`."""
-        if self.options.dynamic:
-            options = self.options
-            torch._amp_update_scale_(
-                self.scale,
-                self.growth_tracker,
-                self.found_inf,
-                options.growth,
-                options.backoff,
-                options.growth_interval,
-            )
+    def adapt(self, empty: Tensor | None = None) -> None:
+        """Grow or back off after an update, by its `found_inf`; leave it as it was where `empty` (0 or 1, on the device) is set."""
+        if not self.options.dynamic:
+            return
+        options, before = (
+            self.options,
+            None if empty is None else (self.scale.clone(), self.growth_tracker.clone()),
+        )
+        torch._amp_update_scale_(
+            self.scale,
+            self.growth_tracker,
+            self.found_inf,
+            options.growth,
+            options.backoff,
+            options.growth_interval,
+        )
+        if before is not None and empty is not None:
+            for now, kept in zip((self.scale, self.growth_tracker), before, strict=True):
+                now.copy_(torch.where(empty.bool(), kept, now))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scale and how long it has held, in the layout of `torch.amp.GradScaler`."""

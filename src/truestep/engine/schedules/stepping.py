@@ -77,6 +77,8 @@ class LearnerSchedules:
                 f"The schedule of {learner!r} waits for a metric, but does not say which. Write "
                 'schedule=lambda o: ts.plateau(o, metric="accuracy", mode="max") and log it with run.log(accuracy=...).'
             )
+        elif isinstance(schedule, Counting):
+            raise OptionError(_counted_inside(schedule, learner))
         elif isinstance(schedule, LRScheduler):
             counts_epochs = schedule_unit(factory, schedule, learner) == "epoch"
             (self.per_epoch if counts_epochs else self.per_update).append(schedule)
@@ -186,6 +188,17 @@ def check_schedule_factory(factory: Any, learner: str) -> None:
         ) from None
     except ValueError:  # no signature to read: the call will tell
         return
+
+
+def _counted_inside(schedule: Counting, learner: str) -> str:
+    """Say where ts.per_epoch and ts.per_update stand."""
+    made: Any = schedule.factory
+    inner = f"{type(made).__name__}(o, ...)" if isinstance(made, LRScheduler) else "..."
+    name = f"ts.per_{schedule.unit}"
+    return (
+        f"The schedule of {learner!r} is a function that returned {name}(...), and {name} takes the function: it stands around it, "
+        f"not inside. Write schedule={name}(lambda o: {inner})."
+    )
 
 
 def _instead_of(factory: Any) -> str:

@@ -2,12 +2,12 @@
 """Gradients in flat buckets: filled by hooks while a backward runs, summed over the ranks, written back."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from truestep.engine.gradient_hooks import EngineHook
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.riders import num_bucket_slots, read_bucket_riders, write_bucket_riders
 from truestep.engine.weights import LearnerWeights
@@ -91,7 +91,7 @@ class GradientBuckets:
         self.came_twice = False
         """Whether a gradient was added to after its bucket had gone (a reentrant checkpoint)."""
         self._handles = [
-            parameter.register_post_accumulate_grad_hook(partial(self._arrived, index))  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(EngineHook(self._arrived, index))  # type: ignore[no-untyped-call]
             for index, (_, parameter) in enumerate(self._owners)
             if parameter.requires_grad
         ]

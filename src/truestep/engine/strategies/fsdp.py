@@ -3,7 +3,7 @@
 
 torch's `fully_shard` (FSDP2) gathers the weights of a unit before it computes and sums its gradients into parts while the backward
 runs. It needs every process to call the same units in the same order: so all call the loss equally often, with an example that
-counts nothing where one has too few, and the order is compared at the end of each update.
+counts nothing where one has too few, and they meet before each unit is gathered, and before the backward.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from truestep.core.errors import OptionError, RankError
+from truestep.core.errors import OptionError
+from truestep.engine.gradient_hooks import refuse_gradient_hooks
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
@@ -53,6 +54,7 @@ class Fsdp:
                 f'precision={precision.name!r} keeps half-precision weights, and strategy="fsdp" makes its own of float32 parts. '
                 'Use "bf16-mixed" or "fp16-mixed".'
             )
+        refuse_gradient_hooks(module.named_parameters())
         self.world.broadcast([*module.parameters(), *module.buffers()], "the weights of a model to divide")
         self._norms += share_rank_statistics(module, self.world, is_updating)
         policy = MixedPrecisionPolicy(
@@ -60,7 +62,7 @@ class Fsdp:
             reduce_dtype=precision.autocast and torch.float32,
             cast_forward_inputs=False,  # autocast does
         )
-        calls = self._calls[module] = FsdpUnitCalls(module)
+        calls = self._calls[module] = FsdpUnitCalls(module, self.world)
         mesh = self._mesh = self._mesh or self._make_mesh(next(module.parameters()).device)
         for root in fsdp_roots(module):
             for unit in [*fsdp_blocks(root), root]:
@@ -127,23 +129,18 @@ class FsdpHooks:
             root.set_is_last_backward(sends)
         for calls in self._everybody.values():
             calls.goes_back = True
+        self._calls[0].meet()
 
     def gradients_ready(self, sums: LossTotals) -> None:
-        """They are summed; compare in which order the ranks have called their layers. What no rank has used keeps no gradient."""
-        orders = [float(calls.order) for calls in self._calls]
-        # the same on all ranks if, and only if, both sums are what they would be then
-        orders += [order**2 for order in orders]
+        """They are summed. What no rank has used keeps no gradient."""
         pairs = zip(self._calls, self._names, strict=True)
         used = [name in calls.used for calls, names in pairs for name in names]
         mine = self._totals.mine(sums, self._batch.buffer_numbers())
-        vector = torch.cat([mine, mine.new_tensor([*orders, *map(float, used)])])
+        vector = torch.cat([mine, mine.new_tensor([*map(float, used)])])
         self._world.wait_all([self._world.reduce(vector)], self._what)
         num_totals = len(mine) - NUM_BUFFER_NUMBERS
         self._totals.take(vector[:num_totals], sums)
-        found = vector[len(mine) :].tolist()
-        if found[: len(orders)] != [self._world.size * each for each in orders]:
-            raise self._other_order()
-        for parameter, by_how_many in zip(self._parameters, found[len(orders) :], strict=True):
+        for parameter, by_how_many in zip(self._parameters, vector[len(mine) :].tolist(), strict=True):
             if not by_how_many:
                 parameter.grad = None
         self._batch.take_buffers(vector[num_totals : len(mine)])
@@ -170,10 +167,3 @@ class FsdpHooks:
                 'torch.distributed.fsdp.register_fsdp_forward_method(net.module, "encode").'
             )
         return self._world.explained(error)
-
-    def _other_order(self) -> RankError:
-        return RankError(
-            'The ranks called other layers, or in another order, and with strategy="fsdp" each gathers its weights from all: '
-            "layer drop that differs by rank, a layer for some examples only. Make the choice the same on all ranks (draw it with "
-            'ts.rand(())), or use strategy="ddp".'
-        )

@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.errors import LossError
+from truestep.core.errors import LossError, RankError
 from truestep.engine.batches import map_batch_tensors
 from truestep.engine.processes.shards import is_divided_over_ranks
+from truestep.engine.processes.world import World
 
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
-_MOST = 2**20  # so that sums of squares are exact
+_MEETING = 'a layer of divided weights (strategy="fsdp"), which every rank must call'
+_BACKWARD = 0  # stands for the backward, where a unit's tag is expected
 
 
 def fsdp_roots(module: nn.Module) -> list[nn.Module]:
@@ -49,12 +51,17 @@ def _members(module: nn.Module) -> Iterator[nn.Module]:
 
 
 class FsdpUnitCalls:
-    """The calls of a module's units: their order as a number, which weights got gradients, and who has begun a backward."""
+    """The calls of a module's units: that all ranks make the same, which weights got gradients, and who has begun a backward.
 
-    def __init__(self, module: nn.Module) -> None:
+    The ranks meet before each unit is gathered: where one gathers another unit, or sums gradients, gloo ends the process.
+    """
+
+    def __init__(self, module: nn.Module, world: World) -> None:
         self._paths = {part: name for name, part in module.named_modules()}
+        self._world = world
+        self._names = {_BACKWARD: "the backward"}
+        """What a rank has come for, by the number that it says so with."""
         self._unhooked: dict[nn.Module, list[tuple[str, Tensor]]] = {}
-        self.order = 0
         self.used: set[str] = set()
         """Names of the weights that a backward has come to."""
         self.goes_back = False
@@ -62,12 +69,12 @@ class FsdpUnitCalls:
 
     def begin(self) -> None:
         """Count from here on."""
-        self.order = 0
         self.used.clear()
 
     def watch(self, unit: nn.Module) -> None:
-        """Count the calls of a unit, whose weights are gathered when its last hook is called."""
-        tag = zlib.crc32(self._paths[unit].encode())
+        """Compare the calls of a unit, whose weights are gathered when its last hook is called."""
+        tag = zlib.crc32(self._paths[unit].encode()) + 1  # 32 bits are exact in what travels
+        self._names[tag] = self._paths[unit] or "the whole module"
         unit.register_forward_pre_hook(lambda *_: self._called(tag), prepend=True)
         unit.register_forward_pre_hook(lambda unit, _: self._gathered(unit))
         unit.register_forward_hook(lambda _, __, output: _without_views(output), prepend=True)
@@ -75,8 +82,15 @@ class FsdpUnitCalls:
 
     def _called(self, tag: int) -> None:
         if torch._C._current_graph_task_id() == -1:  # no checkpointed layer that runs again in a backward
-            self.order = (self.order * 31 + tag) % _MOST
             self.goes_back = False
+            self.meet(tag)
+
+    def meet(self, tag: int = _BACKWARD) -> None:
+        """Meet the other ranks before a unit is gathered, or before the backward; raise where they are somewhere else."""
+        found = [int(number) for (number,) in self._world.meet(_MEETING, tag)]
+        if len(set(found)) > 1:
+            called = "; ".join(f"rank {rank}: {self._names[number]}" for rank, number in enumerate(found))
+            raise RankError(_OTHER_LAYERS.format(called=called))
 
     def _gathered(self, unit: nn.Module) -> None:
         """Note from now on which of its weights, the same tensors each time they are gathered, get a gradient."""
@@ -107,6 +121,13 @@ class FsdpUnitCalls:
                 'strategy="fsdp": torch gives the gathered weights back before they are needed again. Use strategy="ddp", where '
                 "each process has all weights."
             )
+
+
+_OTHER_LAYERS = (
+    'The ranks called other layers, or in another order, and with strategy="fsdp" each gathers its weights from all: {called}. '
+    "Layer drop that differs by rank is such a case, and a layer for some examples only. Make the choice the same on all ranks "
+    '(draw it with ts.rand(())), or use strategy="ddp".'
+)
 
 
 def _without_views(output: Any) -> Any:

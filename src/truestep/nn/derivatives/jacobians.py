@@ -11,6 +11,7 @@ from torch.func import jacfwd, jvp, vjp, vmap
 
 from truestep.core.errors import LossError, check_choice, check_number
 from truestep.nn.derivatives.differentiated import DerivedFunction, Patterns, load_forward_mode_rules
+from truestep.nn.derivatives.mixing import refuse_mixed_examples
 
 Mode = Literal["auto", "forward", "reverse"]
 MODES = ("auto", "forward", "reverse")
@@ -44,7 +45,8 @@ def jacobian(
         A tensor for one input, a tuple for several, a dict by name for parameters; each of shape `(batch, *output, *input)`.
 
     Raises:
-        LossError: an input has no derivative, or the output is not one row per example; batch normalisation in training mode.
+        LossError: an input has no derivative, or the output is not one row per example; an example's output depends on another
+            example's input (looked at once for each function); batch normalisation in training mode.
         OptionError: a parameter does not exist, or an option has a value that there is not.
 
     Source: https://docs.pytorch.org/docs/stable/func.html
@@ -56,7 +58,7 @@ def jacobian(
     batch = _batch_size(what.inputs)
     with what.full_precision():
         if what.names is None:
-            return what.pack(_by_inputs(what, batch, mode, chunk_size))
+            return what.pack(_by_inputs(function, what, batch, mode, chunk_size))
         return what.pack(_by_parameters(what, mode, chunk_size))
 
 
@@ -71,10 +73,13 @@ def _batch_size(inputs: tuple[Any, ...]) -> int:
     return int(rows.pop() or 0)
 
 
-def _by_inputs(what: DerivedFunction, batch: int, mode: Mode, chunk_size: int | None) -> list[Tensor]:
+def _by_inputs(
+    function: object, what: DerivedFunction, batch: int, mode: Mode, chunk_size: int | None
+) -> list[Tensor]:
     """Row i of all examples at once is one product with the batch: no example depends on another's input."""
     output, pull_back = vjp(what.call, *what.primals)[:2]
     _check_rows(output, batch)
+    refuse_mixed_examples(function, output, pull_back)
     num_inputs = sum(math.prod(each.shape[1:]) for each in what.primals)
 
     def forward() -> list[Tensor]:

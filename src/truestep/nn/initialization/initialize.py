@@ -103,8 +103,8 @@ def initialize(
             f"{type(model).__name__} has no layer whose weights can be initialised (linear, convolutional, recurrent, embedding, "
             "attention or norm layers of torch.nn)."
         )
-    if scale:
-        layer_selectors(scale, model)
+    for selector in scale or ():
+        layer_selectors([selector], model)
     rules = check_init_rules(rules, model, found)
     plans, tied = _plan(model, found, rules, activation, scale or {})
     tensors = tuple(_write(plan, generator) for plan in plans)

@@ -94,8 +94,11 @@ def check_init_rules(rules: Rule | Rules, model: nn.Module, slots: list[InitSlot
     of_tensors = [each for each in rules if isinstance(each, str) and _is_tensors(each)]
     for pattern in of_tensors:
         layer_names_like(pattern, [slot.name for slot in slots], "tensor that can be initialised")
-    if len(of_tensors) < len(rules) or not rules:
-        layer_selectors([each for each in rules if each not in of_tensors], model)
+    if not rules:
+        layer_selectors([], model)
+    for selector in rules:  # a rule that nothing follows would be ignored in silence
+        if selector not in of_tensors:
+            layer_selectors([selector], model)
     return rules
 
 

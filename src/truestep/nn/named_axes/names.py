@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +57,15 @@ def as_axis_names(names: Iterable[str]) -> Names:
         why = "a set has no order" if isinstance(names, set | frozenset) else f"got {names!r}"
         raise ValueError(f"Names stand in the order of the axes, as one text with spaces, 'N C H W': {why}.")
     return tuple(names)
+
+
+def axis_names_written(names: tuple[Any, ...]) -> list[str]:
+    """Return names that are given as one text, as one list, or one by one; `...` is written as text."""
+    given = names[0] if len(names) == 1 and names[0] is not ... else names
+    if not names:
+        raise ValueError("Give the axes in their order, as one text with spaces: 'N C H W'.")
+    found = given.split() if isinstance(given, str) else as_axis_names(given)
+    return ["..." if name is ... else name for name in found]
 
 
 def axes_text(sizes: Mapping[str, int]) -> str:

@@ -13,8 +13,8 @@ from torch import Tensor
 from truestep.nn.named_axes.names import (
     POINTWISE,
     Names,
-    as_axis_names,
     axes_text,
+    axis_names_written,
     check_axes_match,
     find_axes,
     joined_axis_names,
@@ -113,10 +113,17 @@ class Named:
 
     # -- axes
 
-    def align_to(self, names: str | Iterable[str]) -> "Named":
-        """Return this with its axes in the order of `names`, all of them; "..." stands for those not mentioned."""
-        written = names.split() if isinstance(names, str) else list(as_axis_names(names))
-        if written.count("...") == 1:
+    def align_to(self, *names: Any) -> "Named":
+        """Return this with its axes in the order of `names`, all of them; "..." stands for those not mentioned.
+
+        The names are one text, "N H W C", or a list, or given one by one, as torch's own had them: `align_to("N", "H", "W", "C")`.
+        """
+        written = axis_names_written(names)
+        if written.count("...") > 1:
+            raise ValueError(
+                f"align_to({' '.join(written)!r}) has '...' more than once; it stands for all that are not named."
+            )
+        if "..." in written:
             rest = [name for name in self.names if name not in written]
             place = written.index("...")
             written[place : place + 1] = rest
@@ -129,9 +136,9 @@ class Named:
             )
         return Named(self.tensor.permute(order), tuple(written))
 
-    def to_tensor(self, names: str | Iterable[str]) -> Tensor:
-        """Return the plain tensor with its axes in the order of `names`."""
-        return self.align_to(names).tensor
+    def to_tensor(self, *names: Any) -> Tensor:
+        """Return the plain tensor with its axes in the order of `names`, written as for `align_to`."""
+        return self.align_to(*names).tensor
 
     def rename(self, **names: str) -> "Named":
         """Return this with other names: `x.rename(C="K")`."""
