@@ -2,7 +2,7 @@
 """What a training loop asks of its data, whatever the data is."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from truestep.core.errors import DataError
@@ -59,6 +59,16 @@ class BatchSource(SealedAttributes, ABC):
     def facts(self) -> dict[str, Any]:
         """Return what the ranks compare before they read it: the fingerprint, and what is looked at for several ranks only."""
         return self.fingerprint()
+
+    @property
+    def is_per_rank(self) -> bool:
+        """Whether each of several ranks reads a share, and keeps a state, of its own."""
+        return False
+
+    def tell_choices(self, told: Callable[[Choice], None]) -> None:
+        """Tell all choices; a source that learns more later tells those again that became others."""
+        for choice in self.choices:
+            told(choice)
 
     def is_sorted_by_class(self) -> bool:
         """Whether its samples are seen to come class by class; a look at few of them."""
