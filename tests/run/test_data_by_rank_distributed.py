@@ -51,6 +51,10 @@ def test_the_same_data_train_and_each_sample_comes_once(tmp_path, habit, size):
     finished = on_ranks(PROGRAM, tmp_path, habit, how, size=size)
     assert [each.status for each in finished] == [0] * size, finished[0].error
     seen = [float(x) for rank in range(size) for x in (tmp_path / f"ended-{rank}").read_text().split()]
+    if "stream" in habit:
+        told = f"'source': each of {size} ranks reads all of it and takes its own rows, which costs {size} times the reading"
+        assert [each.error.count(told) for each in finished] == [1] + [0] * (size - 1), finished[0].error
+        assert "with run.data(..., per_rank=True)" in finished[0].error
     if "noisy" not in habit:
         assert sorted(seen) == pytest.approx(sorted(_program.X[:, 0].tolist()))
 

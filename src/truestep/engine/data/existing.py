@@ -79,6 +79,8 @@ def _order_of_samples(loader: loading.DataLoader[Any], sampler: Any) -> tuple[An
     data: Any = loader.dataset
     if _is_exactly(sampler, loading.SequentialSampler):
         return data, {"shuffle": False}
+    if isinstance(data, loading.IterableDataset):  # torch asks it for no numbers; its own loop may shuffle
+        return data, {"shuffle": getattr(data, "shuffle", None) is True}
     if (
         _is_exactly(sampler, loading.RandomSampler)
         and not sampler.replacement

@@ -9,9 +9,10 @@ from torch.utils.data import DataLoader
 from truestep.core.errors import DataError
 from truestep.engine.data.columns import find_data_columns
 from truestep.engine.data.existing import take_loader_apart
-from truestep.engine.data.kinds import check_data_kind, is_map_style_data
+from truestep.engine.data.kinds import check_by_number, check_data_kind, is_map_style_data
 from truestep.engine.data.mapped import MappedSource
 from truestep.engine.data.memory import MemorySource
+from truestep.engine.data.mistaken import mistaken_data
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import choose_batch_order
 from truestep.engine.data.samples import SeededSamples
@@ -46,6 +47,8 @@ def open_source(
     device = device or torch.device("cpu")
     if isinstance(data, DataLoader):
         data, options = take_loader_apart(data, options, share.size)
+    if (mistake := mistaken_data(data)) is not None:
+        raise DataError(mistake)
     columns = find_data_columns(data)
     if columns is not None or is_map_style_data(data):
         _refuse_shares(data, options)
@@ -56,6 +59,9 @@ def open_source(
         data = columns  # a function of a list of samples wants samples
     check_data_kind(data)
     if is_map_style_data(data):
+        check_by_number(
+            data, num_ranks=share.size, is_shuffled=options.shuffle or options.weights is not None
+        )
         order = choose_batch_order(len(data), options, seed)
         return MappedSource(SeededSamples(data, seed, options.collate), order, options, device, share)
     return StreamSource(SampleStream(data), options, seed, device, share=share, world=world)

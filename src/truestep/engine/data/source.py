@@ -93,6 +93,10 @@ class BatchSource(SealedAttributes, ABC):
         """Return from where a resumed run goes on in this data, None where it is entered there by its number."""
         return None
 
+    def what_it_costs(self) -> str | None:
+        """Return what is said once of how several ranks read it, None where there is nothing to say."""
+        return None
+
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield what an evaluation reads; where a training stands in the same data is not touched."""
         return self.made(0)

@@ -263,6 +263,11 @@ class StreamSource(BatchSource):
         why = saved.get("why_not_its_state") if self._trial is None else self._trial.why
         return f"{told}: {why}" if why else told
 
+    def what_it_costs(self) -> str | None:
+        """Return that every rank reads all of it, where that is so."""
+        is_whole = self._share.size > 1 and not self._options.per_rank
+        return words.cost_of_sharing(self._share.size) if is_whole else None
+
     def close(self) -> None:
         """End the worker processes."""
         if self._pool is not None:

@@ -43,8 +43,15 @@ def try_stream_state(
         finally:
             pool.close()
     except Exception as error:  # noqa: BLE001 -- whatever it is, reading again needs no state
-        first = (str(error) or type(error).__name__).strip().splitlines()[0]
-        return StateTrial(False, f"its own state could not be tried ({type(error).__name__}: {first})")
+        return StateTrial(False, f"its own state could not be tried ({_cause(error)})")
     if faults:
         return StateTrial(False, faults[0])
     return StateTrial(True, "its own state was tried: it gives the batches that were read behind it")
+
+
+def _cause(error: Exception) -> str:
+    """Return what was raised; of an error in a worker, whose message is a traceback, the last line."""
+    lines = str(error).strip().splitlines() or [""]
+    if "Caught " in lines[0]:
+        return next((line for line in reversed(lines) if line.startswith(type(error).__name__)), lines[-1])
+    return f"{type(error).__name__}: {lines[0]}"

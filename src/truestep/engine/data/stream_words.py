@@ -28,17 +28,20 @@ def promise_of_stream(stream: SampleStream, trial: StateTrial | None) -> Choice:
     return Choice("promise", "exact, or refused", f"the data decides its order: {_REPLAYED}{known}")
 
 
+def cost_of_sharing(num_ranks: int) -> str:
+    """Return what it costs that every rank reads a whole stream, and the word that saves it."""
+    return (
+        f"each of {num_ranks} ranks reads all of it and takes its own rows, which costs {num_ranks} times the reading; a stream "
+        "that is split by rank is read once with run.data(..., per_rank=True)"
+    )
+
+
 def choices_of_sharing(data: Any, share: RankShare, *, per_rank: bool) -> Iterator[Choice]:
     """Yield how several ranks read a stream, and what its library does to make their parts even."""
     if share.size == 1:
         return
     if not per_rank:
-        yield Choice(
-            "reading",
-            "whole",
-            f"each of {share.size} ranks reads all of it and takes its own rows, which costs {share.size} times the reading; a "
-            "stream that is split by rank is read once with run.data(..., per_rank=True)",
-        )
+        yield Choice("reading", "whole", cost_of_sharing(share.size))
         return
     yield Choice("reading", "per rank", "as asked: the order is one of the number of ranks, too")
     libraries = {kind.__module__.partition(".")[0] for kind in type(data).__mro__} & _EVENING.keys()
