@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+)
 
 from truestep.core.errors import DataError, OptionError
 from truestep.engine.data import DataOptions, open_source
@@ -87,19 +94,25 @@ def test_a_length_alone_makes_no_data_set_by_number():
     assert batches(OnlyRaises(), batch_size=3) == [[0, 1, 2], [3]]
 
 
+ATTRIBUTES = ("sampler", "batch_size", "drop_last", "data_source", "replacement", "num_samples", "generator")
+
+
 class Stateful(DataLoader):
     """As torchdata's StatefulDataLoader: samplers of its own classes, and a state."""
 
     def __init__(self, data, batch_size, *, shuffle):
-        order = torchdatas(RandomSampler)(data) if shuffle else torch.utils.data.SequentialSampler(data)
-        super().__init__(data, batch_sampler=torchdatas(BatchSampler)(order, batch_size, drop_last=False))
+        order = torchdatas(RandomSampler(data)) if shuffle else SequentialSampler(data)
+        super().__init__(data, batch_sampler=torchdatas(BatchSampler(order, batch_size, drop_last=False)))
 
     def state_dict(self):
         raise AssertionError("asked for a state")
 
 
-def torchdatas(kind):
-    return type(kind.__name__, (kind,), {"__module__": "torchdata.stateful_dataloader.sampler"})
+def torchdatas(sampler):
+    """Return a sampler with the same attributes, of a class of torchdata's that is not derived from torch's."""
+    made = type(type(sampler).__name__, (Sampler,), {"__module__": "torchdata.stateful_dataloader.sampler"})()
+    vars(made).update({name: getattr(sampler, name) for name in ATTRIBUTES if hasattr(sampler, name)})
+    return made
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

@@ -95,10 +95,10 @@ def _order_of_samples(loader: loading.DataLoader[Any], sampler: Any) -> tuple[An
 
 
 def _is_exactly(sampler: Any, kind: type) -> bool:
-    """Whether it is of this class; torchdata has some of the same names and orders, which keep a state besides."""
+    """Whether it is of this class; torchdata has some of the same names, orders and attributes, which keep a state besides."""
     own = type(sampler)
     is_torchdatas = own.__module__.partition(".")[0] == "torchdata" and own.__name__ == kind.__name__
-    return own is kind or (is_torchdatas and isinstance(sampler, kind))
+    return own is kind or (is_torchdatas and isinstance(sampler, loading.Sampler))
 
 
 def _refusal(loader: loading.DataLoader[Any], what: str) -> DataError:
