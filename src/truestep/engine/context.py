@@ -113,6 +113,10 @@ class LearnerContext:
             self._keys = StepRandomKeys(self.seed)
         return self._keys.at(self.step, (self.ordinal, micro_batch, self.rank))
 
+    def choose_of(self, what: str, choice: Choice) -> None:
+        """Note a choice that was made for something with a name."""
+        self.choose(f"{choice.name} of {what}", choice.value, choice.reason, weakens=choice.weakens)
+
     def choose(self, name: str, value: object, reason: str, *, weakens: bool = False) -> None:
         """Note an automatic choice; one made again replaces its predecessor."""
         self.choices = [choice for choice in self.choices if choice.name != name]

@@ -34,6 +34,8 @@ def said_at_run_start(run: RunState, resumed: RunBeginning | None, tracked: dict
         yield from run.cursor.how_it_resumes()
     elif run.holds_run:
         yield "this run was stopped before its first checkpoint; it starts at the beginning"
+    if resumed is None:
+        yield from run.cursor.what_it_costs()
     if tracked:
         listed = ", ".join(f"{name} {size}" for name, size in tracked.items())
         yield f"every checkpoint also keeps what run.track was given: {listed}"

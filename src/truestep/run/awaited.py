@@ -25,6 +25,12 @@ class SourceAwaitedByRun(BatchSource):
         fingerprint: dict[str, Any] = self._saved["fingerprint"]
         return fingerprint
 
+    @property
+    def is_per_rank(self) -> bool:
+        """Whether each of several ranks keeps a state of its own."""
+        ranks: int = self.fingerprint().get("ranks", 1)
+        return ranks > 1
+
     def state_dict(self) -> dict[str, Any]:
         """Return what the run was saved with."""
         state: dict[str, Any] = self._saved["source"]

@@ -362,6 +362,11 @@ class RunCursor:
         found = [(each.label, each.how_it_resumes) for each in self.streams.values()]
         return [f"{label!r}: {how}" for label, how in found if how]
 
+    def what_it_costs(self) -> list[str]:
+        """Return for each stream what is said once of how the ranks read it."""
+        found = [(each.label, each.source.what_it_costs()) for each in self.streams.values()]
+        return [f"{label!r}: {cost}" for label, cost in found if cost]
+
     @property
     def num_sources(self) -> int:
         """How many sources `run.data` has made."""

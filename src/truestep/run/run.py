@@ -257,16 +257,13 @@ class Run(SealedAttributes, Shown):
             refuse_in_run_loop(cursor)
         seed = random_key(self.context.seed, cursor.num_sources)
         share = world.share if world is not None else WHOLE
-        source = open_source(data, given, seed=seed, device=self.context.device, share=share)
+        source = open_source(data, given, seed=seed, device=self.context.device, share=share, world=world)
         label = label_of_run_data(cursor.labels, f"data_{cursor.num_sources + 1}")
         if (edits := cursor.add(source, label, is_late=self.session.started)) and self.resume_as != "edited":
             raise refused_run_edits(DataError, edits, self.directory)
         if self.resume_as == "edited":
             source.accept_other_data()
-        for choice in source.choices:
-            self.context.choose(
-                f"{choice.name} of {label}", choice.value, choice.reason, weakens=choice.weakens
-            )
+        source.tell_choices(lambda choice: self.context.choose_of(label, choice))
         source._seal()
         return source
 

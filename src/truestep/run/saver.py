@@ -311,6 +311,7 @@ class RunSaver:
         state["environment"]["went_on"] = self._went_on_from is not None  # its promise was made before
         run.tracked.note_sizes(snapshot.tracked_in(run, state), run.context)
         place, behind = self._place(), run.cursor.is_behind_a_pass
+        only_if = self._asked_of_all(only_if)
         saved = run.agreement.from_rank_0(
             "a checkpoint",
             lambda: self._write(
@@ -331,6 +332,13 @@ class RunSaver:
             self._saved_at, self._saved_place, self._saved_digest = time.monotonic(), place, None
             self._best_found, self._due = False, None
         return bool(saved)
+
+    def _asked_of_all(self, only_if: Callable[[], bool] | None) -> Callable[[], bool] | None:
+        """Return a question of the data with its answer: where each rank reads a stream of its own, they find out together."""
+        if only_if is None or self._run.agreement.is_alone:
+            return only_if
+        goes_on = only_if()
+        return lambda: goes_on
 
     def _write(
         self, state: dict[str, Any], *, keep_way_back: bool, complete: bool, **told: Any

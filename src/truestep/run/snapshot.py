@@ -30,6 +30,7 @@ from truestep.run.likeness import (
     run_weight_sums,
 )
 from truestep.run.loop_random import loop_random_state
+from truestep.run.own_streams import cursor_of_rank, own_stream_states
 from truestep.run.rank_data import places_read
 from truestep.run.state import RunState
 from truestep.run.user_state import check_run_state, decode_run_state, encode_run_state
@@ -103,6 +104,7 @@ def _ranks(run: RunState, tracked: dict[str, Any]) -> tuple[list[dict[str, Any]]
         "random": loop_random_state(context.device),
         "random_at_epoch": run.random.at_epoch,
         "tracked": tracked,
+        "streams": own_stream_states(run),
     }
     if context.world is None:
         return [mine] if tracked else [], are_run_weights_finite(context)
@@ -157,7 +159,7 @@ def restore_run(run: RunState, state: dict[str, Any], marks: Sequence[MetricsMar
     """
     differences: list[str] = []
     edited = run.resume_as == "edited"
-    run.cursor.load_state_dict(state["cursor"])
+    run.cursor.load_state_dict(cursor_of_rank(run, state))
     # A run that `run.finish()` has ended is taken up again by resume="edited".
     run.cursor.finished = run.cursor.finished and not edited
     for name, saved in state["learners"].items():
@@ -197,11 +199,12 @@ def _put_back_kept(run: RunState, state: dict[str, Any], *, copy: bool = False) 
 def edits_of_run(run: RunState, state: dict[str, Any]) -> list[str]:
     """Return what the code gives otherwise than the run was started with; raise where that was not asked for, or can't be."""
     tracked = tracked_in(run, state)
+    cursor = cursor_of_rank(run, state)
     _check_learners(run, state["learners"])
     run.tracked.check(tracked)
     found: list[str] = []
     for kind, edits in (
-        (DataError, run.cursor.changes(state["cursor"])),
+        (DataError, run.cursor.changes(cursor)),
         (CheckpointError, run.tracked.differences(tracked)),
         (OptionError, _changed_options(run, state["learners"])),
     ):

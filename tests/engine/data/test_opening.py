@@ -77,7 +77,7 @@ def test_a_plain_batch_sampler_is_understood():
 
 
 def test_options_beside_a_loader_are_refused():
-    with pytest.raises(OptionError, match=r"batch_size, shuffle given beside a DataLoader.*loader.dataset"):
+    with pytest.raises(OptionError, match=r"shuffle given beside a DataLoader.*loader.dataset"):
         batches(DataLoader(numbers), batch_size=3, shuffle=True)
 
 

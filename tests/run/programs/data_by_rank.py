@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains on, or evaluates, data that differ by rank in one of the habits of `HABITS`: `python data_by_rank.py FOLDER HABIT HOW`."""
+"""Trains on, or evaluates, data that differ by rank in one of the habits of `HABITS`: `python data_by_rank.py FOLDER HABIT HOW`.
+
+HOW is "trained on", "evaluated" or "beside", with ", per rank" behind it where each rank is said to read a share of its own.
+"""
 
 import os
 import random
@@ -124,7 +127,9 @@ def main(folder, habit, how):
     data = HABITS[habit]()
     with ts.Run(folder / "run", progress=False, doctor=False, saving=ts.Saving(every_steps=2)) as run:
         net = run.learner(torch.nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1))
-        options = {} if isinstance(data, DataLoader) else {"batch_size": 8, "num_workers": 0}
+        options = {"batch_size": 8, **({} if isinstance(data, DataLoader) else {"num_workers": 0})}
+        options |= {"per_rank": True} if how.endswith(", per rank") else {}
+        how = how.removesuffix(", per rank")
         other = run.data(X, batch_size=8)
         source = run.data(data, **options)
         seen = []

@@ -140,15 +140,15 @@ KINDS = {
     "generator function": (generated, SIZED, pair),
     "stream of batches": (ready, {}, pair),
     "stream, batches as lists": (Streamed(), {**SIZED, "collate": list}, listed),
-    "loader": (DataLoader(Mapped(), batch_size=SIZE, shuffle=True), {}, pair),
-    "loader in order": (DataLoader(Mapped(), batch_size=SIZE), {}, pair),
+    "loader": (DataLoader(Mapped(), batch_size=SIZE, shuffle=True), SIZED, pair),
+    "loader in order": (DataLoader(Mapped(), batch_size=2), SIZED, pair),
     "loader with a collate function": (
         DataLoader(Mapped(), batch_size=SIZE, collate_fn=listed),
-        {},
+        SIZED,
         pair,
     ),
-    "loader of a tensor data set": (DataLoader(TensorDataset(X, Y), batch_size=SIZE), {}, pair),
-    "loader of a stream": (DataLoader(Streamed(), batch_size=SIZE), {}, pair),
+    "loader of a tensor data set": (DataLoader(TensorDataset(X, Y), batch_size=SIZE), SIZED, pair),
+    "loader of a stream": (DataLoader(Streamed(), batch_size=SIZE), SIZED, pair),
 }
 UNCOUNTED = {"batches of a class": (Mapped(), {"batch_size": 6, "collate": Graphs}, attributes)}
 """Kinds that are trained on where each rank has a row of each batch, and not split."""

@@ -11,11 +11,13 @@ from truestep.core.errors import DataError, OptionError
 from truestep.engine.data.kinds import is_map_style_data
 from truestep.engine.data.options import DataOptions
 
-_OURS = ("batch_size", "shuffle", "drop_last", "weights", "num_samples", "by_length", "collate")
+_OURS = ("shuffle", "drop_last", "weights", "num_samples", "by_length", "collate")
 
 
-def take_loader_apart(loader: loading.DataLoader[Any], options: DataOptions) -> tuple[Any, DataOptions]:
-    """Return the loader's data set and the options that make the same batches."""
+def take_loader_apart(
+    loader: loading.DataLoader[Any], options: DataOptions, num_ranks: int
+) -> tuple[Any, DataOptions]:
+    """Return the loader's data set and the options that make the same batches, or batches of `batch_size` where that is said."""
     _check_options(options)
     data: Any = loader.dataset
     chosen: dict[str, Any] = {}
@@ -33,7 +35,11 @@ def take_loader_apart(loader: loading.DataLoader[Any], options: DataOptions) -> 
         "start_method": context.get_start_method() if context else options.start_method,
         "worker_init": loader.worker_init_fn or options.worker_init,
     }
-    return data, dataclasses.replace(options, **{**found, **chosen})
+    made = dataclasses.replace(options, **{**found, **chosen})
+    if options.batch_size is None:
+        _refuse_unsaid_size(made.batch_size, num_ranks)
+        return data, made
+    return data, dataclasses.replace(made, batch_size=options.batch_size)
 
 
 def _check_options(options: DataOptions) -> None:
@@ -46,13 +52,24 @@ def _check_options(options: DataOptions) -> None:
         )
 
 
+def _refuse_unsaid_size(size: int | None, num_ranks: int) -> None:
+    """Have several ranks say what the loader's number is: of each rank, as torch's loaders count, or of all together."""
+    if size is not None and num_ranks > 1:
+        raise OptionError(
+            f"this DataLoader makes batches of {size}, and here are {num_ranks} ranks. In Truestep batch_size is the number of all "
+            "ranks together, and with torch's DataLoader it is that of each, so the same line would train otherwise. Write\n"
+            f"    run.data(loader, batch_size={num_ranks * size})  # {size} on each of {num_ranks} ranks, as under DDP\n"
+            f"or  run.data(loader, batch_size={size})  # {size} of all ranks together, as in one process"
+        )
+
+
 def _order(loader: loading.DataLoader[Any]) -> tuple[Any, dict[str, Any]]:
     """Return the data and the order options that the loader's samplers stand for."""
-    batches = loader.batch_sampler
+    batches: Any = loader.batch_sampler
     if batches is None:
         raise _refusal(loader, "batch_size=None: its sampler makes the batches")
     # The exact type, here and below: a subclass may order otherwise.
-    if type(batches) is not loading.BatchSampler:
+    if not _is_exactly(batches, loading.BatchSampler):
         raise _refusal(loader, f"the batch sampler {type(batches).__name__}")
     data, order = _order_of_samples(loader, batches.sampler)
     return data, {**order, "batch_size": batches.batch_size, "drop_last": batches.drop_last}
@@ -60,10 +77,12 @@ def _order(loader: loading.DataLoader[Any]) -> tuple[Any, dict[str, Any]]:
 
 def _order_of_samples(loader: loading.DataLoader[Any], sampler: Any) -> tuple[Any, dict[str, Any]]:
     data: Any = loader.dataset
-    if type(sampler) is loading.SequentialSampler:
+    if _is_exactly(sampler, loading.SequentialSampler):
         return data, {"shuffle": False}
+    if isinstance(data, loading.IterableDataset):  # torch asks it for no numbers; its own loop may shuffle
+        return data, {"shuffle": getattr(data, "shuffle", None) is True}
     if (
-        type(sampler) is loading.RandomSampler
+        _is_exactly(sampler, loading.RandomSampler)
         and not sampler.replacement
         and sampler.num_samples == len(data)
     ):
@@ -73,6 +92,13 @@ def _order_of_samples(loader: loading.DataLoader[Any], sampler: Any) -> tuple[An
     if type(sampler) is loading.WeightedRandomSampler and sampler.replacement:
         return data, {"weights": np.asarray(sampler.weights), "num_samples": sampler.num_samples}
     raise _refusal(loader, f"the sampler {type(sampler).__name__}")
+
+
+def _is_exactly(sampler: Any, kind: type) -> bool:
+    """Whether it is of this class; torchdata has some of the same names, orders and attributes, which keep a state besides."""
+    own = type(sampler)
+    is_torchdatas = own.__module__.partition(".")[0] == "torchdata" and own.__name__ == kind.__name__
+    return own is kind or (is_torchdatas and isinstance(sampler, loading.Sampler))
 
 
 def _refusal(loader: loading.DataLoader[Any], what: str) -> DataError:

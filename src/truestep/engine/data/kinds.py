@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Telling apart what can be given as data, and refusing what only looks like data."""
 
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,39 @@ from truestep.core.errors import DataError
 
 
 def is_map_style_data(data: Any) -> bool:
-    """Return whether samples of `data` can be asked for by number."""
-    return not isinstance(data, IterableDataset) and hasattr(data, "__getitem__") and _has_length(data)
+    """Return whether samples of `data` can be asked for by number, whatever its class is derived from."""
+    # torch's Dataset itself has a __getitem__, which only raises
+    is_own = getattr(type(data), "__getitem__", None) is not Dataset.__getitem__
+    return is_own and hasattr(data, "__getitem__") and _has_length(data)
+
+
+def check_by_number(data: Any, *, num_ranks: int, is_shuffled: bool) -> None:
+    """Raise a `DataError` where an iterable data set is not entered by number as it is read from front to back."""
+    if not isinstance(data, IterableDataset):
+        return
+    kind = type(data).__name__
+    if not is_shuffled and getattr(data, "shuffle", None) is True:
+        raise DataError(
+            f"this {kind} was made with shuffle=True, which is the order of its own loop. Its samples are asked for by number "
+            "here, so that a run can go on anywhere, and would come unshuffled. Write run.data(data, ..., shuffle=True)."
+        )
+    if num_ranks > 1 and _has_sample(data, len(data)):
+        raise DataError(
+            f"len() of this {kind} is {len(data):,}, and it has a sample of that number, too: on several ranks it counts one "
+            "rank's part, so the others would never come. Give the whole by number:\n"
+            "    class Whole(torch.utils.data.Dataset):\n"
+            "        def __len__(self): return data.size  # of all ranks\n"
+            "        def __getitem__(self, index): return data[index]\n"
+            "    train = run.data(Whole(), batch_size=64, shuffle=True)"
+        )
+
+
+def _has_sample(data: Any, number: int) -> bool:
+    try:
+        data[number]
+    except Exception:  # noqa: BLE001 -- however it says that there is none
+        return False
+    return True
 
 
 def _has_length(data: Any) -> bool:
@@ -34,33 +64,20 @@ def _looks_like_columns(data: list[Any]) -> bool:
 
 def check_data_kind(data: Any) -> None:
     """Raise a `DataError` that says what to write when `data` is not data."""
-    reason = _mistaken(data) or _unloadable(data)
+    reason = _columns_in_list(data) or _unloadable(data)
     if reason:
         raise DataError(reason)
 
 
-def _mistaken(data: Any) -> str | None:
-    """Return what is wrong with something that looks like data."""
-    if isinstance(data, (str, bytes, PurePath)):
-        return (
-            f"data is {data!r}, a name and not data. Open it first, as in "
-            "torchvision.datasets.ImageFolder(path), numpy.load(path) or torch.load(path, weights_only=True)."
-        )
-    if hasattr(data, "iloc") or hasattr(data, "__dataframe__"):
-        return (
-            f"data is a {type(data).__name__}, whose [] asks for columns and not for samples. Write "
-            "{'x': torch.tensor(frame[['a', 'b']].values), 'y': torch.tensor(frame['label'].values)}."
-        )
-    if type(data) is list and _looks_like_columns(data):
-        shapes = ", ".join(str(tuple(part.shape)) for part in data)
-        return (
-            f"data is a list of arrays of shapes {shapes}. A list holds samples, so these would be "
-            f"{len(data)} samples of different shapes; columns stand in a tuple. Write (images, labels) "
-            "instead of [images, labels]."
-        )
-    if isinstance(data, type):
-        return f"data is the class {data.__name__}. Make an object of it: {data.__name__}(...)."
-    return None
+def _columns_in_list(data: Any) -> str | None:
+    if type(data) is not list or not _looks_like_columns(data):
+        return None
+    shapes = ", ".join(str(tuple(part.shape)) for part in data)
+    return (
+        f"data is a list of arrays of shapes {shapes}. A list holds samples, so these would be "
+        f"{len(data)} samples of different shapes; columns stand in a tuple. Write (images, labels) "
+        "instead of [images, labels]."
+    )
 
 
 def _unloadable(data: Any) -> str | None:

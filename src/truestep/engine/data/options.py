@@ -72,6 +72,7 @@ class DataKeywords(TypedDict, total=False):
     start_method: str | None
     worker_init: Callable[[int], None] | None
     on_device: bool | None
+    per_rank: bool
     check: bool
 
 
@@ -91,6 +92,7 @@ class DataOptions:
     start_method: how workers start: "fork", "forkserver", "spawn" (None: the platform's).
     worker_init: called with the worker's number when it starts.
     on_device: keep tensors in memory on the device (None: where they fit easily).
+    per_rank: of a stream each of several processes reads a share of its own; otherwise all read the same.
     check: draw a few samples twice at the start and report what differs.
     """
 
@@ -106,12 +108,13 @@ class DataOptions:
     start_method: str | None = None
     worker_init: Callable[[int], None] | None = None
     on_device: bool | None = None
+    per_rank: bool = False
     check: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("num_samples", 1), ("prefetch", 1)):
             _check_count(name, getattr(self, name), least)
-        for flag in ("shuffle", "drop_last", "check"):
+        for flag in ("shuffle", "drop_last", "per_rank", "check"):
             check_flag("run.data", flag, getattr(self, flag))
         if self.num_workers != "auto":
             _check_count("num_workers", self.num_workers, 0)

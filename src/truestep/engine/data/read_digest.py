@@ -30,6 +30,11 @@ def digest_batch(batch: Any) -> str:
     return hashed.hexdigest()
 
 
+def chained_digest(before: str, digest: str) -> str:
+    """Return the digest of a batch and of all those before it."""
+    return hashlib.blake2b((before + digest).encode(), digest_size=8).hexdigest()
+
+
 def _leaves(batch: Any) -> Iterator[Any]:
     if isinstance(batch, list):
         if all(type(member) is str for member in batch):
@@ -118,10 +123,10 @@ class ReadRecord:
 
     def add(self, digest: str, num_samples: int) -> None:
         """Note one more batch."""
-        running = hashlib.blake2b((self._marks[self.batches] + digest).encode(), digest_size=8)
+        running = chained_digest(self._marks[self.batches], digest)
         self.batches += 1
         self.samples += num_samples
-        self._marks[self.batches] = running.hexdigest()
+        self._marks[self.batches] = running
         if not self._is_kept(old := self.batches - self.LAST):
             self._marks.pop(old, None)
         if len(self._marks) > self.MOST:

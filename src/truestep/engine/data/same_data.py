@@ -23,8 +23,9 @@ _WHOLE = (
     "a list of files."
 )
 _WHOLE_STREAM = (
-    "Let the stream give the same on every rank: without split_dataset_by_node, split_by_node or a part taken by "
-    "RANK, and with an order that depends on the epoch alone."
+    "Where each rank is meant to read a share of its own (split_dataset_by_node, split_by_node, files by RANK), write "
+    "run.data(stream, ..., per_rank=True). Else let the stream give the same on every rank, with an order that depends on the "
+    "epoch alone."
 )
 
 

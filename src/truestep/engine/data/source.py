@@ -2,7 +2,7 @@
 """What a training loop asks of its data, whatever the data is."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from truestep.core.errors import DataError
@@ -60,6 +60,16 @@ class BatchSource(SealedAttributes, ABC):
         """Return what the ranks compare before they read it: the fingerprint, and what is looked at for several ranks only."""
         return self.fingerprint()
 
+    @property
+    def is_per_rank(self) -> bool:
+        """Whether each of several ranks reads a share, and keeps a state, of its own."""
+        return False
+
+    def tell_choices(self, told: Callable[[Choice], None]) -> None:
+        """Tell all choices; a source that learns more later tells those again that became others."""
+        for choice in self.choices:
+            told(choice)
+
     def is_sorted_by_class(self) -> bool:
         """Whether its samples are seen to come class by class; a look at few of them."""
         return False
@@ -81,6 +91,10 @@ class BatchSource(SealedAttributes, ABC):
 
     def how_it_resumes(self, epoch: int, start: int) -> str | None:
         """Return from where a resumed run goes on in this data, None where it is entered there by its number."""
+        return None
+
+    def what_it_costs(self) -> str | None:
+        """Return what is said once of how several ranks read it, None where there is nothing to say."""
         return None
 
     def made_for_evaluation(self) -> Iterator[MadeBatch]:

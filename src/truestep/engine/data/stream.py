@@ -2,30 +2,38 @@
 """Streams: data that is read from front to back, and what can still be promised about it."""
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from truestep.core.errors import DataError
 from truestep.core.frames import warn_user
-from truestep.engine.batches import EmptyBatchError, Making, batch_rows, count_examples
 from truestep.engine.choices import Choice
+from truestep.engine.data import stream_words as words
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.read_digest import ReadRecord
 from truestep.engine.data.samples import stack_samples
 from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.engine.data.stream_place import StreamPlace, can_go_on
-from truestep.engine.data.streaming import SampleStream, StreamBatches, StreamedBatch, StreamStart
+from truestep.engine.data.stream_ranks import COMPARED, OwnBatch, RankStreams, rows_of_rank
+from truestep.engine.data.stream_trial import StateTrial, try_stream_state
+from truestep.engine.data.streaming import (
+    SampleStream,
+    StreamBatches,
+    StreamedBatch,
+    StreamReading,
+    StreamStart,
+)
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool
 from truestep.engine.processes.shares import WHOLE, RankShare
 
-PROMISE = (
-    "the data decides its order: a resumed run goes on from the stream's own state, or reads its pass again from the front and "
-    "compares that with what was trained on"
-)
+if TYPE_CHECKING:
+    from truestep.engine.processes.world import World
+
+Read = Iterator[tuple[StreamedBatch, Any]]
 
 
 class StreamSource(BatchSource):
@@ -37,25 +45,42 @@ class StreamSource(BatchSource):
         options: DataOptions,
         seed: int,
         device: torch.device,
+        *,
         share: RankShare = WHOLE,
+        world: "World | None" = None,
     ) -> None:
-        _check(stream, options)
-        self._share = share  # every process reads the stream whole: nobody can skip in it
+        words.check_stream_options(stream, options, share)
         self.num_batches = self.num_samples = None
-        self._stream, self._options, self._seed, self._device = stream, options, seed, device
+        self._stream, self._options, self._device, self._share = stream, options, device, share
+        self._world = world if options.per_rank and share.size > 1 else None
+        self._reading = _reading(options, seed, share)
         self._num_workers = 0 if options.num_workers == "auto" else int(options.num_workers)
         self._readers = max(1, self._num_workers)
         self._place: StreamPlace | None = None  # of the pass that was read last
         self._saved: dict[str, Any] = {}  # of the pass that a resumed run goes on with
+        self._trial: StateTrial | None = None  # of the stream's own state, as this process knows of it
+        self._is_untried = True  # what was loaded
         self._accepts_others = False
         self._pool: WorkerPool | None = None
+        self._told: Callable[[Choice], None] = lambda _: None
         asked = options.num_workers != "auto"
         why = "as asked" if asked else "a stream is split among workers only when asked"
         self.choices = [
             Choice("loading", "stream", "the data is an iterable, without __len__ and __getitem__"),
             Choice("workers", str(self._num_workers), why),
-            _promise(stream),
+            *words.choices_of_sharing(stream.data, share, per_rank=options.per_rank),
+            words.promise_of_stream(stream, None),
         ]
+
+    @property
+    def is_per_rank(self) -> bool:
+        """Whether each of several ranks reads a share, and keeps a state, of its own."""
+        return self._world is not None
+
+    def tell_choices(self, told: Callable[[Choice], None]) -> None:
+        """Tell all choices, and again each that becomes another one when more is known."""
+        super().tell_choices(told)
+        self._told = told
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on."""
@@ -64,111 +89,160 @@ class StreamSource(BatchSource):
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
         """Yield the batches of `epoch` from number `start` on, each with the number of samples that it was made of.
 
-        A stream with a state goes on from the state that was loaded, if that is where it was taken; any other is read again from
-        the front, and its first `start` batches are compared with those that were read before, and thrown away.
+        A stream whose own state gives the same again goes on from the state that was loaded, if that is where it was taken; any
+        other is read again from the front, and its first batches are compared with those that were read before, and thrown away.
         """
-        saved = self._saved if self._saved.get("epoch") == epoch else {}
+        saved = self._saved_of(epoch)
         place = StreamPlace(epoch, self._readers)
-        if goes_on := can_go_on(saved, start):
+        if goes_on := self._goes_on(saved, start):
             place.load_state_dict(saved)
-        before = None if goes_on or "read" not in saved else ReadRecord(saved["read"])
-        for piece, batch in self._read(place):
-            place.advance(piece)
-            if place.batches <= start and before is not None and not before.agrees_so_far(place.record):
-                self._refuse(_where_it_differs(before, place.record))
-                before = None
-            if place.batches >= start:
-                self._place, self._saved = place, {}
-            if place.batches > start:
-                yield self._own_part(batch, piece.num_samples, place)
-        if place.batches < start:
-            self._refuse(f"it ended after {place.batches:,} of the {start:,} batches that were read of it")
+        read = self._read(place)
+        if not goes_on:
+            self._read_again(read, place, start, saved)
+        for own in self._own(read):
+            self._place, self._saved = place, {}
+            if (made := self._handed_out(own, place)) is not None:
+                self._try_once(place)
+                yield made
+        self._place, self._saved = place, {}
 
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield the batches of epoch 0; the place of a training that reads the same stream stays as it is."""
         place = StreamPlace(0, self._readers)
-        for piece, batch in self._read(place):
-            place.advance(piece)
-            yield self._own_part(batch, piece.num_samples, place)
+        made = (self._handed_out(own, place) for own in self._own(self._read(place)))
+        return (each for each in made if each is not None)
 
-    def _read(self, place: StreamPlace) -> Iterator[tuple[StreamedBatch, Any]]:
+    def _saved_of(self, epoch: int) -> dict[str, Any]:
+        return self._saved if self._saved.get("epoch") == epoch else {}
+
+    def _handed_out(self, own: OwnBatch, place: StreamPlace) -> MadeBatch | None:
+        """Count a batch; None where it only says that a worker's stream is over."""
+        if own.piece is not None and own.piece.is_end:
+            place.note_end(own.piece)
+            return None
+        place.advance(own.piece)
+        return MadeBatch(own.batch, own.making, "" if self.is_per_rank else place.record.digest)
+
+    def _own(self, read: Read) -> Iterator[OwnBatch]:
+        collates = self._options.collate is not None
+        if self._world is None:
+            return rows_of_rank(read, self._share, collates=collates)
+        drop_last = self._options.drop_last
+        return RankStreams(self._world, self._device, collates=collates, drop_last=drop_last).batches(read)
+
+    def _read_again(self, read: Read, place: StreamPlace, start: int, saved: dict[str, Any]) -> None:
+        """Read what was read before, and compare it; of a share of one rank that ended before others' that is less."""
+        before = ReadRecord(saved["read"]) if "read" in saved else None
+        is_known = before is not None and saved["batches"] == start
+        count = before.batches if before is not None and is_known else start
+        while place.batches < count:
+            piece, _ = next(read, (None, None))
+            if piece is None:
+                self._refuse(
+                    f"it ended after {place.batches:,} of the {count:,} batches that were read of it"
+                )
+                break
+            if piece.is_end:
+                place.note_end(piece)
+                continue
+            place.advance(piece)
+            if before is not None and not before.agrees_so_far(place.record):
+                self._refuse(words.where_it_differs(before, place.record))
+                before = None
+        place.batches = start
+
+    def _read(self, place: StreamPlace) -> Read:
         """Yield each batch, on its device, with what is known of it: it may be copied ahead, but is handed out as it is due."""
         arrived: deque[StreamedBatch] = deque()
 
         def remembered() -> Iterator[Any]:
             for piece in self._pieces(place.start()):
+                if piece.fault is not None:
+                    self._refuse(piece.fault)
+                    continue
                 arrived.append(piece._replace(batch=None))
                 yield piece.batch
 
         return ((arrived.popleft(), batch) for batch in batches_to_device(remembered(), self._device))
 
-    def _own_part(self, batch: Any, num_samples: int | None, place: StreamPlace) -> MadeBatch:
-        """Return this process's rows of a batch."""
-        read = place.record.digest
-        making = Making(num_samples, num_samples is not None and self._options.collate is None)
-        if self._share.size == 1:
-            return MadeBatch(batch, making, read)
-        try:
-            part = self._share.of(count_examples(batch, making))
-        except EmptyBatchError:  # nobody's: what becomes of it is decided by whoever takes it
-            return MadeBatch(batch, making._replace(num_examples=0), read)
-        own = batch_rows(batch, part.start, part.stop, making)
-        return MadeBatch(own, making._replace(num_examples=part.stop - part.start), read)
-
-    def _refuse(self, how: str) -> None:
-        """Say that the stream is another than the run was trained on: an error, unless that was asked for."""
-        told = (
-            f"this stream (a {type(self._stream.data).__name__}) is not what this run was trained on: {how}."
-        )
-        if self._accepts_others:
-            warn_user(f"{told} The run goes on with it as it is now, as resume='edited' asks.")
-            return
-        samples = ReadRecord(self._saved["read"]).samples if "read" in self._saved else 0
-        lost = f"the {samples:,} samples" if samples else "the samples"
-        raise DataError(
-            f"{told} Going on would train again on some of {lost} of this pass, and never on as many others. {self._stream.advice} "
-            "ts.Run(..., resume='edited') goes on with the stream as it is now, resume='anew' starts a new run."
-        )
-
     def _pieces(self, start: StreamStart) -> Iterator[StreamedBatch]:
-        options = self._options
-        reader = StreamBatches(
-            self._stream,
-            self._seed,
-            options.batch_size,
-            options.collate or stack_samples,
-            drop_last=options.drop_last,
-        )
+        reader = StreamBatches(self._stream, self._reading)
         reader.start = start
         if not self._num_workers:
             yield from filter(None, reader)
             return
-        pool = self._pool = WorkerPool(reader, self._num_workers, options, pin=self._device.type == "cuda")
+        pool = self._pool = WorkerPool(
+            reader, self._num_workers, self._options, pin=self._device.type == "cuda"
+        )
         try:
             yield from _without_duplicates(pool.batches())
         finally:
             pool.close()
 
+    def _refuse(self, how: str) -> None:
+        """Say that the stream is another than the run was trained on: an error, unless that was asked for."""
+        accepted = self._accepts_others
+        said = words.difference_from_training(self._stream, how, self._saved, is_accepted=accepted)
+        if not accepted:
+            raise DataError(said)
+        warn_user(said)
+
+    # ------------------------------------------------------------------ the stream's own state
+
+    def _goes_on(self, saved: dict[str, Any], start: int) -> bool:
+        """Whether the state that was loaded leads there, and gives the same batches; that is tried once."""
+        if not start or not can_go_on(saved, start):
+            return False
+        if self._is_untried:
+            place = StreamPlace(saved["epoch"], self._readers)
+            place.load_state_dict(saved)
+            self._is_untried = False
+            self._note(self._tried(place))
+        return self._trial is not None and self._trial.holds
+
+    def _try_once(self, place: StreamPlace) -> None:
+        """Try the state in the first pass, when a few batches were read behind it: no other is saved before."""
+        keeps = self._share.rank == 0 or self.is_per_rank
+        if self._trial is None and keeps and place.states() is not None:
+            self._note(self._tried(place))
+
+    def _tried(self, place: StreamPlace) -> StateTrial:
+        start = place.start(only_compares=True)
+        return try_stream_state(self._stream, self._reading, start, self._options)
+
+    def _note(self, trial: StateTrial) -> None:
+        self._trial = trial
+        choice = words.promise_of_stream(self._stream, trial)
+        self.choices[-1] = choice
+        self._told(choice)
+
     def fingerprint(self) -> dict[str, Any]:
         """Return the class of the stream; its samples can't be looked at without using them up."""
-        return {
+        shares = {"ranks": self._share.size} if self._options.per_rank else {}
+        return shares | {
             "kind": "stream",
             "class": type(self._stream.data).__qualname__,
             "order": describe_data_options(self._options),
         }
 
+    def facts(self) -> dict[str, Any]:
+        """Return what the ranks compare; of shares not what gives them: a rank may have an empty list."""
+        facts = self.fingerprint()
+        return {key: facts[key] for key in facts if not (self.is_per_rank and key == "class")}
+
     def state_dict(self) -> dict[str, Any]:
         """Return where the pass stands: each worker's stream, if it can say so, and what was read."""
-        return self._saved if self._place is None or self._saved else self._place.state_dict()
+        if self._place is None or self._saved:
+            return self._saved
+        trial = self._trial
+        why = {} if trial is None or trial.holds else {"why_not_its_state": trial.why}
+        return self._place.state_dict(with_states=trial is not None and trial.holds) | why
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state` when the next batches are asked for."""
-        if state and (before := len(state["workers"])) != self._readers:
-            raise DataError(
-                f"the stream was saved with {before} readers and now has {self._readers}: the parts they had read don't fit, so "
-                f"samples would come twice and others never. Write num_workers={before} as before, or start a new run."
-            )
-        self._saved, self._place = state, None
+        if state:
+            words.refuse_other_readers(len(state["workers"]), self._readers)
+        self._saved, self._place, self._is_untried = state, None, True
 
     def accept_other_data(self) -> None:
         """Say where the stream differs from what was read of it, and go on."""
@@ -176,14 +250,23 @@ class StreamSource(BatchSource):
 
     def how_it_resumes(self, epoch: int, start: int) -> str | None:
         """Return from where a resumed run goes on in this data, None where there is nothing to say."""
-        saved = self._saved if self._saved.get("epoch") == epoch else {}
-        if not start or can_go_on(saved, start):
-            return "goes on from its own state" if start else None
+        saved = self._saved_of(epoch)
+        if self._goes_on(saved, start):
+            return "goes on from its own state"
+        if not start:
+            return None
         if "read" not in saved:
             return f"re-reading {start:,} batches; nothing tells whether they are those that were trained on"
         record = ReadRecord(saved["read"])
-        samples = f"{record.samples:,} samples" if record.batches == start and record.samples else "samples"
-        return f"re-reading {samples} ({start:,} batches) of its pass, each batch compared with what was trained on"
+        samples = f"{record.samples:,} samples" if saved["batches"] == start and record.samples else "samples"
+        told = f"re-reading {samples} ({start:,} batches) of its pass, each batch compared with what was trained on"
+        why = saved.get("why_not_its_state") if self._trial is None else self._trial.why
+        return f"{told}: {why}" if why else told
+
+    def what_it_costs(self) -> str | None:
+        """Return that every rank reads all of it, where that is so."""
+        is_whole = self._share.size > 1 and not self._options.per_rank
+        return words.cost_of_sharing(self._share.size) if is_whole else None
 
     def close(self) -> None:
         """End the worker processes."""
@@ -191,11 +274,20 @@ class StreamSource(BatchSource):
             self._pool.close()
 
 
-def _where_it_differs(before: ReadRecord, again: ReadRecord) -> str:
-    same, other = before.differs_at(again) or (0, 1)
-    if other == same + 1:
-        return f"it differs from batch {other:,} on"
-    return f"it differs between batches {same + 1:,} and {other:,}"
+def _reading(options: DataOptions, seed: int, share: RankShare) -> StreamReading:
+    """Return how this process reads: with `per_rank` as many samples a batch as are its rows of one."""
+    size, is_shared = options.batch_size, options.per_rank and share.size > 1
+    if size is not None and is_shared:
+        part = share.of(size)
+        size = part.stop - part.start
+    return StreamReading(
+        seed=seed,
+        batch_size=size,
+        collate=options.collate or stack_samples,
+        drop_last=options.drop_last,
+        rank=share.rank if is_shared else None,
+        num_compared=min(COMPARED, (options.batch_size or share.size) // share.size) if is_shared else 1,
+    )
 
 
 def _without_duplicates(pieces: Iterator[StreamedBatch | None]) -> Iterator[StreamedBatch]:
@@ -212,32 +304,3 @@ def _without_duplicates(pieces: Iterator[StreamedBatch | None]) -> Iterator[Stre
                 "num_workers=0.",
             )
         yield piece
-
-
-def _promise(stream: SampleStream) -> Choice:
-    if stream.may_have_state:
-        return Choice(
-            "promise", "weaker", f"{PROMISE}; whether its state is all of it nobody has tried", weakens=True
-        )
-    return Choice("promise", "exact, or refused", PROMISE)
-
-
-def _check(stream: SampleStream, options: DataOptions) -> None:
-    for name in ("shuffle", "weights", "by_length"):
-        if getattr(options, name) not in (None, False):
-            raise DataError(
-                f"{name}= needs samples that can be asked for by number, and a {type(stream.data).__name__} "
-                "can only be read from front to back. Do it inside the stream, or give a data set with "
-                "__len__ and __getitem__."
-            )
-    if options.batch_size is None and (options.collate or options.drop_last):
-        raise DataError(
-            "collate= and drop_last= make batches of samples, and without batch_size= the items of a "
-            "stream are the batches. Write batch_size=32, or leave them out."
-        )
-    if stream.reads_once and options.num_workers not in ("auto", 0):
-        raise DataError(
-            f"a {type(stream.data).__name__} can't be split among num_workers={options.num_workers}: each "
-            "would read all of it. Give a data set with __iter__ that asks "
-            "torch.utils.data.get_worker_info()."
-        )

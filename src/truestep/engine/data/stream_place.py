@@ -3,8 +3,40 @@
 
 from typing import Any
 
-from truestep.engine.data.read_digest import ReadRecord
+from truestep.engine.data.read_digest import ReadRecord, chained_digest
+from truestep.engine.data.stream_reader import FEW
 from truestep.engine.data.streaming import StreamedBatch, StreamStart
+
+
+class _WorkerPlace:
+    """The newest states of one worker's stream, and what was read behind each."""
+
+    def __init__(self, states: list[dict[str, Any]]) -> None:
+        self._states = states
+
+    @property
+    def state(self) -> dict[str, Any] | None:
+        """Return the newest that enough was read behind to know whether it gives the same again; None where none is so old."""
+        return next((each for each in reversed(self._states) if _is_known(each)), None)
+
+    def advance(self, piece: StreamedBatch) -> None:
+        """Note a batch that is handed out, and the state behind it."""
+        self._states = [  # new ones: a checkpoint may be writing those
+            each | {"since": each["since"] + 1, "digest": chained_digest(each["digest"], piece.digest)}
+            for each in self._states
+        ]
+        self.note_state(piece)
+        while len(self._states) > 1 and _is_known(self._states[1]):
+            del self._states[0]
+
+    def note_state(self, piece: StreamedBatch) -> None:
+        """Note the state behind what was read so far."""
+        if piece.state is not None:
+            self._states.append(piece.state | {"since": 0, "digest": ""})
+
+
+def _is_known(state: dict[str, Any]) -> bool:
+    return bool(state["ended"] or state["since"] >= FEW or state.get("was_saved"))
 
 
 class StreamPlace:
@@ -12,41 +44,57 @@ class StreamPlace:
 
     def __init__(self, epoch: int, num_readers: int) -> None:
         self.epoch, self.record = epoch, ReadRecord()
-        self._workers: list[dict[str, Any] | None] = [None] * num_readers
+        self.batches = 0
+        """How many were handed out; more than were read where other ranks had rows and this one had none left."""
+        self._workers = [_WorkerPlace([]) for _ in range(num_readers)]
         self._turn = 0
         self._goes_on = False
 
-    @property
-    def batches(self) -> int:
-        """How many batches were handed out."""
-        return self.record.batches
-
-    def start(self) -> StreamStart:
+    def start(self, *, only_compares: bool = False) -> StreamStart:
         """Return where reading begins: at the front, or where the state was taken that was loaded."""
-        if not self._goes_on:
+        states = self.states() if self._goes_on or only_compares else None
+        if states is None:
             return StreamStart(self.epoch)
-        return StreamStart(self.epoch, [each for each in self._workers if each is not None], self._turn)
+        return StreamStart(self.epoch, states, self._turn, only_compares)
 
-    def advance(self, piece: StreamedBatch) -> None:
-        """Note a batch that is handed out."""
-        self.record.add(piece.digest, piece.num_samples or 0)
-        self._workers[piece.worker] = piece.state
-        self._turn = (piece.worker + 1) % len(self._workers)
+    def states(self) -> list[dict[str, Any]] | None:
+        """Return each worker's state; None where one has none."""
+        states = [each.state for each in self._workers]
+        return None if None in states else [state for state in states if state is not None]
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the place as it is now."""
+    def note_end(self, piece: StreamedBatch) -> None:
+        """Note that a worker's stream is over."""
+        self._workers[piece.worker].note_state(piece)
+
+    def advance(self, piece: StreamedBatch | None) -> None:
+        """Note a batch that is handed out; None where it has no rows of this stream."""
+        self.batches += 1
+        if piece is not None:
+            self.record.add(piece.digest, piece.num_samples or 0)
+            self._workers[piece.worker].advance(piece)
+            self._turn = (piece.worker + 1) % len(self._workers)
+
+    def state_dict(self, *, with_states: bool = True) -> dict[str, Any]:
+        """Return the place as it is now; without the stream's states it is one to be read up to again."""
         place = {"epoch": self.epoch, "batches": self.batches, "turn": self._turn}
-        return place | {"workers": [*self._workers], "read": self.record.state_dict()}
+        states = [each.state if with_states else None for each in self._workers]
+        return place | {"workers": states, "read": self.record.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where the state was taken."""
-        self._workers, self._turn, self._goes_on = [*state["workers"]], state["turn"], True
+        self._workers = [_WorkerPlace([_completed(each)]) for each in state["workers"]]
+        self._turn, self._goes_on, self.batches = state["turn"], True, state["batches"]
         self.record = ReadRecord(state.get("read") or _unknown(state["batches"]))
 
 
 def can_go_on(state: dict[str, Any], start: int) -> bool:
     """Whether every worker's stream told its state behind the batch of that number."""
     return bool(state) and state["batches"] == start and all(each is not None for each in state["workers"])
+
+
+def _completed(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a worker's state; in the place of what an older checkpoint lacks, that nothing was read behind it."""
+    return {"since": 0, "digest": ""} | state | {"was_saved": True}
 
 
 def _unknown(batches: int) -> dict[str, Any]:

@@ -1,33 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a stream batch by batch, here or in a worker, with the state it is in after each batch."""
+"""A stream as it is given, and its batches as one worker, or the training process, reads them."""
 
-import copy
 import inspect
 from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import get_worker_info
 
 from truestep.core.errors import DataError
 from truestep.engine.data.probe import digest_samples
-from truestep.engine.data.progress import note_sample
 from truestep.engine.data.randomness import SampleRandomness
-from truestep.engine.data.read_digest import digest_batch
+from truestep.engine.data.read_digest import chained_digest, digest_batch
 from truestep.engine.data.samples import Collate
+from truestep.engine.data.stream_reader import StreamReader, has_stream_state
 
 
 class StreamedBatch(NamedTuple):
-    """A batch from a stream: which worker read it, of how many samples, where that worker stands, a digest of what it holds, and
-    what the worker began with."""
+    """A batch from a stream, and what is known of it."""
 
     worker: int
+    """Who read it."""
     batch: Any
     num_samples: int | None
-    state: dict[str, Any] | None
     digest: str
+    """Of what it holds."""
     first: str | None
+    """A digest of the first samples that the worker read, with its first batch."""
+    state: dict[str, Any] | None
+    """Where the worker's stream stands behind it, if that was asked just then."""
+    fault: str | None = None
+    """How the stream's state gives other batches than were read before: a message in the place of a batch."""
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it is no batch, but says that the worker's stream is over behind the batch before."""
+        return not self.digest and self.fault is None
 
 
 class StreamStart(NamedTuple):
@@ -36,6 +45,8 @@ class StreamStart(NamedTuple):
     epoch: int
     workers: list[dict[str, Any]] | None = None
     turn: int = 0
+    only_compares: bool = False
+    """Whether a worker ends where it has read again what was read behind its state."""
 
 
 class SampleStream:
@@ -51,7 +62,7 @@ class SampleStream:
     @property
     def may_have_state(self) -> bool:
         """Whether it says by itself that it keeps a state."""
-        return hasattr(self.data, "state_dict") and hasattr(self.data, "load_state_dict")
+        return has_stream_state(self.data)
 
     @property
     def advice(self) -> str:
@@ -65,11 +76,11 @@ class SampleStream:
             "nor on from the pass before."
         )
 
-    def iterable(self, epoch: int) -> Any:
-        """Return the iterable of `epoch`."""
+    def iterable(self, epoch: int, *, goes_on: bool = False) -> Any:
+        """Return the iterable of `epoch`; one that `goes_on` is given its state before it is read."""
         if self.is_function:
             return self.data(epoch) if self._takes_epoch else self.data()
-        if self.reads_once and self._was_read:
+        if self.reads_once and self._was_read and not (goes_on and self.may_have_state):
             raise DataError(
                 f"data is a {type(self.data).__name__} that was read already, and can be read only once: "
                 f"there is nothing for epoch {epoch} or for a resumed run. Give the function that makes it, "
@@ -88,120 +99,73 @@ def _wants_epoch(function: Callable[..., Any]) -> bool:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class StreamReading:
+    """How one process reads a stream."""
+
+    seed: int
+    batch_size: int | None
+    collate: Collate
+    drop_last: bool
+    rank: int | None = None
+    """Whose share it is, where each rank reads one of its own."""
+    num_compared: int = 1
+    """Samples at the front by which two readings of the same are known; these are drawn alike on all ranks."""
+
+
 class StreamBatches(torch.utils.data.IterableDataset[Any]):
     """The batches of one epoch of a stream, as one worker (or the training process) reads them."""
 
-    def __init__(
-        self, stream: SampleStream, seed: int, batch_size: int | None, collate: Collate, *, drop_last: bool
-    ):
-        self._stream, self._batch_size = stream, batch_size
-        self._collate, self._drop_last = collate, drop_last
-        self._seed = seed
+    def __init__(self, stream: SampleStream, reading: StreamReading) -> None:
+        self._stream, self._reading = stream, reading
         self.start = StreamStart(0)
 
     def __iter__(self) -> Iterator[StreamedBatch | None]:
         info = get_worker_info()
-        randomness = SampleRandomness(self._seed, self._stream.data)
-        reader = _Reader(self._stream, randomness, info.id if info else 0)
-        if self.start.workers is not None:
-            saved = self.start.workers[reader.worker]
-            if saved["ended"]:
-                return
-            if reader.worker < self.start.turn:
-                yield None  # in the place of a batch that was used before the stream was resumed
-            reader.resume(saved)
-        yield from self._pieces(reader)
+        worker, start = info.id if info else 0, self.start
+        randomness = SampleRandomness(self._reading.seed, self._stream.data)
+        reader = StreamReader(self._stream, self._reading, randomness, worker)
+        if start.workers is None:
+            yield from self._pieces(reader)
+            return
+        saved = start.workers[worker]
+        if saved["ended"]:
+            return
+        if worker < start.turn and not start.only_compares:
+            yield None  # in the place of a batch that was used before the stream was resumed
+        reader.resume(saved)
+        fault = _compared(self._pieces(reader), saved["since"], saved["digest"])
+        if fault is not None:
+            yield StreamedBatch(worker, None, None, "", None, None, fault)
+        if not start.only_compares:
+            yield from self._pieces(reader)
 
-    def _pieces(self, reader: "_Reader") -> Iterator[StreamedBatch]:
-        while True:
+    def _pieces(self, reader: StreamReader) -> Iterator[StreamedBatch]:
+        size = self._reading.batch_size
+        while not reader.ended:
             with reader.randomness.borrowed():
-                samples = reader.read(self.start.epoch, self._batch_size or 1)
-                short = self._batch_size is not None and len(samples) < self._batch_size
-                if not samples or (short and self._drop_last):
+                samples = reader.read(self.start.epoch)
+                short = size is not None and len(samples) < size
+                reader.ended = short or not samples
+                if not samples or (short and self._reading.drop_last):
+                    yield StreamedBatch(reader.worker, None, 0, "", None, reader.state_if_due())
                     return
-                first = digest_samples(samples[:1]) if reader.is_first() else None
-                batch = samples[0] if self._batch_size is None else self._collate(samples)
-            number = None if self._batch_size is None else len(samples)
-            state, digest = reader.state(ended=short), digest_batch(batch)
-            yield StreamedBatch(reader.worker, batch, number, state, digest, first)
-            if short:
-                return
+                first = digest_samples(samples[: self._reading.num_compared]) if reader.is_first() else None
+                batch = samples[0] if size is None else self._reading.collate(samples)
+            number = None if size is None else len(samples)
+            yield StreamedBatch(
+                reader.worker, batch, number, digest_batch(batch), first, reader.state_if_due()
+            )
 
 
-class _Reader:
-    """Reads one worker's share of a stream, each sample with its own random state."""
-
-    def __init__(self, stream: SampleStream, randomness: SampleRandomness, worker: int) -> None:
-        self.worker, self.randomness = worker, randomness
-        self._stream = stream
-        self._saved: dict[str, Any] | None = None
-        self._iterable: Any = None
-        self._iterator: Iterator[Any] | None = None
-        self._position = 0
-        self._batches = 0
-
-    def resume(self, saved: dict[str, Any]) -> None:
-        """Begin where `state` was taken."""
-        self._saved, self._position = saved["data"], saved["position"]
-
-    def read(self, epoch: int, count: int) -> list[Any]:
-        """Return the next `count` samples, fewer at the end, and set the generators for collating them."""
-        use = f"stream {self.worker}"
-        if self._iterator is None:
-            # the same in every worker, up to the first sample: whoever shuffles files and then takes a
-            # worker's part of them must come to the same shuffle everywhere
-            self.randomness.set_to(self.randomness.keys("stream", epoch, 0)[0])
-            self._iterator = self._opened(epoch)
-        keys = self.randomness.keys(use, epoch, self._position, count)
-        if self._position == 0:
-            keys = [*self.randomness.keys("stream", epoch, 0), *keys[1:]]
-        samples = list(islice(self._keyed(self._iterator, keys), count))
-        self.randomness.set_to(self.randomness.keys(f"{use} collate", epoch, self._position)[0])
-        self._position += len(samples)
-        self._batches += 1
-        return samples
-
-    def _keyed(self, iterator: Iterator[Any], keys: list[list[int]]) -> Iterator[Any]:
-        for offset, row in enumerate(keys):
-            note_sample(self._position + offset, self._position + offset)
-            self.randomness.set_to(row)
-            try:
-                sample = next(iterator)
-            except StopIteration:
-                return
-            except Exception as error:
-                number = self._position + offset
-                error.add_note(f"This happened while sample {number} of the stream was read.")
-                raise
-            yield sample
-
-    def _opened(self, epoch: int) -> Iterator[Any]:
-        self._iterable = self._stream.iterable(epoch)
-        if self._saved is not None and not hasattr(self._iterable, "load_state_dict"):
-            iterator: Any = iter(self._iterable)
-            iterator.load_state_dict(self._saved)
-            return cast(Iterator[Any], iterator)
-        if self._saved is not None:
-            self._iterable.load_state_dict(self._saved)
-        return iter(self._iterable)
-
-    def is_first(self) -> bool:
-        """Return whether the first batch was just read."""
-        return self._batches == 1
-
-    def state(self, *, ended: bool) -> dict[str, Any] | None:
-        """Return where reading stands, or None for a stream that keeps no state."""
-        holder = stream_state_reader(self._iterable, self._iterator)
-        if holder is None:
-            return None
-        # copied, since a worker sends it later, from another thread
-        return {"position": self._position, "data": copy.deepcopy(holder()), "ended": ended}
-
-
-def stream_state_reader(iterable: Any, iterator: Any) -> Callable[[], Any] | None:
-    """Return what gives the state of a stream: its own `state_dict`, or else its iterator's."""
-    for holder in (iterable, iterator):
-        if hasattr(holder, "state_dict") and hasattr(holder, "load_state_dict"):
-            method: Callable[[], Any] = holder.state_dict
-            return method
-    return None
+def _compared(again: Iterator[StreamedBatch], count: int, digest: str) -> str | None:
+    """Read `count` batches again, and return how they differ from those that were read before."""
+    found = ""
+    for number in range(count):
+        piece = next(again, None)
+        if piece is None or piece.is_end:
+            return f"its own state gives {number:,} of the {count:,} batches that were read behind it"
+        found = chained_digest(found, piece.digest)
+    if found == digest:
+        return None
+    return f"its own state gives other batches: the {count:,} that were read behind it are not those that it gives now"

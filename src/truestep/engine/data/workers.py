@@ -54,8 +54,17 @@ class _Feed:
 class WorkerPool:
     """Workers that stay alive from epoch to epoch and load whatever batches they are asked for."""
 
-    def __init__(self, dataset: Any, num_workers: int, options: DataOptions, *, pin: bool = False) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        num_workers: int,
+        options: DataOptions,
+        *,
+        pin: bool = False,
+        timeout_seconds: float = 0.0,
+    ) -> None:
         self._arguments = dataset, num_workers, options, pin
+        self._timeout_seconds = timeout_seconds  # for a batch to come; 0: as long as it takes
         self._feed = _Feed()
         try:
             self._progress = WorkerProgress(num_workers, options.start_method)
@@ -111,6 +120,7 @@ class WorkerPool:
                 generator=torch.Generator(),  # or the loader would draw from the global one
                 prefetch_factor=options.prefetch,
                 persistent_workers=True,
+                timeout=self._timeout_seconds,
             )
 
     def _start(self) -> None:

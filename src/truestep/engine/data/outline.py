@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A batch without rows, as a message to a rank that has none of its own to take the structure from."""
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from truestep.core.errors import BatchError
+from truestep.engine import structure
+from truestep.engine.batches import Making, batch_rows, map_batch_tensors
+
+Outline = dict[str, Any]
+
+
+def without_rows(batch: Any, making: Making) -> Any:
+    """Return a batch like this one that has no examples, and keeps none in memory."""
+    return map_batch_tensors(lambda tensor: tensor.clone(), batch_rows(batch, 0, 0, making))
+
+
+def outline_of_batch(batch: Any) -> Outline:
+    """Return a batch as tensors and plain values in dicts and lists; classes by the names that they have in each rank."""
+    if isinstance(batch, Tensor) or batch is None or type(batch) in (bool, int, float, str):
+        return {"leaf": batch}
+    parts = structure.batch_children(batch)
+    kind = type(batch)
+    if parts is None or "<locals>" in kind.__qualname__:
+        raise BatchError(
+            "A rank has no rows left while others have, and a batch without rows can't be made for it: its parts are "
+            f"{kind.__name__}, and not tensors and plain values. Write drop_last=True, or make tensors of them in collate=."
+        )
+    outlines = [outline_of_batch(part) for _, part in parts]
+    keys = [*batch] if isinstance(batch, Mapping) else None
+    return {"class": [kind.__module__, kind.__qualname__], "keys": keys, "parts": outlines}
+
+
+def batch_of_outline(outline: Outline) -> Any:
+    """Return the batch that an outline was made of."""
+    if "leaf" in outline:
+        return outline["leaf"]
+    kind = _class_named(*outline["class"])
+    parts = [batch_of_outline(part) for part in outline["parts"]]
+    if outline["keys"] is not None:
+        return kind(dict(zip(outline["keys"], parts, strict=True)))
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return kind(*parts)
+    if issubclass(kind, (tuple, list)):
+        return kind(parts)
+    names = [field.name for field in dataclasses.fields(kind) if field.init]
+    return kind(**dict(zip(names, parts, strict=True)))
+
+
+def _class_named(module: str, name: str) -> Any:
+    """Return a class that this program, which is the same on all ranks, has imported already."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, type):
+        raise BatchError(
+            f"This rank has no rows of a batch, whose class {module}.{name} is not known here. Import it on all ranks."
+        )
+    return found

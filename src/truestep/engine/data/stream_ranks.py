@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each rank takes of a stream: its rows of every batch, or the batches of a share that it reads for itself."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from truestep.core.errors import DataError
+from truestep.engine.batches import EmptyBatchError, Making, batch_rows, count_examples
+from truestep.engine.data.outline import batch_of_outline, outline_of_batch, without_rows
+from truestep.engine.data.streaming import StreamedBatch
+from truestep.engine.data.transfer import move_batch
+from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
+from truestep.engine.processes.shares import RankShare
+
+if TYPE_CHECKING:
+    from truestep.engine.processes.world import World
+
+COMPARED = 8  # samples at the front by which ranks that read the same are known
+_MEETING = "the next batch of a stream that each rank reads for itself"
+
+
+class OwnBatch(NamedTuple):
+    """This rank's part of a batch; no piece where nothing was read for it."""
+
+    piece: StreamedBatch | None
+    batch: Any
+    making: Making
+
+
+def making_of(piece: StreamedBatch, *, collates: bool) -> Making:
+    """Return what is known of a batch: where samples were stacked, its lists are columns."""
+    return Making(piece.num_samples, piece.num_samples is not None and not collates)
+
+
+def rows_of_rank(
+    read: Iterator[tuple[StreamedBatch, Any]], share: RankShare, *, collates: bool
+) -> Iterator[OwnBatch]:
+    """Yield this rank's rows of the batches of a stream that all ranks read."""
+    for piece, batch in read:
+        making = making_of(piece, collates=collates)
+        if share.size > 1 and not piece.is_end:
+            batch, making = _rows(batch, making, share)
+        yield OwnBatch(piece, batch, making)
+
+
+def _rows(batch: Any, making: Making, share: RankShare) -> tuple[Any, Making]:
+    """Return a rank's rows of a batch; one without rows is nobody's, and whoever takes it decides what becomes of it."""
+    try:
+        part = share.of(count_examples(batch, making))
+    except EmptyBatchError:
+        return batch, making._replace(num_examples=0)
+    return batch_rows(batch, part.start, part.stop, making), making._replace(num_examples=part.stop - part.start)
+
+
+class RankStreams:
+    """The batches of streams that each rank reads for itself: all ranks have as many, some of them without rows here.
+
+    Before each batch the ranks tell one another whether they have rows of it, in one small message.
+    """
+
+    def __init__(self, world: "World", device: torch.device, *, collates: bool, drop_last: bool) -> None:
+        self._world, self._device = world, device
+        self._collates, self._drop_last = collates, drop_last
+        self._empty: Any = None
+        self._in_columns = False
+
+    def batches(self, read: Iterator[tuple[StreamedBatch, Any]]) -> Iterator[OwnBatch]:
+        """Yield this rank's part of every batch until no rank has more; with `drop_last` until one has not."""
+        is_first = True
+        while True:
+            piece, batch = self._next(read)
+            mine = piece is not None
+            first = int(piece.first[:12], 16) if piece is not None and is_first and piece.first else -1
+            met = self._world.meet(_MEETING, mine, first)
+            have = [bool(each[0]) for each in met]
+            if not any(have) or (self._drop_last and not all(have)):
+                return
+            if is_first:
+                _refuse_same([each[1] for each in met])
+                self._learn_structure(piece, batch, have)
+                is_first = False
+            if piece is None:
+                yield OwnBatch(None, self._empty, Making(0, self._in_columns))
+            else:
+                yield OwnBatch(piece, batch, making_of(piece, collates=self._collates))
+
+    def _next(self, read: Iterator[tuple[StreamedBatch, Any]]) -> tuple[StreamedBatch | None, Any]:
+        return next(((piece, batch) for piece, batch in read if not piece.is_end), (None, None))
+
+    def _learn_structure(self, piece: StreamedBatch | None, batch: Any, have: list[bool]) -> None:
+        """Keep what a batch without rows looks like; a rank that has nothing at all learns it from another."""
+        if piece is not None:
+            making = making_of(piece, collates=self._collates)
+            self._in_columns = making.in_columns
+            self._empty = without_rows(batch, making)
+        if all(have):
+            return
+        source = have.index(True)
+        sent = b""
+        if self._world.rank == source:
+            sent = pack_rank_message([outline_of_batch(self._empty), self._in_columns])
+        found = self._world.share_bytes(sent, "what a batch of a stream looks like")[source]
+        if piece is None:
+            outline, self._in_columns = unpack_rank_message(found)
+            self._empty = move_batch(batch_of_outline(outline), self._device)
+
+
+def _refuse_same(firsts: list[float]) -> None:
+    """Raise a DataError where two ranks begin with the same samples."""
+    known: dict[float, int] = {}
+    for rank, first in enumerate(firsts):
+        if first >= 0 and known.setdefault(first, rank) != rank:
+            raise DataError(
+                f"The ranks read the same data: ranks {known[first]} and {rank} began with the same samples, so each sample would "
+                "be trained on, or counted, several times. Write run.data(...) without per_rank=True, and each rank takes its own "
+                "rows of every batch; or let each rank read a part of its own, as by split_dataset_by_node(data, run.rank, "
+                "run.world_size), split_by_node or files[run.rank :: run.world_size]."
+            )
