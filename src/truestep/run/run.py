@@ -62,6 +62,7 @@ from truestep.run.options import (
 )
 from truestep.run.owner import take_over_run
 from truestep.run.pass_batches import Batches
+from truestep.run.readers import note_run_data
 from truestep.run.screen import RunScreen
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
@@ -263,10 +264,7 @@ class Run(SealedAttributes, Shown):
             raise refused_run_edits(DataError, edits, self.directory)
         if self.resume_as == "edited":
             source.accept_other_data()
-        for choice in source.choices:
-            self.context.choose(
-                f"{choice.name} of {label}", choice.value, choice.reason, weakens=choice.weakens
-            )
+        note_run_data(self.context, source, label)
         source._seal()
         return source
 
