@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH ?= new
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo kill peers recipes test test-versions check docs playground wheel bench torture new-check new-error clean
+.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture new-check new-error clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -82,6 +82,14 @@ test-versions: $(VERSIONS:%=test-torch-%) ## run the tests with the newest and t
 test-torch-%: .venv-torch-%/installed .venv-test/wheel
 	.venv-torch-$*/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps dist/truestep-*.whl
 	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-torch-$*/bin/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
+
+# where people run it, and the tests seldom do; tools/odd.py says what each is
+ODD ?= bare lang tz tmpdir umask files ignored user
+
+test-odd: $(ODD:%=test-odd-%) ## run the tests in each of eight odd environments (ODD="lang tz" chooses some; -k goes on after a failure)
+
+test-odd-%: .venv-test/wheel
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python tools/odd.py $* .venv-test/bin/python -m pytest -q -p no:cacheprovider -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
 
 check: .venv-test/wheel ## ruff, mypy --strict and the documentation, warnings as errors
 	.venv-test/bin/ruff check .

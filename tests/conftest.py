@@ -14,8 +14,9 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-# how long an example takes says how busy the machine is
-settings.register_profile("truestep", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# how long an example takes says how busy the machine is; who can't write here keeps no examples
+KEPT = {} if os.access(Path.cwd(), os.W_OK) else {"database": None}
+settings.register_profile("truestep", deadline=None, suppress_health_check=[HealthCheck.too_slow], **KEPT)
 settings.load_profile("truestep")
 
 # pytest's own, and one that torch sets when an optimizer is first used

@@ -67,6 +67,26 @@ def test_a_finding_gives_1_and_names_the_line_once(tmp_path):
     assert "arguments" in ran.stderr  # the document is alone on stdout
 
 
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ("concise", "train.py:13:5: bug GRAD001 "),
+        ("github", "::error file=train.py,line=13,col=5,title=GRAD001 "),
+    ],
+)
+@pytest.mark.parametrize("to_file", [False, True])
+def test_the_outputs_of_read_are_those_of_the_doctor(tmp_path, output, line, to_file):
+    options = ["--output", output, *(["--report", "found.txt"] if to_file else [])]
+    ran = truestep("doctor", *options, script(tmp_path, FAULTY), cwd=tmp_path)
+    assert ran.returncode == 1
+    found = (tmp_path / "found.txt").read_text("utf-8") if to_file else ran.stdout
+    assert [each[: len(line)] for each in found.splitlines() if "arguments" not in each] == [line]
+    read = truestep("read", "--output", output, "train.py", cwd=tmp_path).stdout
+    assert [each.partition(" GRAD001")[0] for each in read.splitlines()] == [
+        each.partition(" GRAD001")[0] for each in found.splitlines()
+    ]
+
+
 def test_fail_on_and_ignore_decide_the_status(tmp_path):
     assert run_json(tmp_path, FAULTY, "--ignore", "GRAD001")[0].returncode == 0
     assert run_json(tmp_path, FAULTY, "--select", "LOSS")[0].returncode == 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from support import warm
 from typer.testing import CliRunner
 
 from truestep.cli.main import COMMANDS, PANELS, app, main, module_of_command
@@ -47,22 +48,49 @@ def call(*arguments):
     return CliRunner().invoke(app, list(arguments))
 
 
+def ended_with_stdout(stdout, arguments, buffered):
+    """Run the command, with Python's buffer or without: stdout fails as Python ends, or under the command."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(
+        [sys.executable, "-m", "truestep", *arguments],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment if buffered else {**environment, "PYTHONUNBUFFERED": "1"},
+        check=False,
+        timeout=60,
+    )
+
+
 @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("arguments", [["--version"], ["checks"], ["env", "--json"]])
-def test_a_full_disk_ends_with_one_message_and_1(arguments):
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("arguments", [["--version"], ["checks"], ["env", "--json"], []], ids=" ".join)
+def test_a_full_disk_ends_with_one_message_and_1(arguments, buffered):
     with FULL.open("w") as full:
-        ended = subprocess.run(
-            [sys.executable, "-m", "truestep", *arguments],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ,
-            check=False,
-            timeout=60,
-        )
+        ended = ended_with_stdout(full, arguments, buffered)
     assert ended.returncode == 1
     assert ended.stderr.startswith("truestep: the disk is full")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("arguments", [["--version"], ["checks"]], ids=" ".join)
+def test_a_reader_that_is_gone_ends_it_without_a_word(arguments, buffered):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        ended = ended_with_stdout(pipe, arguments, buffered)
+    assert (ended.returncode, ended.stderr) == (1, "")
+
+
+def test_a_pipe_that_breaks_in_a_training_is_told(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Config:\n    lr: float = 0.1\n\n\n"
+        "def train(run, config):\n    raise BrokenPipeError(32, 'a worker is gone')\n"
+    )
+    ended = warm.run("-m", "truestep", "train", "mine.py", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert ended.stderr.rstrip().endswith("BrokenPipeError: [Errno 32] a worker is gone")
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)

@@ -3,6 +3,7 @@
 
 import contextlib
 import logging
+import re
 import sys
 import threading
 import types
@@ -12,6 +13,7 @@ import pytest
 import torch
 import torch._dynamo
 import torch.nn.functional as F
+from rich.console import Console
 from torch import nn
 from torch.nn.modules import module as module_calls
 from torch.optim.optimizer import Optimizer
@@ -53,6 +55,46 @@ def wrapped():
         torch.utils.data.DataLoader.__iter__,
         torch.compile,
     ]
+
+
+HABITS = {
+    "a statement": "ts.watch(net)\ntrain(3)\n",
+    "kept": "watch = ts.watch(net, opt)\ntrain(3)\n",
+    "by another name": "watch = truestep.watch\nkept = [watch(select=['GRAD'])]\n",
+    "in a function": "def begin():\n    return ts.watch()\nbegin()\ntrain(1)\n",
+}
+
+
+@pytest.mark.parametrize("code", HABITS.values(), ids=HABITS)
+def test_a_watch_without_a_block_says_that_it_watches_nothing(code):
+    names = {"ts": ts, "truestep": ts, "net": nn.Linear(1, 1), "opt": None, "train": training}
+    names["opt"] = torch.optim.SGD(names["net"].parameters(), lr=0.1)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        exec(compile(code, "theirs.py", "exec"), names)
+        names.clear()  # as at the end of a script
+    assert re.search(r"never began\..* Write `with ts\.watch\(net\)", str(told[0].message))
+    assert len(told) == 1
+    line = next(number for number, each in enumerate(code.splitlines(), 1) if re.search(r"watch\(", each))
+    assert f"made at theirs.py:{line} " in str(told[0].message)
+
+
+def test_a_watch_that_never_began_has_no_findings_to_show(capsys):
+    watch = ts.watch()
+    with pytest.raises(OptionError, match="Nothing is watched"):
+        _ = watch.findings
+    Console().print(watch)
+    with warnings.catch_warnings(action="ignore"):
+        del watch
+    assert "Nothing is watched" in capsys.readouterr().out
+
+
+def test_a_watch_that_began_says_nothing_of_it():
+    watch = ts.watch()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(watch)
+    assert watch.findings == []
+    del watch
 
 
 def test_everything_wrapped_is_put_back_also_after_an_exception():

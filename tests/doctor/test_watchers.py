@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of every watcher and probe: its examples are run, on real torch, under all watchers."""
 
+import re
 import warnings
 
 import pytest
@@ -539,6 +540,28 @@ for x, y in inputs:
     sched.step()
 """
     assert [each[:3] for each in found_in(code)] == found
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.5, 0.75, 0.9])
+def test_a_collapsed_rate_is_named_with_the_step_that_had_it(factor):
+    code = f"""
+sched = torch.optim.lr_scheduler.ExponentialLR(opt, {factor})
+inputs = [batch for _ in range(100) for batch in loader]
+for x, y in inputs:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+    sched.step()
+"""
+    (message,) = [each.message for each in run_example(code).findings if each.code == "SCHED010"]
+    found = re.search(r"from (\S+) to (\S+) by step (\d+); (\d+) steps later it is (\S+), and", message)
+    highest, rate, step, more, later = map(float, found.groups())
+    assert highest == 0.1
+    assert rate == pytest.approx(
+        0.1 * factor ** (step - 1), rel=0.01
+    )  # the step used it, the schedule then lowered it
+    assert later == pytest.approx(0.1 * factor ** (step + more - 1), rel=0.01)
+    assert rate <= 1e-6
 
 
 SCHEDULED = """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens to a run's directory while it trains: a full disk, files that are removed, a clock that goes back."""
 
-import json
+import os
 import resource
 import shutil
 import signal
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import truestep as ts
+from truestep.report.metrics import read_metrics
 
 
 def train(directory, disturb=lambda run: None, *, width=1, background=False):
@@ -26,7 +27,7 @@ def train(directory, disturb=lambda run: None, *, width=1, background=False):
             for rows in run.batches(data):
                 net.update(lambda rows: net(rows).square().mean(1), rows)
                 disturb(run)
-    lines = [json.loads(line)["step"] for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    lines = [line.step for line in read_metrics(directory / "metrics.jsonl")]
     return net.weight.detach().clone(), lines
 
 
@@ -68,6 +69,56 @@ def test_metrics_that_are_removed_while_a_run_trains_are_made_again(tmp_path, ca
 
     assert train(tmp_path / "run", remove)[1] == whole
     assert "metrics.jsonl was removed while the run trained" in caplog.text
+
+
+def rewritten(path, text):
+    """Replace a file as editors and `sed -i` do: by another of its name."""
+    other = path.with_suffix(".new")
+    other.write_bytes(text)
+    other.replace(path)
+
+
+def added(path, text):
+    with path.open("a") as file:
+        file.write(text)
+
+
+CHANGES = {
+    "emptied, as by a log rotation": lambda path: os.truncate(path, 0),
+    "cut in the middle of a line": lambda path: os.truncate(path, path.stat().st_size - 7),
+    "written to": lambda path: added(path, "a remark of mine\n"),
+    "half a line more": lambda path: added(path, "half"),
+    "replaced by its own text": lambda path: rewritten(path, path.read_bytes()),
+    "replaced by less": lambda path: rewritten(path, b"".join(path.read_bytes().splitlines(True)[1:])),
+    "replaced by nothing": lambda path: rewritten(path, b""),
+}
+
+
+@pytest.mark.parametrize("background", [True, False])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_metrics_that_are_changed_while_a_run_trains_go_on_whole_and_it_is_said(
+    tmp_path, caplog, change, background
+):
+    path, whole = tmp_path / "run" / "metrics.jsonl", train(tmp_path / "whole")
+
+    def disturb(run):
+        if run.step == 4:
+            before = path.stat().st_size
+            change(path)
+            disturbed.append(path.stat().st_size != before)
+
+    disturbed = []
+    weights, steps = train(tmp_path / "run", disturb, background=background)
+    text = path.read_bytes()
+    assert torch.equal(weights, whole[0])
+    assert b"\0" not in text
+    assert steps == sorted(set(steps))
+    assert steps[-4:] == whole[1][-4:]  # what was logged after it is there
+    said = [each for each in caplog.messages if "was changed by another program" in each]
+    assert len(said) == disturbed[0]
+    again, _ = train(tmp_path / "run")  # the marks of checkpoints fit what is there
+    assert path.read_bytes() == text
+    assert torch.equal(again, weights)
 
 
 @pytest.mark.parametrize("step", [1, 3])

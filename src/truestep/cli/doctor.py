@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 from rich.console import Console
 
+from truestep.cli.behind_file import ModuleEndsOptions, OptionsBehindFile
 from truestep.cli.read import (
     FAIL_ON,
     IGNORE,
@@ -24,7 +25,7 @@ from truestep.cli.read import (
     tell_passed_over,
 )
 from truestep.cli.usage import refuse_command_option
-from truestep.core.errors import OptionError
+from truestep.core.files import told_if_unwritable
 from truestep.doctor.finding import Severity
 from truestep.doctor.kept import source_readings_folder
 from truestep.doctor.reading import SourceReading
@@ -40,7 +41,7 @@ app = typer.Typer(add_completion=False)
 PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
 
-@app.command(context_settings=PASS_ON)
+@app.command(cls=ModuleEndsOptions, context_settings=PASS_ON)
 def doctor(
     context: typer.Context,
     script: Annotated[
@@ -77,9 +78,9 @@ def doctor(
     """Read a training script or notebook, run it under watch, and say what is wrong with it.
 
     The script runs as with `python FILE.py ARGUMENTS`: same output, same random numbers, same weights.
-    The report goes to stderr; with --output json or sarif it is the one document on stdout, and what the
-    script prints goes to stderr. The exit status is the script's own if it failed, else 1 with findings at
-    or above --fail-on, else 0.
+    Options of the doctor stand before FILE.py: what follows it is the script's. The report goes to stderr;
+    with another --output than text it is all of stdout, and what the script prints goes to stderr. The exit
+    status is the script's own if it failed, else 1 with findings at or above --fail-on, else 0.
     """
     from truestep.doctor.runtime.script import WatchedScript
     from truestep.doctor.runtime.watch import Watch, WatchOptions
@@ -89,18 +90,20 @@ def doctor(
         raise typer.BadParameter("Name the script to run, or a module with -m.", param_hint="FILE.py")
     if module is None:
         refuse_command_option(str(script), context)
-    to_run = WatchedScript(
-        module or str(script), module is not None, (*([script] if module and script else []), *rest)
-    )
+    rest = [*([script] if module and script else []), *rest]
+    to_run = WatchedScript(module or str(script), module is not None, tuple(rest))
+    named = [str(script)] if module is None else ["-m", module]
     selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline, preview=preview)
     output = ReadOutput.JSON if as_json else output
     watch = Watch(
         WatchOptions(selection, max_steps=steps, probe=experiments, thorough=thorough, is_of_command=True)
     )
-    if report_to is not None and not report_to.resolve().parent.is_dir():
-        raise OptionError(f"There is no folder {str(report_to.parent)!r} to write the report to.")
+    if report_to is not None:
+        with told_if_unwritable("The report", report_to):  # before a training of hours
+            report_to.open("a").close()
     with _streams(output is not ReadOutput.TEXT and report_to is None) as (stdout, stderr):
-        delivery = CommandReportDelivery(output, report_to, stdout, stderr, fail_on)
+        behind = OptionsBehindFile.among(context, named, rest)
+        delivery = CommandReportDelivery(output, report_to, stdout, stderr, fail_on, behind)
         status = _doctored(to_run, watch, delivery)
     raise typer.Exit(status)
 
@@ -114,28 +117,39 @@ class CommandReportDelivery:
     stdout: TextIO
     stderr: TextIO
     fail_on: Severity
+    behind: OptionsBehindFile | None  # options that the doctor did not take
 
     def deliver(self, report: "WatchedRunReport") -> int:
         """Print or write the report; return the status to end with."""
-        from truestep.doctor.reporting.documents import sarif_document
-        from truestep.doctor.reporting.terminal import show_run
-
-        if self.output is ReadOutput.TEXT and self.path is None:
-            show_run(report, Console(file=self.stderr, highlight=False), beside_script=True)
-        elif self.output is ReadOutput.TEXT and self.path is not None:
-            with self.path.open("w", encoding="utf-8") as file:
-                show_run(report, Console(file=file, highlight=False, width=100), beside_script=False)
+        if self.path is None:
+            is_text = self.output is ReadOutput.TEXT
+            self._print(report, self.stderr if is_text else self.stdout, width=None)
         else:
-            document = report.to_dict() if self.output is ReadOutput.JSON else sarif_document(report.findings)
-            text = json.dumps(document, indent=2) + "\n"
-            if self.path is None:
-                self.stdout.write(text)
-            else:
-                self.path.write_text(text, "utf-8")
+            with self.path.open("w", encoding="utf-8") as file:
+                self._print(report, file, width=100)
+        if self.behind is not None and self.output is not ReadOutput.TEXT:
+            self.stderr.write(f"truestep: {self.behind}\n")
         self.stdout.flush()
         self.stderr.flush()
         worst = min((each.severity.rank for each in report.findings), default=99)
         return report.outcome.status or int(worst <= self.fail_on.rank)
+
+    def _print(self, report: "WatchedRunReport", file: TextIO, *, width: int | None) -> None:
+        from truestep.doctor.reporting.documents import sarif_document, workflow_commands
+        from truestep.doctor.reporting.terminal import show_concisely, show_run
+
+        screen = Console(file=file, highlight=False, width=width)
+        if self.output is ReadOutput.TEXT:
+            show_run(report, screen, beside_script=self.path is None)
+            file.writelines(f"{line}\n" for line in [self.behind] if line)
+        elif self.output is ReadOutput.CONCISE:
+            show_concisely(report.findings, screen)
+        elif self.output is ReadOutput.GITHUB:
+            file.writelines(f"{line}\n" for line in workflow_commands(report.findings))
+        else:
+            is_json = self.output is ReadOutput.JSON
+            document = report.to_dict() if is_json else sarif_document(report.findings)
+            file.write(json.dumps(document, indent=2) + "\n")
 
 
 def _doctored(script: "WatchedScript", watch: "Watch", delivery: CommandReportDelivery) -> int:

@@ -49,7 +49,7 @@ def _text(log: str) -> str:
         return decode_error_log(sys.stdin.buffer.read())
     if len(log) <= _MAX_NAME and "\n" not in log and "\0" not in log:
         path = Path(log)
-        if path.is_file():
+        if path.is_file() or path.is_fifo():  # as `<(command)` is
             return decode_error_log(path.read_bytes())
         if path.is_dir() or (
             " " not in log and (os.sep in log or path.suffix in (".log", ".txt", ".out", ".err"))

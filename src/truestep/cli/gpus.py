@@ -132,6 +132,8 @@ def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except OSError as error:
+        if sample is None:  # the screen's own: a full disk, a reader that is gone
+            raise
         raise OptionError(
             f"{sample} can't be written ({error.strerror}). Name a file in a folder that is there."
         ) from error
@@ -146,8 +148,13 @@ def _drawing(is_shown: bool) -> Iterator[Callable[["GpuReport"], None]]:
     from truestep.cli.screen import command_console, show_on_screen
 
     screen = command_console()
+
+    def print_at_once(report: "GpuReport") -> None:
+        show_on_screen(report)
+        sys.stdout.flush()  # a pipe's reader sees each as it comes
+
     if not (is_shown and screen.is_terminal):
-        yield show_on_screen
+        yield print_at_once
         return
     with Live(console=screen, auto_refresh=False, screen=True) as live:
         yield lambda report: live.update(report, refresh=True)

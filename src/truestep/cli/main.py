@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from truestep.cli.completion import VARIABLE
-from truestep.cli.screen import complain_on_screen
+from truestep.cli.screen import complain_on_screen, reader_is_gone
 from truestep.cli.statuses import EXIT_FAILED, EXIT_MISSING, EXIT_USAGE
 from truestep.cli.usage import USAGE_ERROR, NamedCommands, usage_message
 from truestep.core.errors import MissingPackageError, ModelError, TruestepError
@@ -81,6 +81,14 @@ truestep --help lists all commands, truestep COMMAND --help explains one.
 """
 
 
+class _PipeOfTheirsError(Exception):
+    """A pipe broke that is not stdout: a worker of a training has died, for example."""
+
+    def __init__(self, error: BrokenPipeError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class LazyCommands(NamedCommands):
     """A group that knows its commands' names and one-liners, and imports one when it is called."""
 
@@ -99,6 +107,15 @@ class LazyCommands(NamedCommands):
             # Only the command that was called is imported, with whatever it needs.
             command = typer.main.get_command(import_module(module_of_command(name)).app)
         return name, command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; typer ends quietly on any broken pipe, so one that is not stdout's gets another name here."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            if reader_is_gone():
+                raise
+            raise _PipeOfTheirsError(error) from error
 
     def main(
         self,
@@ -175,7 +192,7 @@ def main() -> None:
 
         get_completion_inspect_parameters()  # which makes typer's own shells known
     try:
-        app(prog_name="truestep")
+        _run_command()
     except TruestepError as error:
         complain_on_screen(f"truestep: {error}\n")
         sys.exit(_status_of(error))
@@ -186,12 +203,30 @@ def main() -> None:
             "truestep: this command needs PyTorch. Install it with: pip install 'truestep[torch]'\n"
         )
         sys.exit(EXIT_MISSING)
+    except _PipeOfTheirsError as broken:
+        raise broken.error from None
+    except BrokenPipeError:  # whoever read has seen enough, as `head` has
+        _forget_stdout()
+        sys.exit(EXIT_FAILED)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         sys.stderr.write(
             "truestep: the disk is full, and what was to be written is incomplete. Make room and try again.\n"
         )
-        # what still waits in stdout has no place either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_stdout()
         sys.exit(EXIT_FAILED)
+
+
+def _run_command() -> None:
+    """Run it, and write what still waits in stdout, here where a failure can be told."""
+    try:
+        app(prog_name="truestep")
+    finally:
+        if sys.stdout is not None:  # Python's own word for one that is closed
+            sys.stdout.flush()
+
+
+def _forget_stdout() -> None:
+    """Have what still waits in stdout go nowhere: Python writes it once more as it ends, and has no place for it either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -65,6 +65,17 @@ def complain_on_screen(text: str) -> None:
     sys.stderr.write(text)
 
 
+def reader_is_gone() -> bool:
+    """Whether nobody reads stdout any more, as after `| head`; True also where the system can't tell."""
+    import select
+
+    if not hasattr(select, "poll"):
+        return True
+    waiting = select.poll()
+    waiting.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0))
+
+
 def _folded(line: str) -> str:
     import shutil
     import textwrap

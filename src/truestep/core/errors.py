@@ -98,13 +98,31 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean_path(path: Path) -> str:
-    """Return the end of a message about a path that is not there: the nearest names beside it, nothing without one."""
+    """Return the end of a message about a path that is not there: the nearest names beside it, nothing without one.
+
+    Where something else than was meant has the name, it says what that is.
+    """
+    if path.exists():
+        return _what_it_is(path)
     try:
         names = [each.name for each in path.parent.iterdir()]
     except OSError:
         return f" There is no folder {str(path.parent)!r} either."
     close = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
     return f" Did you mean {' or '.join(repr(str(path.with_name(name))) for name in close)}?" if close else ""
+
+
+def _what_it_is(path: Path) -> str:
+    if not path.is_dir():
+        return " It is a file." if path.is_file() else " It is a pipe, a socket or a device."
+    try:
+        inside = sorted(each for each in path.iterdir() if each.suffix in (".py", ".ipynb"))
+    except OSError:
+        inside = []
+    if not inside:
+        return " It is a folder."
+    more = f" and {len(inside) - 3} more" if len(inside) > 3 else ""
+    return f" It is a folder, and holds {', '.join(repr(str(each)) for each in inside[:3])}{more}."
 
 
 def check_number(owner: str, name: str, value: object, *, example: float, least: float | None = None) -> None:

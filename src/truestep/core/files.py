@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from truestep.core.errors import OptionError
+
 SUFFIX = ".partial"
 OLD_SECONDS = 60.0  # no file that is written here takes as long
 
@@ -79,6 +81,33 @@ def replacing_file(path: Path, mode: int | None = None, *, is_durable: bool = Tr
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def told_if_unwritable(what: str, path: Path) -> Iterator[None]:
+    """Within this a file of the user's choice is written: where it can't be, that is said in one line.
+
+    A full disk is no matter of the place, and stays an OSError.
+
+    Raises:
+        OptionError: the folder is missing or forbidden, a folder has the name.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise
+        raise OptionError(f"{what} can't be written to {path}: {_why_unwritable(path, error)}") from error
+
+
+def _why_unwritable(path: Path, error: OSError) -> str:
+    folder = path.absolute().parent
+    if path.is_dir():
+        return f"it is a folder. Name a file in it: {path / 'NAME'}."
+    if not folder.is_dir():
+        what = "is no folder" if folder.exists() else "does not exist"
+        return f"{folder} {what}. Make it first (mkdir -p), or name a file in a folder that is there."
+    return f"{error.strerror or error}. Name a file in a folder that you may write to."
 
 
 def is_unfinished_file(path: Path) -> bool:

@@ -2,14 +2,15 @@
 """`with ts.watch(...):` in a script or notebook."""
 
 from collections.abc import Sequence
+from weakref import finalize
 
 from torch import nn
 from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError
-from truestep.core.frames import warn_user
+from truestep.core.frames import line_of_user_code, warn_user
 from truestep.doctor.runtime.frames import watched_user_place
-from truestep.doctor.runtime.watch import Watch, WatchOptions
+from truestep.doctor.runtime.watch import NEVER_BEGUN, Watch, WatchOptions
 from truestep.doctor.selection import selection_of
 
 
@@ -55,4 +56,10 @@ def watch(
                 f"watch() was given a {type(each).__name__}. It follows models (nn.Module) and optimizers; "
                 "name those, or nothing: what the block uses is known from its first use."
             )
+    made.if_never_begun = finalize(made, _tell_unused, line_of_user_code() or "this script")
     return made
+
+
+def _tell_unused(line: str) -> None:
+    """Warn of a watch that is gone, or lasts to the end of Python, and never began."""
+    warn_user(f"The watch made at {line} never began. {NEVER_BEGUN}")

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.core.files import read_regular_file
+from truestep.core.files import read_regular_file, told_if_unwritable
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding
 from truestep.doctor.retired import retired_code, retired_codes, retired_line
@@ -248,10 +248,8 @@ def write_baseline(path: Path, findings: list[tuple[Finding, str]]) -> None:
     """
     known = Counter(_fingerprint(finding, text, path.parent) for finding, text in findings)
     document = {"schema_version": BASELINE_VERSION, "findings": dict(sorted(known.items()))}
-    try:
+    with told_if_unwritable("The baseline", path):
         path.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
-    except OSError as error:
-        raise OptionError(f"The baseline can't be written to {path}: {error.strerror}.") from error
 
 
 class FindingsBaseline:

@@ -83,6 +83,7 @@ def _note_what_was_given(parts: LearnerParts) -> None:
     """Put among the choices all that was given to this learner and changes its numbers, classes of the user's own too."""
     context = parts.context
     given = {
+        "model": f"{type(parts.module).__qualname__}, {sum(each.numel() for each in parts.weights.parameters):,} parameters",
         "optimizer": _optimizers_text(parts),
         "schedule": ", ".join(parts.schedules.names),
         **parts.as_given,

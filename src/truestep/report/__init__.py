@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truestep.core.errors import OptionError, RunDirectoryError, did_you_mean_path
-from truestep.core.files import replacing_file
+from truestep.core.files import replacing_file, told_if_unwritable
 from truestep.report.names import COMPARISON, REPORT, folder_of_run
 
 if TYPE_CHECKING:
     from truestep.report.record import ReportedRun
+
+PAGE_SUFFIXES = ("", ".html", ".htm")
 
 
 def render_report(*directories: str | Path) -> str:
@@ -39,7 +41,7 @@ def write_report(*directories: str | Path, to: str | Path | None = None) -> Path
         directories: of the runs; the first of several is drawn first.
         to: the file; by default `report.html` in the run's directory, of several runs `comparison.html` beside the first.
 
-    Raises RunDirectoryError where there is no such directory, OptionError where one is given twice.
+    Raises RunDirectoryError where there is no such directory, OptionError where one is given twice or `to` can't be written.
     """
     return write_page(render_report(*directories), directories, to)
 
@@ -49,7 +51,12 @@ def write_page(html: str, directories: Sequence[str | Path], to: str | Path | No
     first = Path(directories[0])
     usual = first / REPORT if len(directories) == 1 else first.absolute().parent / COMPARISON
     path = Path(to) if to else usual
-    with replacing_file(path) as file:
+    if path.suffix not in PAGE_SUFFIXES:
+        raise OptionError(
+            f"The page is HTML, and {path.name} would be opened as something else. Write --out {path.with_suffix('.html').name}; "
+            "a browser prints it as PDF."
+        )
+    with told_if_unwritable("The page", path), replacing_file(path) as file:
         file.write(html.encode("utf-8", "replace"))
     return path
 

@@ -9,10 +9,8 @@ from typing import Any
 from truestep.core.metric_names import Better, better_way_of_metric
 from truestep.core.results import RenderableType, Result
 from truestep.report.best import best_metric_value, compared_run_metrics
+from truestep.report.given import circumstances, given_settings
 from truestep.report.record import ReportedRun
-from truestep.report.tables import setting_leaves
-
-NOT_OF_THE_RUN = ("schema_version",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +41,7 @@ class BestMetricValues:
 
 @dataclass(frozen=True, kw_only=True)
 class RunComparison(Result):
-    """One or several runs; `differences` are those of configuration, `circumstances` those of machine, code and choices."""
+    """One or several runs; `differences` are those of what was given, `circumstances` those of machine, code and choices."""
 
     runs: tuple[str, ...]
     differences: tuple[SettingDifference, ...]
@@ -62,29 +60,12 @@ def compare_runs(records: Sequence[ReportedRun]) -> RunComparison:
     """Compare runs, in the order in which they are given."""
     return RunComparison(
         runs=tuple(record.name for record in records),
-        differences=tuple(_differences([_settings(record) for record in records])),
-        circumstances=tuple(_differences([_circumstances(record) for record in records])),
+        differences=tuple(_differences([given_settings(record) for record in records])),
+        circumstances=tuple(_differences([circumstances(record) for record in records])),
         best=tuple(_best_values(records)),
         steps=tuple(record.last_step for record in records),
         elapsed_seconds=tuple(record.elapsed_seconds for record in records),
     )
-
-
-def _settings(record: ReportedRun) -> dict[str, Any]:
-    """Return what the run was made with; the hyper-parameters stand under their own names."""
-    found = record.config if isinstance(record.config, Mapping) else {}
-    own = found.get("config")
-    flat = dict(
-        setting_leaves({key: each for key, each in found.items() if key not in (*NOT_OF_THE_RUN, "config")})
-    )
-    return flat | (
-        dict(setting_leaves(own)) if isinstance(own, Mapping) else {} if own is None else {"config": own}
-    )
-
-
-def _circumstances(record: ReportedRun) -> dict[str, Any]:
-    machine = dict(setting_leaves(record.environment)) if isinstance(record.environment, Mapping) else {}
-    return machine | {str(choice.get("name")): choice.get("value") for choice in record.choices}
 
 
 def _differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[SettingDifference]:

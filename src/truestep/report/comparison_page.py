@@ -56,7 +56,12 @@ def _findings(records: Sequence[ReportedRun]) -> Iterator[Html]:
 
 
 def _differences(found: RunComparison) -> Iterator[Html]:
-    same = html_tag("p", "The configuration is the same in all runs.", class_="note")
+    said = (
+        "No difference of settings is recorded."
+        if found.circumstances
+        else "The settings are the same in all runs."
+    )
+    same = html_tag("p", said, class_="note")
     parts = [_table(found.runs, map(_row_of, found.differences)) if found.differences else same]
     if found.circumstances:
         heading = folded_heading("Machine, code and automatic choices", len(found.circumstances))

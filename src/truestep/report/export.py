@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from truestep.core.files import replacing_file
+from truestep.core.files import replacing_file, told_if_unwritable
 from truestep.report.metrics import read_metrics
 from truestep.report.names import METRICS
 
@@ -19,7 +19,7 @@ def write_metrics_csv(directories: Sequence[Path], names: Sequence[str], path: P
     """Write `run,step,epoch,elapsed_seconds,name,value` in place of an older file; return how many values it has."""
     rows = _rows(directories, names)
     num_values = 0
-    with replacing_file(path) as file:
+    with told_if_unwritable("The values", path), replacing_file(path) as file:
         file.write(csv_lines([HEADING]).encode("utf-8", "replace"))
         while some := list(islice(rows, ROWS_AT_ONCE)):
             file.write(csv_lines(some).encode("utf-8", "replace"))

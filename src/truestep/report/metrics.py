@@ -8,6 +8,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -92,6 +93,7 @@ class MetricsFile:
         try:
             if durable and not self.path.exists():
                 self._put_back()
+            self._go_on_where_it_ends()
             self._write(b"".join(self._waiting))
             if durable:
                 os.fsync(self._file)
@@ -129,6 +131,33 @@ class MetricsFile:
         # Only now: until the copy is whole, the removed file is the one that has the lines.
         self._file, self._is_named = made, False
         os.close(removed)
+
+    def _go_on_where_it_ends(self) -> None:
+        """Somebody cut or wrote to the file: lines go on behind its last whole one, and no hole of NUL bytes comes to be."""
+        self._take_new_file()
+        size = os.fstat(self._file).st_size
+        if size == self._end:
+            return
+        before, (self._end, self._checksum) = self._end, _whole_lines(self._file)
+        os.ftruncate(self._file, self._end)
+        lost = "; what was logged before is missing from the run's history" if size < before else ""
+        logger.warning(
+            "%s was changed by another program while the run trained: it had %d bytes and has %d%s. The run goes on behind its "
+            "last whole line; copy the file instead of cutting it",
+            self.path,
+            before,
+            size,
+            lost,
+        )
+
+    def _take_new_file(self) -> None:
+        """Another file has the name, as an editor or `sed -i` leaves it: what is written to the old one is seen by nobody."""
+        with suppress(FileNotFoundError):  # it was removed: a durable flush makes it again
+            if os.path.samestat(self.path.lstat(), os.fstat(self._file)):
+                return
+            old, self._file = self._file, open_regular_file(self.path, os.O_RDWR)
+            self._is_named = False
+            os.close(old)
 
     def _write(self, text: bytes) -> None:
         """Write all of it or nothing: a full disk takes the first bytes of a line and refuses the rest."""

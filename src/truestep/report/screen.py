@@ -55,14 +55,23 @@ def run_comparison_table(found: RunComparison) -> RenderableType:
             Text(_plain(each.setting)), *(Text(_plain(setting_text(value))) for value in each.values)
         )
     if len(found.runs) > 1 and not found.differences:
-        table.add_row(Text("configuration"), Text("the same"))
+        table.add_row(
+            Text("settings"), Text("no difference is recorded" if found.circumstances else "the same")
+        )
     for best in found.best:
         cells = [f"{number_text(each.value)} at {each.step:,}" if each else "-" for each in best.values]
         styles = ["bold green" if place == best.best_run else "" for place in range(len(cells))]
         table.add_row(Text(f"best {_plain(best.metric)}"), *map(Text, cells, styles))
     table.add_row(Text("steps"), *(Text(f"{step:,}") for step in found.steps))
     table.add_row(Text("time"), *(Text(duration_text(seconds)) for seconds in found.elapsed_seconds))
-    return Group(*_winner(found), table)
+    return Group(*_winner(found), table, *_circumstances(found))
+
+
+def _circumstances(found: RunComparison) -> Iterator[RenderableType]:
+    """Name what else differs; the page shows it whole."""
+    if found.circumstances:
+        names = ", ".join(_plain(each.setting) for each in found.circumstances)
+        yield Text(f"Also different (values on the page): {names}")
 
 
 def _winner(found: RunComparison) -> Iterator[RenderableType]:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run leaves for its readers: where it ran, the choices that were made for it, and its page."""
 
-from truestep.core.errors import RunDirectoryError
+from truestep.core.errors import OptionError, RunDirectoryError
+from truestep.engine.context import LearnerContext
+from truestep.engine.data.source import BatchSource
 from truestep.report import write_report
 from truestep.run.directory import write_run_json
 from truestep.run.fingerprint import run_fingerprint
@@ -9,20 +11,34 @@ from truestep.run.state import RunState
 
 
 def write_run_environment(run: RunState) -> None:
-    """Write what the bits of the run depend on besides its code and data."""
+    """Write what the bits of the run depend on besides its code and data, and what was given and chosen so far."""
     fingerprint = run_fingerprint(run.context.device, run.secrets.hash)
     write_run_json(run.directory / "environment.json", fingerprint)
+    _write_choices(run)
+
+
+def _write_choices(run: RunState) -> None:
+    choices = [choice._asdict() for choice in run.context.choices]
+    write_run_json(run.directory / "choices.json", run.secrets.hidden(choices))
     run.secrets.keep()
+
+
+def note_run_data(context: LearnerContext, source: BatchSource, label: str) -> None:
+    """Put among the choices what a source of batches was given, and what it chose by itself."""
+    order = source.fingerprint().get("order") or {}
+    num_samples = {} if source.num_samples is None else {"num_samples": source.num_samples}
+    given = ", ".join(f"{name}={value!r}" for name, value in {**num_samples, **order}.items())
+    if given:
+        context.choose(f"batches of {label}", f"Batches({given})", "given to run.data")
+    source.tell_choices(lambda choice: context.choose_of(label, choice))
 
 
 def leave_run_report(run: RunState) -> None:
     """Write the choices and the report; what they are made of is safe, so a full disk ends nothing here."""
     directory = run.directory
     try:
-        choices = [choice._asdict() for choice in run.context.choices]
-        write_run_json(directory / "choices.json", run.secrets.hidden(choices))
-        run.secrets.keep()
+        _write_choices(run)
         write_report(directory)
-    except (OSError, RunDirectoryError) as error:
+    except (OSError, RunDirectoryError, OptionError) as error:
         later = f"ts.write_report({str(directory)!r}) makes it later"
         run.screen.say(f"the report could not be written ({error}); {later}")

@@ -62,6 +62,7 @@ from truestep.run.options import (
 )
 from truestep.run.owner import take_over_run
 from truestep.run.pass_batches import Batches
+from truestep.run.readers import note_run_data
 from truestep.run.screen import RunScreen
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
@@ -263,7 +264,7 @@ class Run(SealedAttributes, Shown):
             raise refused_run_edits(DataError, edits, self.directory)
         if self.resume_as == "edited":
             source.accept_other_data()
-        source.tell_choices(lambda choice: self.context.choose_of(label, choice))
+        note_run_data(self.context, source, label)
         source._seal()
         return source
 

@@ -129,6 +129,18 @@ def test_watch_off_a_terminal_prints_one_reading_after_the_other(machine):
     assert "\x1b" not in result.stdout
 
 
+def test_who_has_seen_enough_of_a_watch_ends_it_without_a_word(machine):
+    machine.has(machine.card())
+    command = [sys.executable, "-m", "truestep", "gpus", "--watch", "--every", "0.05s"]
+    environment = {key: value for key, value in machine.environment.items() if key != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline()  # as `head -1` does, before 8 KB are there
+    process.stdout.close()
+    with process.stderr:
+        assert process.stderr.read() == b""
+    assert process.wait(timeout=60) == 1
+
+
 def on_a_terminal(machine, *arguments, seconds=30.0, **variables):
     """Run on a pseudo-terminal and return what it was sent."""
     master, slave = pty.openpty()

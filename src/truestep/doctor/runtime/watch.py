@@ -8,7 +8,9 @@ import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
+from weakref import finalize
 
+from truestep.core.errors import OptionError
 from truestep.doctor.finding import CheckFailure, Finding
 from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.dispatcher import Dispatcher
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 _active: list["Watch"] = []
+NEVER_BEGUN = (
+    "Nothing is watched: ts.watch(...) alone begins nothing, it watches a block. Write `with ts.watch(net) as watch:` with "
+    "the training loop in it; `truestep doctor train.py` watches a whole script."
+)
 
 
 @dataclass(frozen=True)
@@ -57,8 +63,13 @@ class Watch:
         hooks = WatchedLayerHooks(self.dispatcher)
         self.dispatcher.switch_layers, self.dispatcher.rest_operations = hooks.switch, hooks.rest
         self._wrappers = WatchWrappers()
+        self.if_never_begun: finalize[..., Watch] | None = (
+            None  # of a watch that a user makes: says that it does nothing
+        )
 
     def __enter__(self) -> Self:
+        if self.if_never_begun is not None:
+            self.if_never_begun.detach()
         for other in [each for each in _active if each.options.gives_way]:
             other.end()
         if any(each.options.is_of_command for each in _active):
@@ -88,8 +99,19 @@ class Watch:
         return self in _active
 
     @property
+    def never_begun(self) -> bool:
+        """Whether it was made for a block and the block never came."""
+        return self.if_never_begun is not None and self.if_never_begun.alive
+
+    @property
     def findings(self) -> list[Finding]:
-        """What was found so far."""
+        """What was found so far.
+
+        Raises:
+            OptionError: the watch was never begun, so that an empty list would say nothing.
+        """
+        if self.never_begun:
+            raise OptionError(NEVER_BEGUN)
         return self.dispatcher.findings
 
     @property
@@ -120,6 +142,9 @@ class Watch:
         """Show the findings so far."""
         from truestep.doctor.reporting.findings import render_watched
 
+        if self.never_begun:
+            yield NEVER_BEGUN
+            return
         yield from render_watched(self.findings, self.history.num_steps, self.dispatcher.seconds)
 
     def _repr_html_(self) -> str:

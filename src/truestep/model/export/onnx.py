@@ -119,8 +119,8 @@ def export_onnx(
         import onnxruntime  # noqa: F401 - before the work, not after it
         import onnxscript  # noqa: F401
     path = Path(path)
-    if path.suffix != ".onnx" or not path.parent.is_dir():
-        raise OptionError(f"{path} can't be written: the name ends in .onnx and its folder exists.")
+    if path.suffix != ".onnx" or not path.parent.is_dir() or path.is_dir():
+        raise OptionError(f"{path} can't be written: name a file ending in .onnx, in a folder that is there.")
     module = as_module(model, "ts.export_onnx")
     arguments = forward_arguments(module, batch)
     with undisturbed_model(module):

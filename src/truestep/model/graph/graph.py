@@ -11,6 +11,7 @@ from torch import nn
 
 from truestep.core.charts.standalone import svg_image
 from truestep.core.errors import MissingPackageError, ModelError, OptionError, check_choice, nearest_names
+from truestep.core.files import told_if_unwritable
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
@@ -83,7 +84,9 @@ class ModelGraph(Result):
         }
         if path.suffix not in writers:
             raise OptionError(f"{path.name} says no format. {nearest_names(path.suffix, writers)}")
-        path.write_text(writers[path.suffix](), encoding="utf-8")
+        text = writers[path.suffix]()
+        with told_if_unwritable("The graph", path):
+            path.write_text(text, encoding="utf-8")
         return path
 
     def _page(self) -> str:

@@ -113,14 +113,14 @@ class SchedulePlot(Result):
 
     def save(self, path: str | Path) -> Path:
         """Write the plot: .svg or .csv, or with matplotlib .png or .pdf."""
-        from truestep.core.files import replacing_file
+        from truestep.core.files import replacing_file, told_if_unwritable
 
         path = Path(path)
         if path.suffix not in SUFFIXES:
             known = ", ".join(SUFFIXES)
             raise OptionError(f"A plot can't be saved as {path.name}: its name ends in one of {known}.")
         text = {".svg": self.to_svg, ".csv": self.to_csv}.get(path.suffix)
-        with replacing_file(path) as file:
+        with told_if_unwritable("The plot", path), replacing_file(path) as file:
             if text:
                 file.write(text().encode())
             else:

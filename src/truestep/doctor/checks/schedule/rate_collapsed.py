@@ -19,10 +19,11 @@ LEAST = 100  # steps at such a rate; the end of a cosine has a few
 
 @dataclass
 class Fall:
-    """How high an optimizer's rate has been, and since when it is next to nothing."""
+    """How high an optimizer's rate has been, since when it is next to nothing, and how low it was then."""
 
     highest: float = 0.0
     since: int | None = None
+    rate: float = 0.0
 
 
 class RateCollapsed(Watcher):
@@ -80,9 +81,12 @@ class RateCollapsed(Watcher):
         if not rates or max(rates) > SHARE * fall.highest:
             fall.since = None
         elif fall.since is None:
-            fall.since = record.num_steps
+            fall.since, fall.rate = record.num_steps, max(rates)
         elif record.num_steps - fall.since >= LEAST and fall.highest:
-            text = f"The learning rate fell from {fall.highest:.3g} to {max(rates):.3g} by step {fall.since}, and training goes on."
+            text = (
+                f"The learning rate fell from {fall.highest:.3g} to {fall.rate:.3g} by step {fall.since}; "
+                f"{record.num_steps - fall.since} steps later it is {max(rates):.3g}, and training goes on."
+            )
             fall.highest = 0.0  # said once
             at = self.schedules.get(id(record), record.place)
             yield Observation(at, text, BUG, {"step": record.num_steps, "learning_rates": rates})

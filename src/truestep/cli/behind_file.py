@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A command's own options that stand behind the file whose arguments are passed on unread."""
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from typer.core import TyperCommand
+
+from truestep.cli.usage import USAGE_ERROR
+
+END_OF_OPTIONS = "--"
+
+
+class ModuleEndsOptions(TyperCommand):
+    """A command whose `-m MODULE` ends its own options, as Python's does: all that follows is the module's."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what stands up to the module's name."""
+        with_value = {
+            name for each in self.params if not getattr(each, "is_flag", True) for name in each.opts
+        }
+        place = 0
+        while place < len(args) and args[place] != END_OF_OPTIONS and args[place].startswith("-"):
+            if args[place] == "-m":
+                args = [*args[: place + 2], END_OF_OPTIONS, *args[place + 2 :]]
+                break
+            place += 2 if args[place] in with_value else 1
+        return super().parse_args(ctx, args)
+
+
+@dataclass(frozen=True)
+class OptionsBehindFile:
+    """Options of the command itself among the arguments of a script, and the command that would take them."""
+
+    options: tuple[str, ...]
+    command: str
+
+    def __str__(self) -> str:
+        found = shlex.join(self.options)
+        return f"The doctor did not take {found}: what stands behind the file is the script's. For the doctor: {self.command}"
+
+    @classmethod
+    def among(cls, context: Any, file: Sequence[str], arguments: Sequence[str]) -> "OptionsBehindFile | None":
+        """Look through a script's arguments; None where none of them is an option that the command would take.
+
+        Args:
+            context: the command's, which knows its options.
+            file: what names the script: `[FILE.py]` or `["-m", MODULE]`.
+            arguments: what stands behind it.
+        """
+        own = [*own_options(context, arguments)]
+        if not own:
+            return None
+        moved = [word for option in own for word in option]
+        left = list(arguments)
+        for option in own:
+            start = next(
+                place for place in range(len(left)) if (*left[place : place + len(option)],) == option
+            )
+            del left[start : start + len(option)]
+        before = _given_before(context, file, arguments)
+        words = ["truestep", context.info_name, *before, *moved, *file, *left]
+        return cls(tuple(moved), shlex.join(words))
+
+
+def own_options(context: Any, words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield each option of a command among some words, with its value; `--` ends them.
+
+    One whose value the command would refuse is not its own: `--output runs/a` is the script's.
+    """
+    known = {
+        name: option for option in context.command.params for name in (*option.opts, *option.secondary_opts)
+    }
+    waiting = list(words)
+    while waiting and waiting[0] != END_OF_OPTIONS:
+        word = waiting.pop(0)
+        name, equals, value = word.partition("=")
+        option = known.get(name) if name.startswith("--") else None
+        if option is None:
+            continue
+        if option.is_flag:
+            if not equals:
+                yield (word,)
+            continue
+        if not equals and not waiting:
+            continue
+        found = (word,) if equals else (word, waiting[0])
+        if _is_taken(option, value if equals else waiting[0], context):
+            yield found
+            del waiting[: len(found) - 1]
+
+
+def _is_taken(option: Any, value: str, context: Any) -> bool:
+    try:
+        option.process_value(context, [value] if option.multiple else value)
+    except USAGE_ERROR:
+        return False
+    return True
+
+
+def _given_before(context: Any, file: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    """Return the options that were given in front of the file."""
+    given, behind = sys.argv[1:], [*file, *arguments]
+    if behind == given[-len(behind) :] and given[:1] == [context.info_name]:
+        return given[1 : -len(behind)]
+    return []

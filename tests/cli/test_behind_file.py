@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor's own options behind the script: the script gets them, and the report says what would have the doctor take them."""
+
+import json
+import shlex
+import sys
+from unittest import mock
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from support import warm
+
+from truestep.cli import doctor
+from truestep.cli.behind_file import OptionsBehindFile
+
+COMMAND = typer.main.get_command(doctor.app)
+OWN = [
+    ("--steps", "50"),
+    ("--steps=7",),
+    ("--select", "GRAD,LOSS"),
+    ("--ignore=LOSS001",),
+    ("--fail-on", "risk"),
+    ("--output", "sarif"),
+    ("--report", "a b.txt"),
+    ("--json",),
+    ("--thorough",),
+    ("--no-probe",),
+]
+OF_THE_SCRIPT = [
+    ("--lr", "0.1"),
+    ("-x",),
+    ("data set",),
+    ("--steps", "1e4"),
+    ("--output", "runs/a"),
+    ("--help",),
+    ("--stepsize=3",),
+    ("-m", "note"),
+]
+FILES = [["train.py"], ["-m", "package.train"]]
+
+
+def looked_at(words):
+    """Return the doctor's context for a command line, its script's arguments, and what it says of them."""
+    with mock.patch.object(sys, "argv", ["truestep", "doctor", *words]):
+        context = COMMAND.make_context("doctor", list(words))
+        given = context.params
+        rest = [
+            *([given["script"]] if given["module"] and given["script"] else []),
+            *(given["arguments"] or []),
+        ]
+        file = ["-m", given["module"]] if given["module"] else [given["script"]]
+        return context, rest, OptionsBehindFile.among(context, file, rest)
+
+
+@given(
+    before=st.lists(st.sampled_from(OWN), max_size=2),
+    file=st.sampled_from(FILES),
+    behind=st.lists(st.sampled_from(OWN + OF_THE_SCRIPT), max_size=6),
+    end=st.sampled_from([[], ["--", "--steps", "3"]]),
+)
+def test_the_command_that_is_printed_takes_all_and_leaves_the_script_its_own(before, file, behind, end):
+    words = [word for option in before for word in option]
+    arguments = [word for option in behind for word in option] + end
+    _, rest, found = looked_at([*words, *file, *arguments])
+    assert rest == arguments  # the script gets them all
+    own = [option for option in behind if option in OWN]
+    assert (found is None) == (not own)
+    if found is None:
+        return
+    assert found.options == tuple(word for option in own for word in option)
+    program, name, *printed = shlex.split(found.command)
+    context, left, again = looked_at(printed)
+    assert (program, name, again) == ("truestep", "doctor", None)
+    assert left == [word for option in behind if option not in OWN for word in option] + end
+    wanted = COMMAND.make_context("doctor", [*words, *found.options, "x.py"]).params
+    theirs = ("script", "module", "arguments")
+    assert {key: each for key, each in context.params.items() if key not in theirs} == {
+        key: each for key, each in wanted.items() if key not in theirs
+    }
+
+
+SCRIPT = "import sys\nimport torch\nprint(*sys.argv[1:])\n"
+
+
+@pytest.mark.parametrize("file", FILES, ids=["file", "module"])
+@pytest.mark.parametrize("output", ["text", "concise", "json", "sarif", "github"])
+def test_the_last_line_says_so_in_every_output(tmp_path, file, output):
+    (tmp_path / "package").mkdir()
+    for name in ("train.py", "package/train.py"):
+        (tmp_path / name).write_text(SCRIPT)
+    words = ["--output", output, *file, "--steps", "50", "a"]
+    ran = warm.run("-m", "truestep", "doctor", *words, cwd=tmp_path)
+    assert ran.returncode == 0
+    assert "--steps 50 a\n" in (ran.stdout if output == "text" else ran.stderr)
+    last = ran.stderr.splitlines()[-1]
+    assert "did not take --steps 50" in last
+    assert last.endswith(shlex.join(["truestep", "doctor", "--output", output, "--steps", "50", *file, "a"]))
+    if output in ("json", "sarif"):
+        json.loads(ran.stdout)  # one document
+
+
+def test_the_report_in_a_file_says_so_too(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    warm.run("-m", "truestep", "doctor", "--report", "r.txt", "train.py", "--thorough", cwd=tmp_path)
+    assert "did not take --thorough" in (tmp_path / "r.txt").read_text("utf-8").splitlines()[-1]
