@@ -233,6 +233,31 @@ def test_starting_imports_no_torch(statement):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+MOST_MODULES_OF_A_NAME = 100
+
+
+def test_the_name_of_a_run_loads_few_modules():
+    """What a run is made of is loaded when one is made: counted, since a time says more of the machine."""
+    code = (
+        "import sys, torch; before = set(sys.modules); import truestep as ts; ts.Run\n"
+        "print(sum(each.startswith('truestep') for each in sys.modules))\n"
+        "print(*(set(sys.modules) - before) & {'numpy.random', 'rich', 'torch.distributed.fsdp', 'pyflakes'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    count, others = done.stdout.split("\n")[:2]
+    assert int(count) <= MOST_MODULES_OF_A_NAME
+    assert others == ""
+
+
+def test_the_names_of_strategies_are_those_of_the_table():
+    from typing import get_args
+
+    from truestep.engine.strategies import STRATEGIES
+    from truestep.run.options import StrategyName
+
+    assert get_args(StrategyName) == ("auto", *STRATEGIES)
+
+
 def _writes(path: Path, kinds: set[str]):
     """Yield what a file assigns to attributes of the given names' objects, or changes in place."""
     for node in ast.walk(parsed(path)):

@@ -114,7 +114,7 @@ def test_a_checkpoint_under_another_name_is_refused_in_a_run_and_can_be_opened_b
         newest = store.newest().path
         shutil.copytree(newest, tmp_path / "kept")
         newest.rename(newest.with_name("000007-step-1"))
-        with pytest.raises(CheckpointError, match="that of save 1: it was moved here"):
+        with pytest.raises(CheckpointError, match="that of 000001-step-1, and was moved here"):
             store.newest()
     assert Checkpoint.open(tmp_path / "kept").load() == {"a": 1}
 

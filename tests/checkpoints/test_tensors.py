@@ -149,7 +149,7 @@ def test_names_that_look_alike_stay_apart(there_and_back):
     [
         (torch.eye(2).to_sparse(), "'a/0' can't be saved: it has the layout torch.sparse_coo"),
         (torch.empty(2, device="meta"), "meta device"),
-        (torch.nn.UninitializedParameter(), "is a UninitializedParameter"),
+        (torch.nn.UninitializedParameter(), "has no shape yet"),
     ],
     ids=["sparse", "meta", "lazy"],
 )

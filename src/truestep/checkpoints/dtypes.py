@@ -5,7 +5,11 @@ What the format has no code for is kept as parts of one it has, along a last axi
 a complex128 of shape (3,) is an F64 of shape (3, 2). The manifest names the true dtype.
 """
 
+import math
 from dataclasses import dataclass
+
+MAX_DIMENSIONS = 64  # torch copies no tensor of more
+MAX_BYTES = (1 << 63) - 1  # sizes and strides are 64 bits to torch
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,14 @@ CODES = {
     for name, stored in DTYPES.items()
     if stored.parts == 1 and (stored.code, name[:5]) != ("U8", "float")
 } | {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
+
+
+def check_tensor_size(shape: tuple[int, ...], element_bytes: int) -> None:
+    """Raise ValueError for a shape that no tensor can have: torch multiplies the sizes of empty ones, too."""
+    if len(shape) > MAX_DIMENSIONS:
+        raise ValueError(f"{len(shape)} dimensions are more than the {MAX_DIMENSIONS} that a tensor can have")
+    if math.prod(max(size, 1) for size in shape) * element_bytes > MAX_BYTES:
+        raise ValueError(f"no memory holds a tensor of shape {list(shape)}")
 
 
 def is_dense_in_checkpoint(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:

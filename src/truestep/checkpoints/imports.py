@@ -2,6 +2,8 @@
 """Files that other programs wrote: safetensors, and torch.save without running what is pickled in them."""
 
 import pickle
+import struct
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -10,9 +12,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from truestep.checkpoints.dtypes import CODES
+from truestep.checkpoints.dtypes import CODES, DTYPES, check_tensor_size
 from truestep.checkpoints.memory import saved_bytes_of
 from truestep.core.errors import CheckpointError, did_you_mean_path
+from truestep.core.wording import byte_size
 
 # the names under which training scripts keep a module's state beside other things, the commonest first
 WEIGHT_KEYS = (
@@ -26,6 +29,8 @@ WEIGHT_KEYS = (
     "weights",
 )
 SUFFIX = ".safetensors"
+MOST_UNPACKED = 4  # times the bytes of a file of torch.save: weights hardly get smaller by compression
+LEAST_UNPACKED_BYTES = 64 << 20  # what may always be unpacked
 
 
 def read_weights_file(path: Path) -> Any:
@@ -48,12 +53,16 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
             file.seek(8 + int.from_bytes(file.read(8), "little"))
             # one behind the other without a gap, as the library has made sure
             return {name: _next_tensor(file, header.get_slice(name)) for name in header.offset_keys()}
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is no sound safetensors file: {error}.") from error
 
 
 def _next_tensor(file: BinaryIO, entry: Any) -> Tensor:
-    tensor = torch.empty(entry.get_shape(), dtype=getattr(torch, CODES[entry.get_dtype()]))
+    code, shape = entry.get_dtype(), entry.get_shape()
+    if code not in CODES:
+        raise ValueError(f"it holds numbers of the kind {code}, which torch has no tensors of")
+    check_tensor_size(tuple(shape), DTYPES[CODES[code]].element_bytes)
+    tensor = torch.empty(shape, dtype=getattr(torch, CODES[code]))
     memory = saved_bytes_of(tensor)
     if file.readinto(memory) < len(memory):  # type: ignore[attr-defined]
         raise ValueError("it ends too early")
@@ -61,6 +70,12 @@ def _next_tensor(file: BinaryIO, entry: Any) -> Tensor:
 
 
 def _read_torch_file(path: Path) -> Any:
+    if (grown := _unpacked_bytes(path)) > MOST_UNPACKED * path.stat().st_size + LEAST_UNPACKED_BYTES:
+        raise CheckpointError(
+            f"{path} has {byte_size(path.stat().st_size)} and would take {byte_size(grown)} of memory: its parts are compressed, "
+            "which torch.save never does and weights don't gain by, so it was made to fill the memory of whoever reads it. It is "
+            "not read. If you trust who made it, unpack it and pack it again without compression (`unzip`, `zip -0 -r`)."
+        )
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -74,6 +89,15 @@ def _read_torch_file(path: Path) -> Any:
     if isinstance(content, dict) and isinstance(content.get("amp"), Mapping):
         content["amp"] = checkpointed_scaler_state(content["amp"])
     return content
+
+
+def _unpacked_bytes(path: Path) -> int:
+    """Return how many bytes the parts of a zip file have, as its own list of them says; 0 for another file."""
+    try:
+        with zipfile.ZipFile(path) as parts:
+            return sum(part.file_size for part in parts.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error):
+        return 0  # not such a file: torch says what is wrong with it
 
 
 def _how_to_convert(path: Path, cause: str) -> str:

@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from importlib import metadata
 from typing import Any
 
-from truestep.checkpoints.dtypes import DTYPES
+from truestep.checkpoints.dtypes import DTYPES, MAX_BYTES, check_tensor_size
 from truestep.checkpoints.older import upgrade_older_state
 from truestep.core.collector import collector_at_rest
 from truestep.core.errors import CheckpointError
@@ -172,11 +172,16 @@ def parse_manifest(data: bytes) -> Manifest:
     body_bytes = manifest_body(data)
     try:
         with collector_at_rest():
-            body = json.loads(body_bytes.decode())  # not from bytes: that guesses among encodings
+            # not from bytes: that guesses among encodings
+            body = json.loads(body_bytes.decode(), parse_constant=_no_constant)
             _check_format(body)
             return _manifest(body)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DamagedCheckpointError(f"{MANIFEST_NAME}: {type(error).__name__}: {error}") from error
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _check_format(body: dict[str, Any]) -> None:
@@ -233,6 +238,7 @@ def _file_name(name: str) -> str:
     """Accept a bare name only: nothing may reach outside of the checkpoint's own folder."""
     if not name or name in (".", "..", MANIFEST_NAME) or set(name) & set("/\\\0"):
         raise ValueError(f"{name!r} is no name of a file beside the manifest")
+    name.encode()  # a lone surrogate is of no file's name, and a ValueError
     return name
 
 
@@ -244,7 +250,7 @@ def _file(entry: dict[str, Any]) -> ManifestFile:
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value <= MAX_BYTES:
         raise ValueError(f"{value!r} is no size")
     return value
 
@@ -257,6 +263,7 @@ def _tensor(entry: dict[str, Any], files: dict[str, ManifestFile]) -> ManifestTe
     if entry["dtype"] not in DTYPES:
         raise ValueError(f"the dtype {entry['dtype']!r} is unknown")
     shape = _counts(entry["shape"])
+    check_tensor_size(shape, DTYPES[entry["dtype"]].element_bytes)
     stride = _counts(entry["stride"]) if "stride" in entry else None
     shards = tuple(_shard(shard, shape, files) for shard in entry["shards"])
     return ManifestTensor(dtype=entry["dtype"], shape=shape, stride=stride, shards=shards)

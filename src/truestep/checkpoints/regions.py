@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
-from truestep.checkpoints.dtypes import DTYPES, is_dense_in_checkpoint
+from truestep.checkpoints.dtypes import DTYPES, MAX_DIMENSIONS, is_dense_in_checkpoint
 from truestep.checkpoints.tree import SavedTensorLeaf, SavedTensorPiece
 from truestep.core.errors import CheckpointError
 
@@ -100,12 +101,20 @@ def _extent(order: int, leaf: SavedTensorLeaf) -> _Extent:
 
 def why_tensor_cannot_be_saved(tensor: Tensor) -> str | None:
     """Return why a tensor can't be saved, and what to save instead; None where it can."""
+    if is_lazy(tensor):
+        return "has no shape yet, since its layer was never called; call the module once with a batch before"
     if type(tensor) not in (Tensor, torch.nn.Parameter):
         return f"is a {type(tensor).__name__}; save a plain tensor (of a DTensor: tensor.full_tensor())"
+    if tensor.is_nested:
+        return "is a nested tensor; save its parts, tensor.unbind()"
+    if tensor.is_quantized:
+        return f"is quantized ({tensor.dtype}); save tensor.int_repr() beside its scale and zero point, or tensor.dequantize()"
     if tensor.layout != torch.strided:
         return f"has the layout {tensor.layout}; save its parts (of a sparse one: indices and values)"
     if tensor.is_meta:
         return "is on the meta device and has no values; materialise it first"
+    if tensor.dim() > MAX_DIMENSIONS:
+        return f"has {tensor.dim()} dimensions, and torch copies none of more than {MAX_DIMENSIONS}; save tensor.flatten()"
     if saved_dtype_name(tensor) not in DTYPES:
         return f"has the dtype {tensor.dtype}, which no safetensors file can hold; convert it"
     return None
@@ -115,7 +124,11 @@ def _plain(leaf: SavedTensorLeaf) -> Tensor:
     tensor: Tensor = leaf.tensor
     if problem := why_tensor_cannot_be_saved(tensor):
         raise CheckpointError(f"The tensor at {leaf.name!r} can't be saved: it {problem}.")
-    # torch conjugates and negates lazily: the memory of such a view holds other numbers than it shows.
+    return as_it_shows(tensor)
+
+
+def as_it_shows(tensor: Tensor) -> Tensor:
+    """Return a tensor whose memory holds the numbers that it shows: torch conjugates and negates views lazily."""
     return tensor.detach().resolve_conj().resolve_neg()
 
 

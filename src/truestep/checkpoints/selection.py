@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import DamagedCheckpointError, Manifest, NewerCheckpointError
-from truestep.checkpoints.names import checkpoint_sequence, committed_checkpoints
+from truestep.checkpoints.names import committed_checkpoints
 from truestep.checkpoints.verify import read_manifest
 from truestep.core.errors import CheckpointError
 from truestep.core.frames import warn_user
@@ -27,11 +27,6 @@ def read_checkpoints(
     for name in committed_checkpoints(files, directory):
         try:
             manifest = read_manifest(files, directory / name, known)
-            # A copied or renamed folder would be taken for the newest, by a name that its own manifest contradicts.
-            if manifest.summary.sequence != checkpoint_sequence(name):
-                raise DamagedCheckpointError(
-                    f"its manifest is that of save {manifest.summary.sequence}: it was moved here"
-                )
         except (DamagedCheckpointError, NewerCheckpointError, OSError) as error:
             # pruned, since its name was read, by the process that owns the directory
             if name in committed_checkpoints(files, directory):

@@ -9,7 +9,7 @@ So a state's own keys are never mistaken for markup, and what comes back has the
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -114,11 +114,11 @@ class _Encoder:
         return node
 
 
-def _key(key: Any, path: tuple[Any, ...]) -> Any:
+def _key(key: Any, path: tuple[Any, ...], depth: int = 0) -> Any:
     if key is None or type(key) in (bool, int, float, str):
         return encode_saved_value(key, path)
-    if type(key) is tuple:
-        return {"tuple": [_key(part, path) for part in key]}
+    if type(key) is tuple and len(path) + depth < MAX_DEPTH:
+        return {"tuple": [_key(part, path, depth + 1) for part in key]}
     raise CheckpointError(
         f"The key {key!r} of the state at {state_path_text(path)} is a {type(key).__name__}. Keys of a state are None, bool, "
         f"int, float, str and tuples of these, so that they come back equal; write {str(key)!r}."
@@ -173,32 +173,46 @@ def unused_saved_name(name: str, taken: Collection[str]) -> str:
     )
 
 
-def decode_state(node: Any, tensor: Callable[[dict[str, Any]], Any]) -> Any:
+def decode_state(node: Any, tensor: Callable[[dict[str, Any]], Any], depth: int = 0) -> Any:
     """Rebuild a state; `tensor` turns the node of a tensor into it.
 
     Raises ValueError for a node that no `encode_state` can have written.
     """
     if node is None or isinstance(node, bool | int | float | str):
         return node
+    if depth > MAX_DEPTH + 1:
+        raise ValueError(f"the state is nested more than {MAX_DEPTH} deep")
+    depth += 1
     if isinstance(node, list):
-        return [decode_state(item, tensor) for item in node]
+        return [decode_state(item, tensor, depth) for item in node]
     if "tensor" in node:
         return tensor(node)
+    return _decoded(node, tensor, depth)
+
+
+def _decoded(node: dict[str, Any], tensor: Callable[[dict[str, Any]], Any], depth: int) -> Any:
     if len(node) != 1:
         raise ValueError(f"a node of the state has the tags {sorted(node)}; there must be one")
     ((tag, content),) = node.items()
     match tag, content:
         case "dict", dict():
-            return {key: decode_state(item, tensor) for key, item in content.items()}
+            return {key: decode_state(item, tensor, depth) for key, item in content.items()}
         case "items", list():
-            return {decode_state(key, _no_key): decode_state(item, tensor) for key, item in content}
+            return dict(_decoded_pairs(content, tensor, depth))
         case "counter", list():
-            return Counter({decode_state(key, _no_key): decode_state(item, tensor) for key, item in content})
+            return Counter(dict(_decoded_pairs(content, tensor, depth)))
         case "tuple", list():
-            return tuple(decode_state(item, tensor) for item in content)
+            return tuple(decode_state(item, tensor, depth) for item in content)
         case "float", str() if content in _NONFINITE:
             return _NONFINITE[content]
     raise ValueError(f"a node of the state has the unknown tag {tag!r}")
+
+
+def _decoded_pairs(
+    pairs: list[Any], tensor: Callable[[dict[str, Any]], Any], depth: int
+) -> Iterator[tuple[Any, Any]]:
+    for key, item in pairs:
+        yield decode_state(key, _no_key, depth), decode_state(item, tensor, depth)
 
 
 def _no_key(node: dict[str, Any]) -> Any:

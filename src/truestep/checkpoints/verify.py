@@ -17,7 +17,7 @@ from typing import Any
 
 from truestep.checkpoints.boxes import CheckpointBox
 from truestep.checkpoints.checksum import Checksum
-from truestep.checkpoints.dtypes import DTYPES, is_dense_in_checkpoint
+from truestep.checkpoints.dtypes import DTYPES, MAX_BYTES, check_tensor_size, is_dense_in_checkpoint
 from truestep.checkpoints.files import CHUNK_BYTES, CheckpointFiles, read_bytes, read_chunks, read_into
 from truestep.checkpoints.manifest import (
     HEAD_BYTES,
@@ -30,6 +30,7 @@ from truestep.checkpoints.manifest import (
     manifest_checksum,
     parse_manifest,
 )
+from truestep.checkpoints.names import checkpoint_name, checkpoint_sequence
 from truestep.checkpoints.safetensors_header import (
     MAX_HEADER_BYTES,
     parse_json_header,
@@ -86,13 +87,25 @@ def read_manifest(files: CheckpointFiles, folder: Path, known: dict[str, Manifes
         # the checksum first, in one small buffer: a damaged manifest is never held in memory
         checksum = _check_manifest(files, descriptor, size)
     if known is not None and checksum in known:
+        _check_owner(known[checksum], folder)
         return known[checksum]
     # Opened again rather than kept from above; `parse_manifest` checks the checksum of what it gets.
     with opened_file(files, path) as (descriptor, _):
         manifest = parse_manifest(read_bytes(files, descriptor, size))
+    _check_owner(manifest, folder)
     if known is not None:
         known[checksum] = replace(manifest, tensors={}, state=None)
     return manifest
+
+
+def _check_owner(manifest: Manifest, folder: Path) -> None:
+    """Raise DamagedError where the manifest is another save's: it would be taken for the newest, by a name that it contradicts.
+
+    A copy may be called anything that is no save's name.
+    """
+    name = checkpoint_name(manifest.summary)
+    if checkpoint_sequence(folder.name) is not None and folder.name != name:
+        raise DamagedCheckpointError(f"{MANIFEST_NAME}: it is that of {name}, and was moved here")
 
 
 def _check_manifest(files: CheckpointFiles, descriptor: int, size: int) -> str:
@@ -176,8 +189,13 @@ def _check_node(node: dict[str, Any], manifest: Manifest) -> None:
     size = math.prod(manifest.tensors[name].shape)
     shape, stride, offset = node["shape"], node["stride"], node["offset"]
     numbers = (offset, *shape, *stride)
-    if len(shape) != len(stride) or any(type(number) is not int or number < 0 for number in numbers):
-        raise ValueError(f"a view of {name!r} is {node!r}")
+    if (
+        set(node) != {"tensor", "shape", "stride", "offset"}
+        or len(shape) != len(stride)
+        or any(type(number) is not int or not 0 <= number <= MAX_BYTES for number in numbers)
+    ):
+        raise ValueError(f"a view of {name!r} is {str(node)[:200]}")
+    check_tensor_size(tuple(shape), DTYPES[manifest.tensors[name].dtype].element_bytes)
     last = offset + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
     if 0 in shape or last >= size:
         raise ValueError(f"a view of {name!r} ends at element {last}, of {size}")

@@ -10,14 +10,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.checkpoints.differences import Differences, Missing, compare_weight_names
+from truestep.checkpoints.dtypes import CODES, DTYPES
 from truestep.checkpoints.files import CheckpointFiles, sync_folder, write_file
 from truestep.checkpoints.imports import SUFFIX, read_weights_file, weights_in
 from truestep.checkpoints.layout import LEARNERS, lay_out_file
 from truestep.checkpoints.listing import select_checkpoint
-from truestep.checkpoints.regions import TensorRegion
+from truestep.checkpoints.regions import (
+    TensorRegion,
+    as_it_shows,
+    saved_dtype_name,
+    why_tensor_cannot_be_saved,
+)
 from truestep.checkpoints.snapshot import direct_image
 from truestep.checkpoints.sources import read_newest
 from truestep.checkpoints.tree import state_children, state_subtree
@@ -155,15 +162,48 @@ def export_weights(
 
 
 def _safetensors_pieces(weights: dict[str, Tensor]) -> list[memoryview]:
+    weights = {name: _plain(name, value) for name, value in weights.items()}
     file = lay_out_file("weights", "", [TensorRegion.of(name, tensor) for name, tensor in weights.items()])
     return list(direct_image(file, [weights[item.region.name] for item in file.placed]).pieces())
+
+
+def _plain(name: str, value: Any) -> Tensor:
+    """Return a weight as a safetensors file can hold it; raises CheckpointError where it would come back as another."""
+    if not isinstance(value, Tensor):
+        kind = type(value).__name__
+        raise CheckpointError(
+            f"{name!r} is a {kind}, and a safetensors file holds tensors alone: write to .pt."
+        )
+    # a subclass that only adds methods is a tensor like any other; one that takes over what is computed may hold others
+    plain = value.as_subclass(Tensor) if _only_adds_methods(value) else value
+    problem = why_tensor_cannot_be_saved(plain)
+    if problem is None and CODES.get(DTYPES[saved_dtype_name(plain)].code) != saved_dtype_name(plain):
+        problem = f"has the dtype {plain.dtype}, which would be read as another: such files have no name for it; write to .pt"
+    if problem is not None:
+        raise CheckpointError(f"{name!r} can't be written to a safetensors file: it {problem}.")
+    return as_it_shows(plain)
+
+
+def _only_adds_methods(tensor: Tensor) -> bool:
+    kind = type(tensor)
+    if kind in (Tensor, nn.Parameter) or is_lazy(tensor):
+        return False
+    return kind.__torch_dispatch__ is Tensor.__torch_dispatch__
 
 
 def _torch_file(weights: dict[str, Tensor]) -> memoryview:
     import io
 
+    for name, value in weights.items():
+        if isinstance(value, Tensor) and (is_lazy(value) or value.is_meta):
+            raise CheckpointError(f"{name!r} can't be written: it {why_tensor_cannot_be_saved(value)}.")
     buffer = io.BytesIO()
-    torch.save(weights, buffer)
+    try:
+        torch.save(weights, buffer)
+    except Exception as error:  # of pickle, and of whatever a weight's class does there
+        raise CheckpointError(
+            f"torch.save can't write these weights: {type(error).__name__}: {error}"
+        ) from error
     return buffer.getbuffer()
 
 

@@ -18,9 +18,9 @@ from truestep.engine.context import LearnerContext
 from truestep.engine.elsewhere import NEW_UPDATE
 from truestep.engine.evaluation import Values, evaluate
 from truestep.engine.forwarding import forwarded_to_module, set_on_module, unknown_attribute, warn_of_hidden
-from truestep.engine.making import Modules, make_parts
+from truestep.engine.making import make_parts
 from truestep.engine.optimizers import OptimizerFactory
-from truestep.engine.options import LearnerOptions
+from truestep.engine.options import LearnerOptions, Modules
 from truestep.engine.parts import LearnerParts
 from truestep.engine.precision.weights import cast_to_precision
 from truestep.engine.result import Update

@@ -24,7 +24,7 @@ from truestep.engine.optimizers import (
     optimizer_needs_closure,
     prepare_optimizer_momentum,
 )
-from truestep.engine.options import LearnerOptions
+from truestep.engine.options import LearnerOptions, Modules
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import GradientPolicy
 from truestep.engine.precision import Precision, precision_named
@@ -39,8 +39,6 @@ from truestep.engine.schedules.stepping import LearnerSchedules
 from truestep.engine.sharing import check_sharing
 from truestep.engine.transient import TransientLearnerBuffers
 from truestep.engine.weights import LearnerWeights
-
-Modules = nn.Module | Mapping[str, nn.Module] | Sequence[nn.Module]
 
 
 def make_parts(

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of a learner."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from torch import nn
 
 from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.core.schedule_units import ScheduleFactory
@@ -14,6 +16,8 @@ from truestep.engine.described import described
 from truestep.engine.precision import BUILT_IN, Precision
 from truestep.engine.precision.loss_scale import LossScale
 from truestep.engine.splitting import MicroBatch
+
+Modules = nn.Module | Mapping[str, nn.Module] | Sequence[nn.Module]
 
 
 @dataclass(frozen=True, kw_only=True)

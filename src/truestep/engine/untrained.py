@@ -3,14 +3,17 @@
 
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from truestep.core.errors import LossError, OptionError
 from truestep.core.frames import warn_user
 from truestep.engine.optimizers import optimizer_parameters
-from truestep.engine.parts import LearnerParts
+
+if TYPE_CHECKING:
+    from truestep.engine.parts import LearnerParts
 
 
-def refuse_untrained(learner: LearnerParts) -> None:
+def refuse_untrained(learner: "LearnerParts") -> None:
     """Raise an OptionError if the module has trainable parameters that no optimizer of the learner can hold.
 
     Looked at when a learner is first updated and at the beginning of each pass, not at each update.
@@ -30,7 +33,7 @@ def refuse_untrained(learner: LearnerParts) -> None:
         )
 
 
-def _refuse_strangers(learner: LearnerParts) -> None:
+def _refuse_strangers(learner: "LearnerParts") -> None:
     """Raise an OptionError if an optimizer was given parameters, later on, that the module does not have."""
     known = {id(parameter) for parameter in learner.weights.stepped}
     strangers = [each for each in optimizer_parameters(*learner.optimizers) if id(each) not in known]
@@ -42,7 +45,7 @@ def _refuse_strangers(learner: LearnerParts) -> None:
         )
 
 
-def warn_of_frozen(learner: LearnerParts) -> None:
+def warn_of_frozen(learner: "LearnerParts") -> None:
     """Warn of a learner whose parameters are all frozen: its updates would be refused."""
     weights = learner.weights.parameters
     if not any(weight.requires_grad for weight in weights):
@@ -53,7 +56,7 @@ def warn_of_frozen(learner: LearnerParts) -> None:
         )
 
 
-def note_frozen(error: LossError, learners: Sequence[LearnerParts]) -> None:
+def note_frozen(error: LossError, learners: "Sequence[LearnerParts]") -> None:
     """Note beside an error about a loss which learners have no parameter left that trains."""
     for learner in learners:
         weights = learner.weights.parameters
@@ -73,7 +76,7 @@ class LeftOutParameters:
     Most learners have none; otherwise each update reads one flag of each.
     """
 
-    def __init__(self, learners: Sequence[LearnerParts]) -> None:
+    def __init__(self, learners: "Sequence[LearnerParts]") -> None:
         self._learners = learners
         self._find()
 

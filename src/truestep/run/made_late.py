@@ -2,13 +2,16 @@
 """What a run is made of comes before its loops: a resumed run begins with it, and goes on in the middle of a loop."""
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from truestep.core.call_site import user_call_site
 from truestep.core.errors import OptionError
-from truestep.run.cursor import RunCursor
+
+if TYPE_CHECKING:
+    from truestep.run.cursor import RunCursor
 
 
-def refuse_in_run_loop(cursor: RunCursor) -> None:
+def refuse_in_run_loop(cursor: "RunCursor") -> None:
     """Raise an OptionError where `run.data` is called in the body of a loop: a resumed body would not come there again."""
     if not cursor.is_in_loop:
         return

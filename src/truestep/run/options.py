@@ -7,22 +7,20 @@ import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_flag, check_number
 from truestep.core.metric_names import ask_for_best_mode
-from truestep.engine.context import LearnerContext
 from truestep.engine.policy import NON_FINITE
-from truestep.engine.result import Update
-from truestep.engine.strategies import STRATEGIES
 from truestep.model.layers.interval import check_look_interval
 from truestep.report.metrics import is_metric_name
 from truestep.run.elsewhere import LOGGED
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Retention
+    from truestep.engine.context import LearnerContext
 
 StrategyName = Literal["auto", "single", "ddp", "fsdp"]
 Resume = Literal["auto", "never", "must", "anew", "edited"]
@@ -167,6 +165,8 @@ def logged_number(name: str, value: Any) -> float:
         # torch warns of float(tensor) where the tensor has a gradient
         return float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        from truestep.engine.result import Update
+
         raise OptionError(
             f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
             "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
@@ -184,7 +184,7 @@ def check_run_name(name: str, *, by: str) -> None:
         )
 
 
-def check_logged_values(unnamed: tuple[Any, ...], names: Iterable[str], context: LearnerContext) -> None:
+def check_logged_values(unnamed: tuple[Any, ...], names: Iterable[str], context: "LearnerContext") -> None:
     """Raise an OptionError where `run.log` is called by a function of a batch, or was given values without names, a dict of them,
     or other loggers' options."""
     if context.is_busy or context.is_measuring:
@@ -269,7 +269,7 @@ def check_run_flags(**flags: Any) -> None:
 def check_run_options(nonfinite: Any, strategy: Any, saving: Any) -> None:
     """Raise an OptionError unless these options of a run can be used."""
     check_choice("ts.Run", "nonfinite", nonfinite, NON_FINITE)
-    check_choice("ts.Run", "strategy", strategy, ("auto", *STRATEGIES))
+    check_choice("ts.Run", "strategy", strategy, get_args(StrategyName))
     if saving is not None and not isinstance(saving, Saving):
         raise OptionError(
             f"saving={saving!r}: write ts.Saving(every_steps=...), which says when to save and what to keep."

@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 
@@ -16,19 +16,15 @@ from truestep.core.metric_names import MEASURED
 from truestep.core.random_streams import random_key
 from truestep.core.results import RenderableType, Shown, result_facts
 from truestep.core.schedule_units import ScheduleFactory
-from truestep.core.secret_values import hide_secrets
 from truestep.core.wording import number_text
 from truestep.engine.averages import EMA
 from truestep.engine.buffer_rules import BufferRule
 from truestep.engine.choices import Choice, Choices
 from truestep.engine.clipping import Clip
-from truestep.engine.context import LearnerContext
 from truestep.engine.data import BatchSource, DataOptions
 from truestep.engine.data.options import DataKeywords
-from truestep.engine.learner import Learner
-from truestep.engine.making import Modules
 from truestep.engine.optimizers import OptimizerFactory
-from truestep.engine.options import LearnerOptions
+from truestep.engine.options import LearnerOptions, Modules
 from truestep.engine.policy import NonFinite
 from truestep.engine.precision import precision_named
 from truestep.engine.precision.loss_scale import LossScale
@@ -38,10 +34,6 @@ from truestep.engine.untrained import refuse_untrained
 from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
 from truestep.run import elsewhere
-from truestep.run.announcements import where_run_stands
-from truestep.run.device import choose_run_device, set_run_determinism
-from truestep.run.directory import choose_run_directory, open_run_directory, refused_run_edits
-from truestep.run.loop import RunLoop
 from truestep.run.made_late import label_of_run_data, refuse_after_run_start, refuse_in_run_loop
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.misread import refuse_misread_batches
@@ -51,23 +43,20 @@ from truestep.run.options import (
     Saving,
     StrategyName,
     check_logged_values,
-    check_run_directory,
     check_run_exit_statuses,
     check_run_flags,
     check_run_name,
     check_run_numbers,
     check_run_options,
     logged_number,
-    plain_run_config,
 )
-from truestep.run.owner import take_over_run
 from truestep.run.pass_batches import Batches
 from truestep.run.readers import note_run_data
 from truestep.run.screen import RunScreen
-from truestep.run.session import RunSession
-from truestep.run.state import RunState
-from truestep.run.together import join_run_ranks
 from truestep.run.trackers.tracker import Tracker
+
+if TYPE_CHECKING:
+    from truestep.engine.learner import Learner
 
 
 @methods_raise_option_errors("run")
@@ -136,56 +125,35 @@ class Run(SealedAttributes, Shown):
         trackers: Sequence[Tracker] = (),
         watch_layers: Every = "auto",
     ) -> None:
+        from truestep.run import opening
+        from truestep.run.device import set_run_determinism
+
         seed, statuses = check_seed(seed, by="ts.Run"), check_run_exit_statuses(exit_statuses)
         check_run_flags(progress=progress, quiet=quiet, deterministic=deterministic, doctor=doctor)
         check_run_options(nonfinite, strategy, saving)
         check_run_numbers(log_every=log_every, watch_layers=watch_layers, timeout_seconds=timeout_seconds)
         self.precision, self.strategy = precision_named(precision or "float32"), strategy
-        self.context = LearnerContext(choose_run_device(device), seed=seed, nonfinite=nonfinite)
-        agreement = join_run_ranks(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
-        given = check_run_directory(directory)
-        self.directory = Path(
-            agreement.from_rank_0("its directory", lambda: str(choose_run_directory(given, resume)))
-        )
+        joined = opening.join_run(device, strategy, timeout_seconds, seed=seed, nonfinite=nonfinite)
+        self.context, agreement = joined
+        self.directory = opening.agreed_directory(agreement, directory, resume)
         self.saving, self.resume_as, self._said = saving or Saving(), resume, precision
-        self._shared = run = RunState(
-            self.context, agreement, self.directory, self.saving, resume, strategy, plain_run_config(config)
+        self._shared = run = opening.run_state(
+            joined, self.directory, self.saving, resume, strategy=strategy, config=config
         )
         self.config, self.cursor = run.config, run.cursor
         run.described = self.saving.beside(seed=seed, precision=self.precision.name, config=run.config)
         screen = RunScreen(shows_progress=progress and self.is_main, is_quiet=quiet or not self.is_main)
         run.keep_books(screen, trackers, log_every)
         self.trackers, self.logbook = run.trackers, run.logbook
-        self.session = RunSession(run, statuses, doctor=doctor, watch_layers=watch_layers)
-        self._loop = RunLoop(run, self.session)
-        with self.session.opening():
-            self._open_directory()
+        self.session, self._loop = opening.run_session(
+            run, statuses, doctor=doctor, watch_layers=watch_layers
+        )
         self.context.choose("precision", self.precision.name, self.precision.meaning)
         set_run_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
         self.context.observer = self.session  # last: whatever is computed now comes to a run that is whole
         weakref.finalize(self, self.session.dropped).atexit = False
         self._seal()
-
-    def _open_directory(self) -> None:
-        """Take the directory, as rank 0; find out whether it holds this run, and what was edited since."""
-        run, hold = self._shared, self.session.hold
-        resume = {"resume": run.resume_as}
-        run.agreement.refuse_differences(
-            "the run's configuration", lambda: hide_secrets(run.described) | resume
-        )
-        if self.context.world is not None:
-            take_over_run(run.directory)  # on all ranks at once
-        opened = run.agreement.from_rank_0(
-            "the run's directory",
-            lambda: open_run_directory(
-                run.directory, run.described, run.resume_as, hold=hold, secrets=run.secrets
-            ),
-        )
-        run.holds_run, run.edits, salt, is_kept, _ = opened
-        run.secrets.use(salt, is_kept=is_kept)
-        if not self.is_main:
-            hold()
 
     # ------------------------------------------------------------------ what is trained, and on what
 
@@ -205,7 +173,7 @@ class Run(SealedAttributes, Shown):
         starts_at: int = 0,
         compile: bool = False,  # noqa: A002  (the field's word)
         buffers: Mapping[str, BufferRule] | None = None,
-    ) -> Learner:
+    ) -> "Learner":
         """Make a learner of a module (or a dict or list of them); it is moved to the device and cast first.
 
         Args:
@@ -222,6 +190,8 @@ class Run(SealedAttributes, Shown):
             compile: compile the loss functions with `torch.compile`.
             buffers: what buffers that processes fill are of their values, `{"codebook.*": "mean"}`; see `docs/many-processes.md`.
         """
+        from truestep.run import opening
+
         refuse_after_run_start("run.learner(...)", "its weights", started=self.session.started)
         options = LearnerOptions(
             name=name or self._free_name(modules),
@@ -235,7 +205,7 @@ class Run(SealedAttributes, Shown):
             compile=compile,
             buffers=buffers,
         )
-        learner = Learner(modules, optimizer, options, self.context)
+        learner = opening.make_learner(modules, optimizer, options, self.context)
         self._shared.tracked.add_own_buffers(self.context.learners[options.name])
         return learner
 
@@ -261,6 +231,8 @@ class Run(SealedAttributes, Shown):
         source = open_source(data, given, seed=seed, device=self.context.device, share=share, world=world)
         label = label_of_run_data(cursor.labels, f"data_{cursor.num_sources + 1}")
         if (edits := cursor.add(source, label, is_late=self.session.started)) and self.resume_as != "edited":
+            from truestep.run.directory import refused_run_edits
+
             raise refused_run_edits(DataError, edits, self.directory)
         if self.resume_as == "edited":
             source.accept_other_data()
@@ -432,6 +404,8 @@ class Run(SealedAttributes, Shown):
         )
 
     def __rich__(self) -> RenderableType:
+        from truestep.run.announcements import where_run_stands
+
         newest = self.logbook.newest.items()
         logged = [
             f"{name} {number_text(value)}"

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run's beginning: its ranks meet, its directory is taken.
+
+What a run is made of is imported here, when one is made, so that the name `ts.Run` alone costs a third of it. Nothing of this is
+left to be imported on a run's way out, where perhaps no file can be opened any more.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from truestep.core.secret_values import hide_secrets
+from truestep.engine.context import LearnerContext
+from truestep.engine.learner import Learner
+from truestep.engine.optimizers import OptimizerFactory
+from truestep.engine.options import LearnerOptions, Modules
+from truestep.engine.policy import NonFinite
+from truestep.model.layers.interval import Every
+from truestep.run.agreement import RunAgreement
+from truestep.run.device import choose_run_device
+from truestep.run.directory import choose_run_directory, open_run_directory
+from truestep.run.loop import RunLoop
+from truestep.run.options import Resume, Saving, StrategyName, check_run_directory, plain_run_config
+from truestep.run.owner import take_over_run
+from truestep.run.session import RunSession
+from truestep.run.state import RunState
+from truestep.run.together import join_run_ranks
+
+
+def join_run(
+    device: str | torch.device,
+    strategy: StrategyName,
+    timeout_seconds: float,
+    *,
+    seed: int,
+    nonfinite: NonFinite,
+) -> tuple[LearnerContext, RunAgreement]:
+    """Return what a run's learners share, and what its ranks decide by; here the ranks meet."""
+    context = LearnerContext(choose_run_device(device), seed=seed, nonfinite=nonfinite)
+    return context, join_run_ranks(context, strategy=strategy, timeout_seconds=timeout_seconds)
+
+
+def agreed_directory(agreement: RunAgreement, directory: object, resume: Resume) -> Path:
+    """Return the directory that rank 0 has chosen for a run."""
+    given = check_run_directory(directory)
+    chosen = agreement.from_rank_0("its directory", lambda: str(choose_run_directory(given, resume)))
+    return Path(chosen)
+
+
+def run_state(
+    joined: tuple[LearnerContext, RunAgreement],
+    directory: Path,
+    saving: Saving,
+    resume: Resume,
+    *,
+    strategy: StrategyName,
+    config: Any,
+) -> RunState:
+    """Return a run without its loop."""
+    return RunState(*joined, directory, saving, resume, strategy, plain_run_config(config))
+
+
+def run_session(
+    run: RunState, statuses: Mapping[int, int] | None, *, doctor: bool, watch_layers: Every
+) -> tuple[RunSession, RunLoop]:
+    """Return what starts, saves and ends a run, and its loop, with its directory taken."""
+    session = RunSession(run, statuses, doctor=doctor, watch_layers=watch_layers)
+    with session.opening():
+        _take_directory(run, session)
+    return session, RunLoop(run, session)
+
+
+def _take_directory(run: RunState, session: RunSession) -> None:
+    """Take the directory, as rank 0; find out whether it holds this run, and what was edited since."""
+    resume = {"resume": run.resume_as}
+    run.agreement.refuse_differences("the run's configuration", lambda: hide_secrets(run.described) | resume)
+    if run.context.world is not None:
+        take_over_run(run.directory)  # on all ranks at once
+    opened = run.agreement.from_rank_0(
+        "the run's directory",
+        lambda: open_run_directory(
+            run.directory, run.described, run.resume_as, hold=session.hold, secrets=run.secrets
+        ),
+    )
+    run.holds_run, run.edits, salt, is_kept, _ = opened
+    run.secrets.use(salt, is_kept=is_kept)
+    if not run.is_main:
+        session.hold()
+
+
+def make_learner(
+    modules: Modules, optimizer: OptimizerFactory, options: LearnerOptions, context: LearnerContext
+) -> Learner:
+    """Return a learner of a run."""
+    return Learner(modules, optimizer, options, context)
