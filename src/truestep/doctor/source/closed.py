@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a program is closed about an action: is every call that could do it followed?
+
+A check that says that something does not happen may say so of a closed world alone. What could do it is looked up from
+the action's side: each place of the program that does it, or that hands it on, stands in a function that runs only by
+calls which were followed, or else nobody knows when it runs.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cached_property
+
+from truestep.doctor.source.actions import Action
+from truestep.doctor.source.decorators import leaves_alone, wrappers_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function, Scope, dotted
+from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
+
+_BY_TEXT = ("getattr", "attrgetter", "methodcaller", "hasattr", "setattr")
+_CODE = ("eval", "exec")
+_HARMLESS_PARTS = ("__name__", "__doc__", "__module__", "__qualname__", "cache_clear")
+_ABSTRACT = (ast.Raise, ast.Pass)
+_OBJECTS = ("optimizer", "module", "ddp", "scheduler", "scaler")
+
+
+class ClosedWorld:
+    """What of a program, all its linked files together, runs by calls that nobody followed."""
+
+    def __init__(self, modules: list[SourceModule]) -> None:
+        self.modules = modules
+        self.resolver = modules[0].resolver
+        self.index = modules[0].index
+        self.protocol = Protocol(modules[0])
+        self._unseen: dict[Scope, bool] = {}
+        self._doers: dict[Action, list[ast.AST]] = {}
+        for each in modules:
+            each.followed  # noqa: B018 - what was entered from where is known once all was followed
+
+    def opening(self, action: Action, node: ast.AST) -> ast.AST | None:
+        """Return a place that may do it to what a finding is about, at times that are not known; None in a closed world."""
+        around = self._around(node)
+        for doer in self.doers(action):
+            scope = self.index.scope_of[doer]
+            if self._is_handed_on(doer) or (scope not in around and self._is_unseen(scope, action)):
+                return doer
+        return next(self._open_calls(around), None)
+
+    def _is_unseen(self, scope: Scope, action: Action) -> bool:
+        """Tell so; what is no event of the protocol is seen by nobody within a decorator's wrapper either."""
+        is_wrapped = not action.kinds and scope in wrappers_of(self.resolver)
+        return is_wrapped or self.runs_unseen(scope)
+
+    # ── what could do it ──────────────────────────────────────────────────────────────────────
+
+    def doers(self, action: Action) -> list[ast.AST]:
+        """Return each place of the program that does it, or names what does it."""
+        if action not in self._doers:
+            self._doers[action] = [each for module in self.modules for each in self._doers_in(module, action)]
+        return self._doers[action]
+
+    def _doers_in(self, module: SourceModule, action: Action) -> Iterator[ast.AST]:
+        calls = module.all(ast.Call)
+        yield from (each for each in calls if self._does(self.protocol.call(each), action))
+        yield from (each for each in module.stores if self._does(self.protocol.assignment(each), action))
+        for name in sorted(action.names):
+            yield from (each for each in module.read_under(name) if self._names_it(module, each, action))
+        code = _code_of(action)
+        is_dynamic = not self._dynamic.isdisjoint(_CODE)
+        for text in module.all(ast.Constant):
+            if isinstance(text.value, str):
+                named = text.value in action.names and self._is_looked_up(text)
+                if named or (is_dynamic and code.search(text.value)):
+                    yield text
+
+    def _does(self, found: "list[tuple[str, ast.expr, ast.expr | None]]", action: Action) -> bool:
+        return any(kind in action.kinds for kind, _, _ in found)
+
+    def _names_it(self, module: SourceModule, node: ast.expr, action: Action) -> bool:
+        """Tell what an action's name stands for: the method of an object of its kinds, or a function of that name."""
+        if isinstance(node, ast.Name):
+            return self.resolver.function_named(node) is None and bool(module.qualify(node))
+        if not isinstance(node, ast.Attribute):
+            return False
+        if self._is_called(node):
+            return not action.kinds
+        return action.receivers is not None and module.kind(node.value) in action.receivers
+
+    @cached_property
+    def _dynamic(self) -> set[str]:
+        """The functions by which a program runs texts or looks names up."""
+        return self.modules[0].identifiers & {*_BY_TEXT, *_CODE}
+
+    def _is_looked_up(self, text: ast.Constant) -> bool:
+        """Tell `getattr(opt, "zero_grad")`, and any such text where a program calls what it looks up by a variable."""
+        call = self.index.parents.get(text)
+        if isinstance(call, ast.Call) and (dotted(call.func) or "").rpartition(".")[2] in _BY_TEXT:
+            return True
+        return self._calls_by_variable
+
+    @cached_property
+    def _calls_by_variable(self) -> bool:
+        """Tell whether the program calls `getattr(x, name)`, whatever the name is by then."""
+        found = [each for module in self.modules for each in module.calls("getattr")]
+        found += [each for module in self.modules for each in module.calls("operator.methodcaller")]
+        return any(not isinstance(each, ast.Constant) for call in found for each in call.args[1:2])
+
+    def _is_called(self, node: ast.expr) -> bool:
+        parent = self.index.parents.get(node)
+        return isinstance(parent, ast.Call) and parent.func is node
+
+    def _is_handed_on(self, doer: ast.AST) -> bool:
+        """Tell `callbacks.append(opt.zero_grad)`: who calls it is not known. A text is run who knows where."""
+        if isinstance(doer, ast.Constant):
+            return True
+        return isinstance(doer, ast.Attribute | ast.Name) and not self._is_called(doer) and _is_read(doer)
+
+    # ── which functions run unseen ────────────────────────────────────────────────────────────
+
+    def runs_unseen(self, scope: Scope) -> bool:
+        """Tell whether something other than a call that was followed may run a function."""
+        if isinstance(scope, ast.Module):
+            return False
+        if scope not in self._unseen:
+            self._unseen[scope] = False  # a cycle ends here
+            self._unseen[scope] = self._runs_unseen(scope)
+        return self._unseen[scope]
+
+    def _runs_unseen(self, function: Function) -> bool:
+        if isinstance(function, ast.Lambda):
+            return not self._was_entered(function)
+        if not leaves_alone(self.resolver, function):
+            return not self._was_entered(
+                function
+            )  # an engine's decorator registers it, and the engine is followed
+        if self._is_driven(function):
+            return True
+        if (decorated := wrappers_of(self.resolver).get(function)) is not None:
+            return any(self.runs_unseen(each) for each in decorated)
+        return any(self._escapes(function, each) for each in self._references(function)) or any(
+            self.runs_unseen(self.index.scope_of[call]) for call in self.resolver.callers(function)
+        )
+
+    def _was_entered(self, function: Function) -> bool:
+        return bool(self.modules[0].entered_from(function))
+
+    def _is_driven(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+        """Tell what a library or the language runs: code behind yield, `__next__`, a method over one of a library's."""
+        if any(self.index.scope_of.get(each) is function for each in self._yields(function)):
+            return not self._was_entered_as_manager(function)
+        owner = self.index.parents.get(function)
+        if not isinstance(owner, ast.ClassDef):
+            return False
+        if function.name.startswith("__") and function.name != "__init__":
+            return not self._was_entered(function)
+        return self._is_over_library(owner, function)
+
+    def _yields(self, function: Function) -> list[ast.AST]:
+        module = self.modules[0]
+        return [*module.inside(function, ast.Yield), *module.inside(function, ast.YieldFrom)]
+
+    def _was_entered_as_manager(self, function: Function) -> bool:
+        calls = self.resolver.callers(function)
+        return bool(calls) and all(isinstance(self.index.parents.get(each), ast.withitem) for each in calls)
+
+    def _is_over_library(self, owner: ast.ClassDef, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+        """Tell whether a class is made from one that is not in sight, and the method may be called by that."""
+        if self._was_entered(function):
+            return False
+        for each in self.resolver.lineage(owner):
+            for base in each.bases:
+                name = self.modules[0].qualify(base) or ""
+                if self.resolver.class_named(base) is not None or name == "object":
+                    continue
+                if name != "torch.nn.Module" or function.name in ("train", "eval", "zero_grad"):
+                    return True
+        return False
+
+    def _references(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:
+        for module in self.modules:
+            yield from module.read_under(function.name)
+
+    def _escapes(self, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.expr) -> bool:
+        """Tell whether a name hands a function on, or calls it where nobody followed."""
+        parent = self.index.parents.get(node)
+        is_plain = isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS_PARTS
+        if is_plain or not self._may_mean(function, node):
+            return False
+        if not self._is_called(node):
+            return not self._decorates(function, node)
+        assert isinstance(parent, ast.Call)
+        run = self.resolver.target(parent) or self.resolver.constructor(parent)
+        entered = self.modules[0].entered_by(parent)
+        return run is not function and function not in entered and not (entered and run is None)
+
+    def _decorates(self, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.expr) -> bool:
+        """Tell `@function` from handing it on."""
+        owner = self.index.parents.get(node)
+        return node in getattr(owner, "decorator_list", ())
+
+    def _may_mean(self, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.expr) -> bool:
+        owner = self.index.parents.get(function)
+        if isinstance(node, ast.Name):
+            return any(each.node is function for each in self.resolver.linker.local_bindings(node))
+        assert isinstance(node, ast.Attribute)
+        tree = self.resolver.linker.module_named(node.value)
+        if tree is not None:
+            return any(each.node is function for each in self.resolver.linker.exported(tree, node.attr))
+        if not isinstance(owner, ast.ClassDef) or "." in (self.modules[0].qualify(node) or ""):
+            return False
+        held = self.resolver.class_of(node.value)
+        if held is not None:
+            is_own = self.resolver.method(held, function.name) is function
+            return is_own or owner in self.resolver.heirs(held)
+        named = self.resolver.class_named(node.value)
+        if named is not None:
+            return self.resolver.method(named, function.name) is function
+        return self.modules[0].kind(node.value) not in _OBJECTS
+
+    # ── calls of what was handed in ───────────────────────────────────────────────────────────
+
+    def _around(self, node: ast.AST) -> set[Scope]:
+        """Return the functions that run while what stands at a node does: its own, and those that call it."""
+        found: set[Scope] = set()
+        waiting = [self.index.scope_of[node]]
+        while waiting:
+            scope = waiting.pop()
+            if scope in found:
+                continue
+            found.add(scope)
+            if isinstance(scope, Function):
+                waiting += [self.index.scope_of[each] for each in self.resolver.callers(scope)]
+                waiting += [self.index.scope_of[each] for each in self.modules[0].entered_from(scope)]
+        return found
+
+    def _open_calls(self, scopes: set[Scope]) -> Iterator[ast.AST]:
+        """Yield the calls of which nobody can say what they run."""
+        for scope in sorted(scopes, key=lambda each: each.number):  # type: ignore[union-attr]
+            home = self.modules[0].home(scope)
+            yield from (each for each in home.directly_in(scope, ast.Call) if self._is_open(home, each))
+
+    def _is_open(self, home: SourceModule, call: ast.Call) -> bool:
+        """Tell a call for its effect of what came from out of sight, of what is left open here, of what is decorated so."""
+        is_for_effect = isinstance(self.index.parents.get(call), ast.Expr)
+        target = self.resolver.target(call)
+        if target is None:
+            outside = isinstance(call.func, ast.Name) and self._comes_from_outside(call.func)
+            return is_for_effect and (outside or self._is_given_all(call))
+        if isinstance(target, ast.Lambda):
+            return False
+        if not leaves_alone(self.resolver, target):
+            return home.loop(call) is not None
+        return is_for_effect and _is_left_open(target) and not home.entered_by(call) - {target}
+
+    def _is_given_all(self, call: ast.Call) -> bool:
+        """Tell `hooks.fire(self)`: a call out of sight that is given the object itself which trains."""
+        name = self.modules[0].qualify(call.func) or ""
+        given = [*call.args, *(word.value for word in call.keywords)]
+        is_self = any(isinstance(each, ast.Name) and each.id == "self" for each in given)
+        is_known = name in BUILTINS or name.startswith(HARMLESS)
+        return is_self and not is_known and not self.modules[0].entered_by(call)
+
+    def _comes_from_outside(self, name: ast.Name) -> bool:
+        bindings = self.resolver.reaching(name)
+        ways = {each.how for each in bindings}
+        if not ways or not ways <= {"for", "parameter"} or self.modules[0].kind(name) is not None:
+            return False
+        if ways == {"parameter"}:
+            return None in self.resolver.definitions(name)
+        sources = [each.value for each in bindings if each.value is not None]
+        known = [self.resolver.definitions(each) for each in sources if not _is_display(each)]
+        return any(not found or any(not _is_display(each) for each in found) for found in known)
+
+
+def _is_display(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.List | ast.Tuple | ast.Set)
+
+
+def _is_read(node: ast.AST) -> bool:
+    return isinstance(getattr(node, "ctx", None), ast.Load)
+
+
+def _is_left_open(function: ast.FunctionDef) -> bool:
+    """Tell a method whose body only raises or passes: whoever derives from its class says what it does."""
+    body = [each for each in function.body if not _is_text(each)]
+    return all(isinstance(each, _ABSTRACT) or _is_ellipsis(each) for each in body)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _is_ellipsis(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
+
+
+def _code_of(action: Action) -> re.Pattern[str]:
+    return re.compile(rf"\b({'|'.join(sorted(action.names))})\s*\(")
