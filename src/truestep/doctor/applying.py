@@ -89,9 +89,12 @@ def _apply(check: SourceCheck, module: SourceModule, reading: SourceReading) -> 
             place = _place(home, found.node)
             if not isinstance(found, At):
                 reading.abstentions.append(Abstention(check.code, place, found.reason))
+            elif (place.path, place.line) in seen:
+                continue
             elif (opening := _opening(check, home, found.node)) is not None:
+                seen.add((place.path, place.line))
                 reading.abstentions.append(Abstention(check.code, place, opening))
-            elif (place.path, place.line) not in seen and not _is_excused(check, home, found.node):
+            elif not _is_excused(check, home, found.node):
                 seen.add((place.path, place.line))
                 _report(check, home, found, reading)
         reading.abstentions += _cut_short(check, module)

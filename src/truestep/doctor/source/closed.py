@@ -14,13 +14,13 @@ from functools import cached_property
 from truestep.doctor.source.actions import Action
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope, dotted
+from truestep.doctor.source.names import Function, Scope
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
 
-_BY_TEXT = ("getattr", "attrgetter", "methodcaller", "hasattr", "setattr")
+_BY_TEXT = ("getattr", "attrgetter", "methodcaller", "setattr")
+MAX_DEPTH = 4  # from a variable back to the text that it holds
 _CODE = ("eval", "exec")
 _HARMLESS_PARTS = ("__name__", "__doc__", "__module__", "__qualname__", "cache_clear")
-_ABSTRACT = (ast.Raise, ast.Pass)
 _OBJECTS = ("optimizer", "module", "ddp", "scheduler", "scaler")
 
 
@@ -60,7 +60,7 @@ class ClosedWorld:
         return self._doers[action]
 
     def _doers_in(self, module: SourceModule, action: Action) -> Iterator[ast.AST]:
-        calls = module.all(ast.Call)
+        calls = [each for each in module.all(ast.Call) if not self._is_block_of_its_own(each)]
         yield from (each for each in calls if self._does(self.protocol.call(each), action))
         yield from (each for each in module.stores if self._does(self.protocol.assignment(each), action))
         for name in sorted(action.names):
@@ -69,7 +69,7 @@ class ClosedWorld:
         is_dynamic = not self._dynamic.isdisjoint(_CODE)
         for text in module.all(ast.Constant):
             if isinstance(text.value, str):
-                named = text.value in action.names and self._is_looked_up(text)
+                named = text.value in action.names and text in self._looked_up
                 if named or (is_dynamic and code.search(text.value)):
                     yield text
 
@@ -83,27 +83,45 @@ class ClosedWorld:
         if not isinstance(node, ast.Attribute):
             return False
         if self._is_called(node):
-            return not action.kinds
+            return not action.kinds and not self._is_block_of_its_own(self.index.parents[node])
         return action.receivers is not None and module.kind(node.value) in action.receivers
+
+    def _is_block_of_its_own(self, call: ast.AST) -> bool:
+        """Tell `with no_grad():` over a block that runs nothing it was given: it holds there and nowhere else."""
+        item = self.index.parents.get(call)
+        block = self.index.parents.get(item) if isinstance(item, ast.withitem) else None
+        if not isinstance(block, ast.With):
+            return False
+        home = self.modules[0].home(block)
+        named = [each.func for each in home.inside(block, ast.Call) if isinstance(each.func, ast.Name)]
+        given = any(each.how == "parameter" for name in named for each in self.resolver.reaching(name))
+        return not given and not home.inside(block, ast.Yield)
 
     @cached_property
     def _dynamic(self) -> set[str]:
         """The functions by which a program runs texts or looks names up."""
         return self.modules[0].identifiers & {*_BY_TEXT, *_CODE}
 
-    def _is_looked_up(self, text: ast.Constant) -> bool:
-        """Tell `getattr(opt, "zero_grad")`, and any such text where a program calls what it looks up by a variable."""
-        call = self.index.parents.get(text)
-        if isinstance(call, ast.Call) and (dotted(call.func) or "").rpartition(".")[2] in _BY_TEXT:
-            return True
-        return self._calls_by_variable
-
     @cached_property
-    def _calls_by_variable(self) -> bool:
-        """Tell whether the program calls `getattr(x, name)`, whatever the name is by then."""
-        found = [each for module in self.modules for each in module.calls("getattr")]
-        found += [each for module in self.modules for each in module.calls("operator.methodcaller")]
-        return any(not isinstance(each, ast.Constant) for call in found for each in call.args[1:2])
+    def _looked_up(self) -> set[ast.AST]:
+        """The texts by which the program looks something up: `getattr(opt, "zero_grad")`, be it by a variable."""
+        calls = (call for name in _BY_TEXT for call in self.index.calls.get(name, ()))
+        given = [each for call in calls for each in call.args]
+        return {text for each in given for text in self._texts_of(each)}
+
+    def _texts_of(self, node: ast.expr, depth: int = 0) -> Iterator[ast.AST]:
+        """Yield the constants that an expression may stand for; of a loop's variable those that the loop goes over."""
+        if isinstance(node, ast.Constant):
+            yield node
+        elif isinstance(node, ast.List | ast.Tuple | ast.Set):
+            for each in node.elts:
+                yield from self._texts_of(each, depth)
+        elif depth < MAX_DEPTH:
+            bindings = self.resolver.reaching(node) if isinstance(node, ast.Name) else []
+            sources = [each.value for each in bindings if each.how == "for"]
+            for found in [*sources, *self.resolver.definitions(node)]:
+                if found is not None:
+                    yield from self._texts_of(found, depth + 1)
 
     def _is_called(self, node: ast.expr) -> bool:
         parent = self.index.parents.get(node)
@@ -280,10 +298,10 @@ def _is_read(node: ast.AST) -> bool:
     return isinstance(getattr(node, "ctx", None), ast.Load)
 
 
-def _is_left_open(function: ast.FunctionDef) -> bool:
-    """Tell a method whose body only raises or passes: whoever derives from its class says what it does."""
+def _is_left_open(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Tell a method whose body only raises: whoever derives from its class says what it does."""
     body = [each for each in function.body if not _is_text(each)]
-    return all(isinstance(each, _ABSTRACT) or _is_ellipsis(each) for each in body)
+    return len(body) == 1 and isinstance(body[0], ast.Raise)
 
 
 def _is_text(node: ast.stmt) -> bool:
@@ -292,10 +310,6 @@ def _is_text(node: ast.stmt) -> bool:
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
     )
-
-
-def _is_ellipsis(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
 
 
 def _code_of(action: Action) -> re.Pattern[str]:

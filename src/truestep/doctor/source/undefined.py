@@ -2,6 +2,7 @@
 """Names without a value, as pyflakes tells them, and what of a program its trainings run."""
 
 import ast
+import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,6 +25,19 @@ class UndefinedRead:
     line: int
     column: int  # in bytes, as in the tree
     is_local: bool
+
+
+def may_lack_a_value(module: SourceModule) -> bool:
+    """Tell whether any name of a file is worth asking about: most files bind each, once, and need not be read twice."""
+    linker, index = module.resolver.linker, module.index
+    known = {*dir(builtins), *_GIVEN}
+    names = {(each.id, index.scope_of[each]) for each in module.all(ast.Name) if each.id not in known}
+    for name, scope in names:
+        owner, outer = linker.owner(name, scope), index.names[scope].outer
+        is_own = owner is scope and outer is not None
+        if owner is None or (is_own and outer is not None and linker.owner(name, outer.scope) is not None):
+            return True
+    return False
 
 
 def names_without_value(text: str, path: str) -> Iterator[UndefinedRead]:

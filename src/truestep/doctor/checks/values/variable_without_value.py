@@ -10,7 +10,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
-from truestep.doctor.source.undefined import names_without_value, scopes_of_trainings
+from truestep.doctor.source.undefined import may_lack_a_value, names_without_value, scopes_of_trainings
 
 _MAKES_NAMES = {"exec", "globals", "locals", "vars", "__builtins__", "execfile"}
 _HOLE = re.compile(r"_+$|TODO|FIXME|YOUR_|FILL", re.IGNORECASE)  # to be filled in, as in homework
@@ -52,7 +52,7 @@ class VariableWithoutValue(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report what pyflakes finds; a name that nothing binds in whole files alone, once for each."""
-        if "torch" not in module.text:
+        if "torch" not in module.text or not may_lack_a_value(module):
             return
         local, unbound = _names_in(module)
         for name in local:
