@@ -16,12 +16,11 @@ from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Scope
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
+from truestep.doctor.source.unseen import UnseenFunctions, is_called
 
 _BY_TEXT = ("getattr", "attrgetter", "methodcaller", "setattr")
 MAX_DEPTH = 4  # from a variable back to the text that it holds
 _CODE = ("eval", "exec")
-_HARMLESS_PARTS = ("__name__", "__doc__", "__module__", "__qualname__", "cache_clear")
-_OBJECTS = ("optimizer", "module", "ddp", "scheduler", "scaler")
 
 
 class ClosedWorld:
@@ -32,7 +31,7 @@ class ClosedWorld:
         self.resolver = modules[0].resolver
         self.index = modules[0].index
         self.protocol = Protocol(modules[0])
-        self._unseen: dict[Scope, bool] = {}
+        self._unseen: dict[frozenset[Scope], UnseenFunctions] = {}
         self._doers: dict[Action, list[ast.AST]] = {}
         for each in modules:
             each.followed  # noqa: B018 - what was entered from where is known once all was followed
@@ -40,16 +39,19 @@ class ClosedWorld:
     def opening(self, action: Action, node: ast.AST) -> ast.AST | None:
         """Return a place that may do it to what a finding is about, at times that are not known; None in a closed world."""
         around = self._around(node)
+        if around not in self._unseen:
+            self._unseen[around] = UnseenFunctions(self.modules, around)
+        unseen = self._unseen[around]
         for doer in self.doers(action):
             scope = self.index.scope_of[doer]
-            if self._is_handed_on(doer) or (scope not in around and self._is_unseen(scope, action)):
+            if self._is_handed_on(doer) or (scope not in around and self._is_unseen(unseen, scope, action)):
                 return doer
         return next(self._open_calls(around), None)
 
-    def _is_unseen(self, scope: Scope, action: Action) -> bool:
+    def _is_unseen(self, unseen: UnseenFunctions, scope: Scope, action: Action) -> bool:
         """Tell so; what is no event of the protocol is seen by nobody within a decorator's wrapper either."""
         is_wrapped = not action.kinds and scope in wrappers_of(self.resolver)
-        return is_wrapped or self.runs_unseen(scope)
+        return is_wrapped or unseen.runs(scope)
 
     # ── what could do it ──────────────────────────────────────────────────────────────────────
 
@@ -82,7 +84,7 @@ class ClosedWorld:
             return self.resolver.function_named(node) is None and bool(module.qualify(node))
         if not isinstance(node, ast.Attribute):
             return False
-        if self._is_called(node):
+        if is_called(self.index, node):
             return not action.kinds and not self._is_block_of_its_own(self.index.parents[node])
         return action.receivers is not None and module.kind(node.value) in action.receivers
 
@@ -123,121 +125,17 @@ class ClosedWorld:
                 if found is not None:
                     yield from self._texts_of(found, depth + 1)
 
-    def _is_called(self, node: ast.expr) -> bool:
-        parent = self.index.parents.get(node)
-        return isinstance(parent, ast.Call) and parent.func is node
-
     def _is_handed_on(self, doer: ast.AST) -> bool:
         """Tell `callbacks.append(opt.zero_grad)`: who calls it is not known. A text is run who knows where."""
         if isinstance(doer, ast.Constant):
             return True
-        return isinstance(doer, ast.Attribute | ast.Name) and not self._is_called(doer) and _is_read(doer)
-
-    # ── which functions run unseen ────────────────────────────────────────────────────────────
-
-    def runs_unseen(self, scope: Scope) -> bool:
-        """Tell whether something other than a call that was followed may run a function."""
-        if isinstance(scope, ast.Module):
-            return False
-        if scope not in self._unseen:
-            self._unseen[scope] = False  # a cycle ends here
-            self._unseen[scope] = self._runs_unseen(scope)
-        return self._unseen[scope]
-
-    def _runs_unseen(self, function: Function) -> bool:
-        if isinstance(function, ast.Lambda):
-            return not self._was_entered(function)
-        if not leaves_alone(self.resolver, function):
-            return not self._was_entered(
-                function
-            )  # an engine's decorator registers it, and the engine is followed
-        if self._is_driven(function):
-            return True
-        if (decorated := wrappers_of(self.resolver).get(function)) is not None:
-            return any(self.runs_unseen(each) for each in decorated)
-        return any(self._escapes(function, each) for each in self._references(function)) or any(
-            self.runs_unseen(self.index.scope_of[call]) for call in self.resolver.callers(function)
+        return (
+            isinstance(doer, ast.Attribute | ast.Name) and not is_called(self.index, doer) and _is_read(doer)
         )
-
-    def _was_entered(self, function: Function) -> bool:
-        return bool(self.modules[0].entered_from(function))
-
-    def _is_driven(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-        """Tell what a library or the language runs: code behind yield, `__next__`, a method over one of a library's."""
-        if any(self.index.scope_of.get(each) is function for each in self._yields(function)):
-            return not self._was_entered_as_manager(function)
-        owner = self.index.parents.get(function)
-        if not isinstance(owner, ast.ClassDef):
-            return False
-        if function.name.startswith("__") and function.name != "__init__":
-            return not self._was_entered(function)
-        return self._is_over_library(owner, function)
-
-    def _yields(self, function: Function) -> list[ast.AST]:
-        module = self.modules[0]
-        return [*module.inside(function, ast.Yield), *module.inside(function, ast.YieldFrom)]
-
-    def _was_entered_as_manager(self, function: Function) -> bool:
-        calls = self.resolver.callers(function)
-        return bool(calls) and all(isinstance(self.index.parents.get(each), ast.withitem) for each in calls)
-
-    def _is_over_library(self, owner: ast.ClassDef, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-        """Tell whether a class is made from one that is not in sight, and the method may be called by that."""
-        if self._was_entered(function):
-            return False
-        for each in self.resolver.lineage(owner):
-            for base in each.bases:
-                name = self.modules[0].qualify(base) or ""
-                if self.resolver.class_named(base) is not None or name == "object":
-                    continue
-                if name != "torch.nn.Module" or function.name in ("train", "eval", "zero_grad"):
-                    return True
-        return False
-
-    def _references(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:
-        for module in self.modules:
-            yield from module.read_under(function.name)
-
-    def _escapes(self, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.expr) -> bool:
-        """Tell whether a name hands a function on, or calls it where nobody followed."""
-        parent = self.index.parents.get(node)
-        is_plain = isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS_PARTS
-        if is_plain or not self._may_mean(function, node):
-            return False
-        if not self._is_called(node):
-            return not self._decorates(function, node)
-        assert isinstance(parent, ast.Call)
-        run = self.resolver.target(parent) or self.resolver.constructor(parent)
-        entered = self.modules[0].entered_by(parent)
-        return run is not function and function not in entered and not (entered and run is None)
-
-    def _decorates(self, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.expr) -> bool:
-        """Tell `@function` from handing it on."""
-        owner = self.index.parents.get(node)
-        return node in getattr(owner, "decorator_list", ())
-
-    def _may_mean(self, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.expr) -> bool:
-        owner = self.index.parents.get(function)
-        if isinstance(node, ast.Name):
-            return any(each.node is function for each in self.resolver.linker.local_bindings(node))
-        assert isinstance(node, ast.Attribute)
-        tree = self.resolver.linker.module_named(node.value)
-        if tree is not None:
-            return any(each.node is function for each in self.resolver.linker.exported(tree, node.attr))
-        if not isinstance(owner, ast.ClassDef) or "." in (self.modules[0].qualify(node) or ""):
-            return False
-        held = self.resolver.class_of(node.value)
-        if held is not None:
-            is_own = self.resolver.method(held, function.name) is function
-            return is_own or owner in self.resolver.heirs(held)
-        named = self.resolver.class_named(node.value)
-        if named is not None:
-            return self.resolver.method(named, function.name) is function
-        return self.modules[0].kind(node.value) not in _OBJECTS
 
     # ── calls of what was handed in ───────────────────────────────────────────────────────────
 
-    def _around(self, node: ast.AST) -> set[Scope]:
+    def _around(self, node: ast.AST) -> frozenset[Scope]:
         """Return the functions that run while what stands at a node does: its own, and those that call it."""
         found: set[Scope] = set()
         waiting = [self.index.scope_of[node]]
@@ -249,9 +147,9 @@ class ClosedWorld:
             if isinstance(scope, Function):
                 waiting += [self.index.scope_of[each] for each in self.resolver.callers(scope)]
                 waiting += [self.index.scope_of[each] for each in self.modules[0].entered_from(scope)]
-        return found
+        return frozenset(found)
 
-    def _open_calls(self, scopes: set[Scope]) -> Iterator[ast.AST]:
+    def _open_calls(self, scopes: frozenset[Scope]) -> Iterator[ast.AST]:
         """Yield the calls of which nobody can say what they run."""
         for scope in sorted(scopes, key=lambda each: each.number):  # type: ignore[union-attr]
             home = self.modules[0].home(scope)
