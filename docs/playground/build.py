@@ -2,9 +2,10 @@
 """Puts the playground together: `python docs/playground/build.py WHEEL PYODIDE OUT`.
 
 PYODIDE is the folder `package` of the npm package pyodide; OUT gets everything the page needs, and nothing of it is
-fetched from elsewhere when the page is used.
+fetched from elsewhere when the page is used. pyflakes, which names undefined names, is the one of this Python.
 """
 
+import importlib.util
 import json
 import shutil
 import sys
@@ -31,7 +32,18 @@ def build(wheel: Path, pyodide: Path, out: Path) -> None:
     for name in PYTHON:
         shutil.copy(pyodide / name, out / "pyodide" / name)
     shutil.copy(wheel, out / "truestep.whl")
+    shutil.make_archive(
+        str(out / "pyflakes"), "zip", package_of("pyflakes").parent, "pyflakes"
+    )
     (out / "examples.json").write_text(json.dumps(examples()), "utf-8")
+
+
+def package_of(name: str) -> Path:
+    """Return the folder of an installed package."""
+    found = importlib.util.find_spec(name)
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
 
 
 if __name__ == "__main__":

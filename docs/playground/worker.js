@@ -1,4 +1,4 @@
-// Loads Python and the wheel that lie beside the page, and answers each question with what `truestep read` finds.
+// Loads Python, the wheel and pyflakes that lie beside the page, and answers each question with what `truestep read` finds.
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
 const READING = `
@@ -24,6 +24,8 @@ async function loaded() {
   const pyodide = await loadPyodide({ indexURL: new URL("./pyodide/", import.meta.url).href });
   const wheel = await fetch(new URL("./truestep.whl", import.meta.url));
   pyodide.unpackArchive(await wheel.arrayBuffer(), "wheel");
+  const pyflakes = await fetch(new URL("./pyflakes.zip", import.meta.url));
+  pyodide.unpackArchive(await pyflakes.arrayBuffer(), "zip");
   return pyodide.runPython(READING);
 }
 

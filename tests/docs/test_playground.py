@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from functools import partial
 from pathlib import Path
 
@@ -114,7 +115,7 @@ def test_the_page_reads_and_fixes_in_the_browser(told):
     assert not any(each["wide"] for each in told)
 
 
-def test_reading_and_fixing_need_the_standard_library_alone(tmp_path):
+def test_reading_and_fixing_need_the_standard_library_and_pyflakes_alone(tmp_path):
     code = (
         "import sys\nfrom truestep.doctor.fixing import rewritten_by_findings\nfrom truestep.doctor.read import read_text\n"
         "assert read_text('import torch\\n').num_files == 1\n"
@@ -130,7 +131,22 @@ def test_reading_and_fixing_need_the_standard_library_alone(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code, *bare.stdout.split()], check=True, capture_output=True, text=True
     )
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.strip() == "['pyflakes']"
+
+
+def test_the_page_brings_pyflakes_along(tmp_path):
+    sys.path.insert(0, str(ROOT / "docs/playground"))
+    try:
+        from build import PYTHON, build
+    finally:
+        sys.path.remove(str(ROOT / "docs/playground"))
+    pyodide, wheel = tmp_path / "pyodide", tmp_path / "any.whl"
+    pyodide.mkdir()
+    for each in (*(pyodide / name for name in PYTHON), wheel):
+        each.write_text("")
+    build(wheel, pyodide, tmp_path / "out")
+    assert "pyflakes/checker.py" in zipfile.ZipFile(tmp_path / "out/pyflakes.zip").namelist()
+    assert "./pyflakes.zip" in (tmp_path / "out/worker.js").read_text("utf-8")
 
 
 def test_each_example_has_what_its_title_says():

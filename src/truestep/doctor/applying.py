@@ -16,6 +16,7 @@ from truestep.doctor.notebook import NotebookText
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import Replacement, apply_source_edits, parse_source, replacement
 from truestep.doctor.selection import ignore_comments_in
+from truestep.doctor.source.closed import ClosedWorld
 from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import SourceRewriteError
@@ -88,12 +89,28 @@ def _apply(check: SourceCheck, module: SourceModule, reading: SourceReading) -> 
             place = _place(home, found.node)
             if not isinstance(found, At):
                 reading.abstentions.append(Abstention(check.code, place, found.reason))
-            elif (place.path, place.line) not in seen and not _is_excused(check, home, found.node):
+            elif (place.path, place.line) in seen:
+                continue
+            elif (opening := _opening(check, home, found.node)) is not None:
+                seen.add((place.path, place.line))
+                reading.abstentions.append(Abstention(check.code, place, opening))
+            elif not _is_excused(check, home, found.node):
                 seen.add((place.path, place.line))
                 _report(check, home, found, reading)
         reading.abstentions += _cut_short(check, module)
     except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others find
         reading.failures.append(CheckFailure(check.code, module.path, f"{type(error).__name__}: {error}"))
+
+
+def _opening(check: SourceCheck, module: SourceModule, node: ast.AST) -> str | None:
+    """Return why a check that says "never" can't say so here: a call that could do it, and that nobody followed."""
+    world = module.of_program(ClosedWorld) if check.never else None
+    for action in check.never if world is not None else ():
+        if world is not None and (place := world.opening(action, node)) is not None:
+            home = module.home(place)
+            line = getattr(place, "lineno", 1)
+            return f"{home.path}:{line} may {action.words}, and what calls it, and when, can't be followed"
+    return None
 
 
 def _report(check: SourceCheck, module: SourceModule, found: At, reading: SourceReading) -> None:

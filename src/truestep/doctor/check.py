@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from truestep.doctor.finding import Finding, Place, Severity
 from truestep.doctor.page import CheckPage, check_name, parse_check_page
 from truestep.doctor.severities import check_severities
+from truestep.doctor.source.actions import Action
 
 if TYPE_CHECKING:
     from truestep.doctor.source.module import SourceModule
@@ -99,6 +100,7 @@ class SourceCheck(Check):
     """A check that decides from the text of one file."""
 
     rewrites: ClassVar[Rewrites] = "fix"  # what its rewrite is
+    never: ClassVar[tuple[Action, ...]] = ()  # what it says does not happen: told of a closed world alone
     words: ClassVar[tuple[str, ...]] = ()  # a program with none of these can't have the fault
     shows_as: ClassVar[tuple[str, ...]] = ()  # running checks that see this fault by what it does: told once
 

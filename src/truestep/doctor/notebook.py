@@ -22,6 +22,9 @@ from truestep.doctor.replacement import (
 _PYTHON_CELLS = re.compile(r"%%(time|timeit|capture|prun|python3?)\b")
 _MAGIC = re.compile(r"(\s*)[%!?]")
 _TIMED = re.compile(r"(\s*)%(?:time|prun)\s+(?!-)(.+)")
+# What these bring, or a cell that can't be read, is not known: as after a star import.
+_BRINGS_NAMES = re.compile(r"(\s*)%(?:run|pylab|store|load|loadpy|macro)\b")
+_NAMES_BROUGHT = "from IPython import *"
 _HELP = re.compile(r"(\s*)[\w.]+\?{1,2}\s*$")
 _ASSIGNED = re.compile(r"(\s*[\w.]+\s*=\s*)[%!]")
 _LINE_TOLD = re.compile(r"(?P<before>\bline |:)(?P<line>\d+)\b")
@@ -124,7 +127,7 @@ def parse_notebook(raw: str) -> NotebookText:
             code = _python_of(cell_source(cell))
             if reason := why_source_is_no_python(_joined(code), "cell"):
                 unreadable.append((number, reason))
-                code = ["" for _ in code]
+                code = [_NAMES_BROUGHT, *("" for _ in code[1:])]
             lines += code
     return NotebookText(
         "\n".join(lines) + "\n", tuple(numbers) or (1,), tuple(starts) or (1,), tuple(unreadable)
@@ -159,7 +162,7 @@ def _python_of(source: str) -> list[str]:
     lines = source_lines(source) or [""]
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("%%") and not _PYTHON_CELLS.match(first):
-        return ["" for _ in lines]
+        return [_NAMES_BROUGHT if first.startswith("%%cython") else "", *("" for _ in lines[1:])]
     found: list[str] = []
     goes_on = False  # a shell line that ends with a backslash
     for line in lines:
@@ -172,6 +175,8 @@ def _python_of(source: str) -> list[str]:
 def _without_magic(line: str) -> str:
     if match := _TIMED.match(line):
         return f"{match[1]}{match[2]}"
+    if match := _BRINGS_NAMES.match(line):
+        return f"{match[1]}{_NAMES_BROUGHT}"
     if match := _MAGIC.match(line):
         return f"{match[1]}pass"
     if match := _ASSIGNED.match(line):

@@ -35,7 +35,7 @@ class ProgramEntries:
 
     def __init__(self, modules: list[SourceModule], resolver: Resolver) -> None:
         self._modules = {module.tree: module for module in modules}
-        self._tracer = ProgramTracer(modules, resolver)
+        self.tracer = ProgramTracer(modules, resolver)
         self._resolver = resolver
         self._traces: dict[Root, list[Trace]] = {}
         self._reached: dict[Root, EntryReach] = {}
@@ -43,15 +43,15 @@ class ProgramEntries:
     @cached_property
     def _first(self) -> list[Root]:
         """What is entered whatever the rest of the program does: the files, and what nothing calls."""
-        called = {each.function for run in self._tracer.engines.values() for each in run.calls}
-        files = [tree for tree in self._modules if tree in self._tracer.eventful]
+        called = {each.function for run in self.tracer.engines.values() for each in run.calls}
+        files = [tree for tree in self._modules if tree in self.tracer.eventful]
         own = [each for each in self._functions if each not in called and not self._resolver.callers(each)]
         return [*files, *own]
 
     @cached_property
     def _functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         every = (each for module in self._modules.values() for each in module.functions)
-        return [each for each in every if each in self._tracer.eventful]
+        return [each for each in every if each in self.tracer.eventful]
 
     @cached_property
     def roots(self) -> dict[ast.Module, list[Root]]:
@@ -67,10 +67,10 @@ class ProgramEntries:
     def follow(self, root: Root) -> list[Trace]:
         """Return what happens from one place."""
         if root not in self._traces:
-            self._traces[root] = found = self._tracer.worlds_of(root)
+            self._traces[root] = found = self.tracer.worlds_of(root)
             loops = [loop for trace in found if trace.complete for loop in trace.training_loops()]
             training = {frame.node for loop in loops for frame in loop.path if frame.kind == "loop"}
-            functions = frozenset(self._tracer.entered & self._tracer.eventful)
+            functions = frozenset(self.tracer.entered & self.tracer.eventful)
             self._reached[root] = EntryReach(functions, frozenset(training))
         return self._traces[root]
 

@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.source.batch_loops import LibraryRun
+from truestep.doctor.source.decorators import calls_parameter, decorations, wrappers_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
 from truestep.doctor.source.protocol import Protocol
@@ -62,10 +63,20 @@ class EventfulFunctions:
         for each in (self.protocol.closure(call), run, forward):
             if each is not None:
                 yield each
+                yield from (wrapper for _, wrapper in decorations(resolver, each))
+        yield from self._decorated(call)
         if call in self.engines:
             yield from (each.function for each in self.engines[call].calls)
         if run is None and isinstance(call.func, ast.Attribute) and not self._is_of_library(call.func):
             yield from self._of_that_name(call.func.attr)
+
+    def _decorated(self, call: ast.Call) -> Iterator[Function]:
+        """Yield what a wrapper stands for, where it calls what its decorator was given."""
+        wrappers = wrappers_of(self.resolver)
+        scope = self.resolver.index.scope_of[call]
+        made = self.resolver.index.scope_of[scope] if scope in wrappers else None
+        if isinstance(made, Function) and calls_parameter(self.resolver, call, made):
+            yield from wrappers[scope]  # type: ignore[index]
 
     def _is_of_library(self, function: ast.Attribute) -> bool:
         """Tell `torch.load`: no class of the program has it, whatever the context."""

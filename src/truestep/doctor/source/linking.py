@@ -204,6 +204,15 @@ class SourceLinker:
             return self.defined(_partial_of(binding.value), depth + 1)
         return None
 
+    def files_imported(self, tree: ast.Module, nodes: "list[ast.Import | ast.ImportFrom]") -> set[ast.Module]:
+        """Return the files of the program that imports of one file bring."""
+        found: set[ast.Module | None] = set()
+        for node in nodes:
+            home = (node.module or "", node.level) if isinstance(node, ast.ImportFrom) else ("", 0)
+            names = [".".join(part for part in (home[0], alias.name) if part) for alias in node.names]
+            found |= {self._find_module(tree, name, home[1]) for name in [home[0], *names] if name or home[1]}
+        return {each for each in found if each is not None}
+
     # ── full names ────────────────────────────────────────────────────────────────────────────
 
     def qualify(self, node: ast.expr) -> str | None:

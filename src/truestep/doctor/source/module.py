@@ -5,7 +5,7 @@ import ast
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from truestep.doctor.replacement import source_lines
 from truestep.doctor.source import kinds, questions
@@ -33,25 +33,6 @@ _NUMBER = attrgetter("number")  # of a node, in the order of the file
 Answer = TypeVar("Answer")
 
 
-class Follower(Protocol):
-    """Knows in which order things happen in the whole program."""
-
-    def traces_of(self, module: "SourceModule") -> "list[Trace]":
-        """Return the traces that start in a file."""
-
-    def traces_through(self, node: ast.AST) -> "Iterator[Trace]":
-        """Yield the traces that come by a node, in whatever file they start."""
-
-    def training_loops(self) -> set[ast.AST]:
-        """Return the loops of the program in which an optimizer steps."""
-
-    def linked_with(self, module: "SourceModule") -> "list[SourceModule]":
-        """Return a file and those that imports connect it with, whichever imports which."""
-
-    def module_of(self, node: ast.AST) -> "SourceModule":
-        """Return the file that a node stands in."""
-
-
 class SourceModule:
     """One parsed file."""
 
@@ -60,7 +41,7 @@ class SourceModule:
         text: str,
         path: str = "<text>",
         resolver: Resolver | None = None,
-        follower: Follower | None = None,
+        follower: "questions.Follower | None" = None,
     ) -> None:
         self.path = path
         self.text = text
@@ -121,6 +102,10 @@ class SourceModule:
     def reads(self, name: str) -> list[ast.expr]:
         """Return every place that reads a name or a chain of attributes (`self.opt`)."""
         return [node for node in self._read.get(name.rpartition(".")[2], ()) if dotted(node) == name]
+
+    def read_under(self, name: str) -> list[ast.Name | ast.Attribute]:
+        """Return every place that reads a name, or an attribute of that name of whatever object."""
+        return self._read.get(name, [])
 
     def scope(self, node: ast.AST) -> Scope:
         """Return the function or module in whose body the node stands."""
@@ -248,6 +233,14 @@ class SourceModule:
         """Return the file of the program that a node stands in."""
         known = node in self.index.scope_of and self._follower is not None
         return self._follower.module_of(node) if known and self._follower else self
+
+    def entered_by(self, call: ast.AST) -> set[Function]:
+        """Return the functions that a call was followed into."""
+        return self._follower.entered_by(call) if self._follower is not None else set()
+
+    def entered_from(self, function: Function) -> set[ast.AST]:
+        """Return the calls from which a function was followed."""
+        return self._follower.entered_from(function) if self._follower is not None else set()
 
     def words_of_program(self, words: frozenset[str]) -> frozenset[str]:
         """Return those of some words that stand somewhere in the program; it is searched once for them."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from truestep.doctor.source.entries import ProgramEntries
 from truestep.doctor.source.events import Trace
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Index
+from truestep.doctor.source.names import Function, Index
 from truestep.doctor.source.places import ImportPlaces, SourceDisk
 from truestep.doctor.source.resolving import Resolver
 
@@ -130,6 +130,14 @@ class SourceProject:
     def module_of(self, node: ast.AST) -> SourceModule:
         """Return the file that a node stands in."""
         return self.modules[self._trees[self.index.tree_of(node)]]
+
+    def entered_by(self, call: ast.AST) -> set[Function]:
+        """Return the functions that a call was followed into."""
+        return self.entries.tracer.entered_by.get(call, set())
+
+    def entered_from(self, function: Function) -> set[ast.AST]:
+        """Return the calls from which a function was followed."""
+        return self.entries.tracer.entered_from.get(function, set())
 
 
 def _names_of(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, int]]:

@@ -24,7 +24,7 @@ _BY_NAME = {
     "torch.cuda.empty_cache": "empty_cache",
 }
 
-_HARMLESS = ("torch.", "copy.", "logging.", "wandb.", "math.")  # what these are given they leave as it is
+HARMLESS = ("torch.", "copy.", "logging.", "wandb.", "math.")  # what these are given they leave as it is
 ANY = "any kind of object"
 
 # method: {kind of the object it is called on: event}
@@ -49,7 +49,7 @@ _OWN_METHODS = frozenset().union(*_OF_OWN_CLASS.values())
 _ZEROING = ("zero_", "fill_", "detach_")
 _MOVES = ("sub_", "add_", "addcmul_", "addcdiv_", "copy_")
 _NAMED = frozenset((ast.Name, ast.Attribute))
-_BUILTINS = frozenset(dir(builtins))
+BUILTINS = frozenset(dir(builtins))
 _BACKWARD = ("backward", "manual_backward")
 
 
@@ -136,7 +136,7 @@ class Protocol:
             yield "forward", call, call.func
         elif name is None or "." not in name:
             yield from self._handed_on(call, "optimizer", "module", "ddp")
-        elif not name.startswith(_HARMLESS):
+        elif not name.startswith(HARMLESS):
             yield from self._handed_on(call, "optimizer")
 
     def _method(self, call: ast.Call, function: ast.Attribute) -> Iterator[Found]:
@@ -210,7 +210,7 @@ class Protocol:
         given = [*call.args, *(word.value for word in call.keywords)]
         named = [each for each in given if type(each) in _NAMED]
         # most calls are ruled out by what is called, which is asked for anyway
-        if named and self.module.qualify(call.func) not in _BUILTINS and self.module.target(call) is None:
+        if named and self.module.qualify(call.func) not in BUILTINS and self.module.target(call) is None:
             yield from (("unknown", call, each) for each in named if self.module.kind(each) in kinds)
 
 

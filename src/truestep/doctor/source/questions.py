@@ -1,14 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about one file, or all files of a program, each answered once (`SourceModule.of_program`)."""
+"""Questions about one file, or all files of a program, each answered once (`SourceModule.of_program`); who knows the order."""
 
 import ast
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
 
-from truestep.doctor.source.names import Scope
+from truestep.doctor.source.names import Function, Scope
 
 if TYPE_CHECKING:
+    from truestep.doctor.source.events import Trace
     from truestep.doctor.source.module import SourceModule
+
+
+class Follower(Protocol):
+    """Knows in which order things happen in the whole program."""
+
+    def traces_of(self, module: "SourceModule") -> "list[Trace]":
+        """Return the traces that start in a file."""
+
+    def traces_through(self, node: ast.AST) -> "Iterator[Trace]":
+        """Yield the traces that come by a node, in whatever file they start."""
+
+    def training_loops(self) -> set[ast.AST]:
+        """Return the loops of the program in which an optimizer steps."""
+
+    def linked_with(self, module: "SourceModule") -> "list[SourceModule]":
+        """Return a file and those that imports connect it with, whichever imports which."""
+
+    def module_of(self, node: ast.AST) -> "SourceModule":
+        """Return the file that a node stands in."""
+
+    def entered_by(self, call: ast.AST) -> "set[Function]":
+        """Return the functions that a call was followed into."""
+
+    def entered_from(self, function: Function) -> "set[ast.AST]":
+        """Return the calls from which a function was followed."""
 
 
 def identifiers_of(files: "list[SourceModule]") -> set[str]:

@@ -14,7 +14,9 @@ from typing import Any
 from truestep.doctor.source.accumulators import may_wait
 from truestep.doctor.source.batch_loops import LibraryRun, run_of_method, runs_of_engines
 from truestep.doctor.source.contexts import CallFrames
+from truestep.doctor.source.decorators import Decoration, calls_parameter, decorations
 from truestep.doctor.source.eventful import EventfulFunctions
+from truestep.doctor.source.eventful_parts import EventfulParts
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.module import SourceModule
@@ -38,7 +40,6 @@ _SIMPLE = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete, ast.Assert,
     ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Pass,
 )  # fmt: skip
-_Around = tuple[tuple[str, ast.AST], ...]  # the comprehensions and choices around a part of an expression
 
 
 class ProgramTracer:
@@ -53,18 +54,19 @@ class ProgramTracer:
         self.engines = runs_of_engines(resolver)
         self.varying = Varying(resolver)
         matter = EventfulFunctions(modules, resolver, self.protocol, self.engines)
-        self.eventful, self.targets = matter.found, matter.targets
+        self.eventful = matter.found
         self.runs = self.method_runs()
         self.varying.numbered.update(*(run.numbered for run in self.runs.values()))
-        held = self.resolver.index.attributes.values()
-        self.kept = set(self.resolver.index.written).union(
-            *held
-        )  # the names of attributes that hold something
-        self.evaluated: dict[ast.AST, list[tuple[ast.AST, _Around]]] = {}
+        self.parts = EventfulParts(matter)
         self.blocks: dict[int, list[ast.stmt]] = {}  # by the identity of the list in the tree
         self.num_calls = 0
         self.entered: set[Function] = set()  # from the place that was followed last
+        self.entered_by: dict[ast.AST, set[Function]] = {}  # from any place: what each call was followed into
+        self.entered_from: dict[Function, set[ast.AST]] = {}  # and the other way round
         self.stack: list[Function] = []
+        self.decorated: list[
+            tuple[Function, list[Decoration], CallFrame]
+        ] = []  # whose wrappers are being run
         self.trace = Trace(ast.Module([], []))
         self.guards = Guards()
         self.replays = CallReplays()
@@ -134,7 +136,7 @@ class ProgramTracer:
             here = (*path, loop) if each.for_each_batch else path
             if each.every is not None:
                 here = (*here, self.frame("if", each.every, context))
-            self.entered.add(each.function)
+            self.note_entered(each.function, run.trains)
             self.body(each.function, here, self.contexts.enter_for(each.function, run.trains, context, {}))
 
     def body(self, function: Function, path: Path, inside: CallFrame) -> None:
@@ -168,7 +170,7 @@ class ProgramTracer:
         """Return the statements of a block in which something may happen, or which leave it."""
         if id(body) not in self.blocks:
             self.blocks[id(body)] = [
-                each for each in body if not isinstance(each, _SIMPLE) or self.evaluated_in(each)
+                each for each in body if not isinstance(each, _SIMPLE) or self.parts.of(each)
             ]
         return self.blocks[id(body)]
 
@@ -308,7 +310,7 @@ class ProgramTracer:
 
     def expressions(self, node: ast.AST, path: Path, context: CallFrame) -> None:
         """Visit what an expression evaluates, arguments before the call they are for."""
-        for each, around in self.evaluated_in(node):
+        for each, around in self.parts.of(node):
             here = (*path, *(self.frame(kind, frame, context) for kind, frame in around)) if around else path
             if isinstance(each, ast.Call):
                 self.call(each, here, context)
@@ -319,47 +321,10 @@ class ProgramTracer:
                 _, rest = self.yields.pop()
                 rest()
 
-    def evaluated_in(self, node: ast.AST) -> "list[tuple[ast.AST, _Around]]":
-        """Return the parts of an expression or statement at which something may happen."""
-        if node not in self.evaluated:
-            self.evaluated[node] = list(self.evaluations(node, ()))
-        return self.evaluated[node]
-
-    def evaluations(self, node: ast.AST, around: _Around) -> Iterator[tuple[ast.AST, _Around]]:
-        """Yield the parts of an expression at which something may happen, in their order, and what encloses each."""
-        if isinstance(node, Function):
-            return
-        if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
-            around = (*around, ("loop", node))
-        if isinstance(node, ast.IfExp):
-            around = (*around, ("if", node))
-        for child in node.beneath:  # type: ignore[attr-defined]
-            if not isinstance(child, (ast.Name, ast.Constant)):
-                yield from self.evaluations(child, around)
-        if isinstance(node, ast.Call):
-            happens = not self.is_quiet(node)
-        elif isinstance(node, ast.Assign | ast.AugAssign):
-            happens = is_count(node) or bool(self.protocol.assignment(node))
-        else:
-            happens = isinstance(node, ast.Yield)
-        if happens:
-            yield node, around
-
-    def is_quiet(self, call: ast.Call) -> bool:
-        """Tell a call that is no event, whatever it is called with: of a library, or of what has none inside."""
-        if self.protocol.call(call) or not self.eventful.isdisjoint(self.targets[call]):
-            return False
-        function, linker = call.func, self.resolver.linker
-        if isinstance(
-            function, ast.Attribute
-        ):  # what an attribute holds may be clear only in the call's context
-            known = linker.qualify(function)
-            return function.attr not in self.kept or (known is not None and "." in known)
-        bound = linker.bindings(function) if isinstance(function, ast.Name) else [None]
-        return all(each is not None and each.how in ("import", "def") for each in bound)
-
     def call(self, call: ast.Call, path: Path, context: CallFrame) -> None:
         """Note what a call does, and go through what it runs."""
+        if self.enter_decorated(call, path):
+            return
         closure = self.protocol.closure(call)
         if closure is not None:
             self.enter(self.contexts.enter(closure, call, context), call, path)
@@ -385,10 +350,40 @@ class ProgramTracer:
         return self.contexts.enter(function, call, context) if function is not None else None
 
     def enter(self, inside: CallFrame, call: ast.expr, path: Path) -> None:
-        """Go through a function that is called, unless it is being run already or lies too deep."""
+        """Go through a function that is called, by what its decorators put around it."""
+        assert inside.function is not None
+        self.enter_through(decorations(self.resolver, inside.function), inside, call, path)
+
+    def enter_through(self, around: list[Decoration], inside: CallFrame, call: ast.expr, path: Path) -> None:
+        """Go through the outermost wrapper left, or else through the function itself."""
+        if not around or not isinstance(call, ast.Call) or inside.caller is None:
+            self.enter_plainly(inside, call, path)
+            return
+        made, wrapper = around[0]
+        self.decorated.append((made, around[1:], inside))
+        self.enter_plainly(self.contexts.enter(wrapper, call, inside.caller), call, path)
+        self.decorated.pop()
+
+    def enter_decorated(self, call: ast.Call, path: Path) -> bool:
+        """Go through what a wrapper stands for, where it calls that, with what the wrapper was called with."""
+        if not self.decorated or not calls_parameter(self.resolver, call, self.decorated[-1][0]):
+            return False
+        current = self.decorated.pop()
+        self.enter_through(current[1], current[2], call, path)
+        self.decorated.append(current)
+        return True
+
+    def note_entered(self, function: Function, call: ast.AST) -> None:
+        """Remember which call was followed into which function."""
+        self.entered.add(function)
+        self.entered_by.setdefault(call, set()).add(function)
+        self.entered_from.setdefault(function, set()).add(call)
+
+    def enter_plainly(self, inside: CallFrame, call: ast.expr, path: Path) -> None:
+        """Go through a function, unless it is being run already or lies too deep."""
         target = inside.function
         assert target is not None
-        self.entered.add(target)
+        self.note_entered(target, call)
         if target in self.stack or len(self.stack) >= MAX_CALLS_DEEP or target not in self.eventful:
             return
         here = (*path, self.frame("call", call))

@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
+from truestep.doctor.source.actions import SAVE_STATE
 from truestep.doctor.source.counters import counted_loops, is_made_anew, is_named_as_counter
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
@@ -41,6 +42,7 @@ class OptimizerNotSaved(SourceCheck):
     """
 
     code = "SAVE005"
+    never = (SAVE_STATE,)
     words = ("state_dict",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.actions import LOAD_STATE
 from truestep.doctor.source.checkpoints import (
     LoadInSource,
     SaveInSource,
@@ -57,6 +58,7 @@ class StateNotRestored(SourceCheck):
     """
 
     code = "SAVE011"
+    never = (LOAD_STATE,)
     words = ("torch.load",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

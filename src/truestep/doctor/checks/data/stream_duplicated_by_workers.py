@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
+from truestep.doctor.source.actions import SPLIT_WORKERS
 from truestep.doctor.source.defaults import usual_value
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument
@@ -36,6 +37,7 @@ class StreamDuplicatedByWorkers(SourceCheck):
     """
 
     code = "DATA005"
+    never = (SPLIT_WORKERS,)
     words = ("IterableDataset",)
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:

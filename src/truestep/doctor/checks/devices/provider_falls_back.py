@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.actions import ASK_PROVIDERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument
 
@@ -31,6 +32,7 @@ class ProviderFallsBack(SourceCheck):
     """
 
     code = "DEV003"
+    never = (ASK_PROVIDERS,)
     words = ("onnxruntime",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

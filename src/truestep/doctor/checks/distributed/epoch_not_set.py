@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
+from truestep.doctor.source.actions import SET_EPOCH
 from truestep.doctor.source.libraries import library_taking_over
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
@@ -56,6 +57,7 @@ class EpochNotSet(SourceCheck, Watcher):
     """
 
     code = "DIST001"
+    never = (SET_EPOCH,)
     words = ("DistributedSampler",)
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:

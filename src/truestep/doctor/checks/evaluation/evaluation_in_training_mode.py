@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck, Unsure
+from truestep.doctor.source.actions import EVALUATE
 from truestep.doctor.source.evaluations import evaluations_of, is_of_held_out, sensitive_layers
 from truestep.doctor.source.measurements import measurements_of
 from truestep.doctor.source.modes import another_set_before, mode_before
@@ -54,6 +55,7 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
     """
 
     code = "EVAL002"
+    never = (EVALUATE,)
     words = ("no_grad", "inference_mode", "eval", "test", "val", "argmax")
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:

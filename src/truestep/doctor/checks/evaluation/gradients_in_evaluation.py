@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.library.functions import functions
+from truestep.doctor.source.actions import LEAVE_GRADIENTS_OUT
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -51,6 +52,7 @@ class GradientsInEvaluation(SourceCheck, Watcher):
     """
 
     code = "EVAL004"
+    never = (LEAVE_GRADIENTS_OUT,)
     words = ("eval()", "train(False)")
 
     def read(self, module: SourceModule) -> Iterator[At]:

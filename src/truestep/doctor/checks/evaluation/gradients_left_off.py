@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.actions import SWITCH_GRADIENTS_ON
 from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, literal
@@ -42,6 +43,7 @@ class GradientsLeftOff(SourceCheck):
     """
 
     code = "EVAL017"
+    never = (SWITCH_GRADIENTS_ON,)
     words = ("set_grad_enabled",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, At, SourceCheck, Unsure
+from truestep.doctor.source.actions import EVALUATE
 from truestep.doctor.source.evaluations import sensitive_layers
 from truestep.doctor.source.module import SourceModule
 
@@ -31,6 +32,7 @@ class LoadedWithoutEval(SourceCheck):
     """
 
     code = "EVAL008"
+    never = (EVALUATE,)
     words = ("load_state_dict",)
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:

@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, At, SourceCheck
+from truestep.doctor.source.actions import UPDATE_METRIC
 from truestep.doctor.source.module import SourceModule
 
 _READS_OUT = ("log", "compute", "reset")
@@ -45,6 +46,7 @@ class MetricNeverUpdated(SourceCheck):
     """
 
     code = "EVAL042"
+    never = (UPDATE_METRIC,)
     words = ("torchmetrics",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.looking import watched_sensitive_layers as layers_in_mode
+from truestep.doctor.source.actions import TRAIN
 from truestep.doctor.source.counters import is_made_anew
 from truestep.doctor.source.evaluations import sensitive_layers
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
@@ -61,6 +62,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
     """
 
     code = "EVAL003"
+    never = (TRAIN,)
     words = ("eval()", "train(False)")
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.accumulators import accumulating, has_option, num_batches
+from truestep.doctor.source.actions import ACCUMULATE
 from truestep.doctor.source.execution import Execution, execution_of
 from truestep.doctor.source.frames import TOP
 from truestep.doctor.source.module import SourceModule
@@ -46,6 +47,7 @@ class AccumulationNeverEntered(SourceCheck):
     """
 
     code = "GRAD046"
+    never = (ACCUMULATE,)
     words = ("gradient_accumulation",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -11,6 +11,7 @@ from truestep.doctor.check import RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.frames import names_of_user_frame
+from truestep.doctor.source.actions import CLEAR
 from truestep.doctor.source.counters import is_made_anew
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
@@ -58,6 +59,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
     """
 
     code = "GRAD001"
+    never = (CLEAR,)
     words = ("backward",)
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:

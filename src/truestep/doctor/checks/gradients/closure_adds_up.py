@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.actions import CLEAR
 from truestep.doctor.source.libraries import library_taking_over
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
@@ -41,6 +42,7 @@ class ClosureAddsUp(SourceCheck):
     """
 
     code = "GRAD045"
+    never = (CLEAR,)
     words = (".step(",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

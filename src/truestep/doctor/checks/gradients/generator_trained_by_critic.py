@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, At, SourceCheck
+from truestep.doctor.source.actions import CLEAR
 from truestep.doctor.source.adversaries import gan_role_in_source
 from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.module import SourceModule
@@ -47,6 +48,7 @@ class GeneratorTrainedByCritic(SourceCheck):
     """
 
     code = "GRAD020"
+    never = (CLEAR,)
     words = ("backward",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

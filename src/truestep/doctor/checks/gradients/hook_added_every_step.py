@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.actions import REMOVE_HOOK
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 
@@ -39,6 +40,7 @@ class HookAddedEveryStep(SourceCheck):
     """
 
     code = "GRAD016"
+    never = (REMOVE_HOOK,)
     words = ("register_",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.actions import STEP
 from truestep.doctor.source.batches import num_batches, source_of
 from truestep.doctor.source.events import Path, Trace, TrainingLoop
 from truestep.doctor.source.execution import execution_of
@@ -42,6 +43,7 @@ class LastMicroBatchesDropped(SourceCheck):
     """
 
     code = "GRAD006"
+    never = (STEP,)
     words = ("backward",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
+from truestep.doctor.source.actions import STEP
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -46,6 +47,7 @@ class StepMissing(SourceCheck, Watcher):
     """
 
     code = "GRAD007"
+    never = (STEP,)
     words = ("backward",)
     needs_no_step = True
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.finding import Place
+from truestep.doctor.source.actions import BACKWARD
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -43,6 +44,7 @@ class StepWithoutGradients(SourceCheck, Watcher):
     """
 
     code = "GRAD024"
+    never = (BACKWARD,)
     words = (".step(",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

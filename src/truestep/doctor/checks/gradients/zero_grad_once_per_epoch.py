@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.actions import CLEAR
 from truestep.doctor.source.events import TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, moved_after, next_event
@@ -36,6 +37,7 @@ class ZeroGradOncePerEpoch(SourceCheck):
     """
 
     code = "GRAD003"
+    never = (CLEAR,)
     words = ("zero_grad",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.actions import OPTIMIZE
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 
@@ -40,6 +41,7 @@ class CriterionNotOptimized(SourceCheck):
     """
 
     code = "LOSS015"
+    never = (OPTIMIZE,)
     words = ("Parameter(",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.actions import FOLLOW
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.uses import reads_followed
@@ -39,6 +40,7 @@ class TargetNeverUpdated(SourceCheck):
     """
 
     code = "PARAM022"
+    never = (FOLLOW,)
     words = ("deepcopy",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.actions import UNSCALE
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
@@ -47,6 +48,7 @@ class ClipBeforeUnscale(SourceCheck):
     """
 
     code = "AMP001"
+    never = (UNSCALE,)
     words = ("clip_grad",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

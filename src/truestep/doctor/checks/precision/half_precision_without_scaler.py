@@ -11,6 +11,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.functions import functions
 from truestep.doctor.runtime.history import ForwardCall
+from truestep.doctor.source.actions import SCALE
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, literal
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -48,6 +49,7 @@ class HalfPrecisionWithoutScaler(SourceCheck, Watcher):
     """
 
     code = "AMP007"
+    never = (SCALE,)
     words = ("autocast",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.actions import SCHEDULE
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 
@@ -35,6 +36,7 @@ class SchedulerNeverStepped(SourceCheck):
     """
 
     code = "SCHED002"
+    never = (SCHEDULE,)
     words = ("lr_scheduler",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

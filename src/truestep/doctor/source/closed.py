@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a program is closed about an action: is every call that could do it followed?
+
+A check that says that something does not happen may say so of a closed world alone. What could do it is looked up from
+the action's side: each place of the program that does it, or that hands it on, stands in a function that runs only by
+calls which were followed, or else nobody knows when it runs.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cached_property
+
+from truestep.doctor.source.actions import Action
+from truestep.doctor.source.decorators import leaves_alone, wrappers_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function, Scope
+from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
+from truestep.doctor.source.unseen import UnseenFunctions, is_called
+
+_BY_TEXT = ("getattr", "attrgetter", "methodcaller", "setattr")
+MAX_DEPTH = 4  # from a variable back to the text that it holds
+_CODE = ("eval", "exec")
+
+
+class ClosedWorld:
+    """What of a program, all its linked files together, runs by calls that nobody followed."""
+
+    def __init__(self, modules: list[SourceModule]) -> None:
+        self.modules = modules
+        self.resolver = modules[0].resolver
+        self.index = modules[0].index
+        self.protocol = Protocol(modules[0])
+        self._unseen: dict[frozenset[Scope], UnseenFunctions] = {}
+        self._doers: dict[Action, list[ast.AST]] = {}
+        for each in modules:
+            each.followed  # noqa: B018 - what was entered from where is known once all was followed
+
+    def opening(self, action: Action, node: ast.AST) -> ast.AST | None:
+        """Return a place that may do it to what a finding is about, at times that are not known; None in a closed world."""
+        around = self._around(node)
+        if around not in self._unseen:
+            self._unseen[around] = UnseenFunctions(self.modules, around)
+        unseen = self._unseen[around]
+        for doer in self.doers(action):
+            scope = self.index.scope_of[doer]
+            if self._is_handed_on(doer) or (scope not in around and self._is_unseen(unseen, scope, action)):
+                return doer
+        return next(self._open_calls(around), None)
+
+    def _is_unseen(self, unseen: UnseenFunctions, scope: Scope, action: Action) -> bool:
+        """Tell so; what is no event of the protocol is seen by nobody within a decorator's wrapper either."""
+        is_wrapped = not action.kinds and scope in wrappers_of(self.resolver)
+        return is_wrapped or unseen.runs(scope)
+
+    # ── what could do it ──────────────────────────────────────────────────────────────────────
+
+    def doers(self, action: Action) -> list[ast.AST]:
+        """Return each place of the program that does it, or names what does it."""
+        if action not in self._doers:
+            self._doers[action] = [each for module in self.modules for each in self._doers_in(module, action)]
+        return self._doers[action]
+
+    def _doers_in(self, module: SourceModule, action: Action) -> Iterator[ast.AST]:
+        calls = [each for each in module.all(ast.Call) if not self._is_block_of_its_own(each)]
+        yield from (each for each in calls if self._does(self.protocol.call(each), action))
+        yield from (each for each in module.stores if self._does(self.protocol.assignment(each), action))
+        for name in sorted(action.names):
+            yield from (each for each in module.read_under(name) if self._names_it(module, each, action))
+        code = _code_of(action)
+        is_dynamic = not self._dynamic.isdisjoint(_CODE)
+        for text in module.all(ast.Constant):
+            if isinstance(text.value, str):
+                named = text.value in action.names and text in self._looked_up
+                if named or (is_dynamic and code.search(text.value)):
+                    yield text
+
+    def _does(self, found: "list[tuple[str, ast.expr, ast.expr | None]]", action: Action) -> bool:
+        return any(kind in action.kinds for kind, _, _ in found)
+
+    def _names_it(self, module: SourceModule, node: ast.expr, action: Action) -> bool:
+        """Tell what an action's name stands for: the method of an object of its kinds, or a function of that name."""
+        if isinstance(node, ast.Name):
+            return self.resolver.function_named(node) is None and bool(module.qualify(node))
+        if not isinstance(node, ast.Attribute):
+            return False
+        if is_called(self.index, node):
+            return not action.kinds and not self._is_block_of_its_own(self.index.parents[node])
+        return action.receivers is not None and module.kind(node.value) in action.receivers
+
+    def _is_block_of_its_own(self, call: ast.AST) -> bool:
+        """Tell `with no_grad():` over a block that runs nothing it was given: it holds there and nowhere else."""
+        item = self.index.parents.get(call)
+        block = self.index.parents.get(item) if isinstance(item, ast.withitem) else None
+        if not isinstance(block, ast.With):
+            return False
+        home = self.modules[0].home(block)
+        named = [each.func for each in home.inside(block, ast.Call) if isinstance(each.func, ast.Name)]
+        given = any(each.how == "parameter" for name in named for each in self.resolver.reaching(name))
+        return not given and not home.inside(block, ast.Yield)
+
+    @cached_property
+    def _dynamic(self) -> set[str]:
+        """The functions by which a program runs texts or looks names up."""
+        return self.modules[0].identifiers & {*_BY_TEXT, *_CODE}
+
+    @cached_property
+    def _looked_up(self) -> set[ast.AST]:
+        """The texts by which the program looks something up: `getattr(opt, "zero_grad")`, be it by a variable."""
+        calls = (call for name in _BY_TEXT for call in self.index.calls.get(name, ()))
+        given = [each for call in calls for each in call.args]
+        return {text for each in given for text in self._texts_of(each)}
+
+    def _texts_of(self, node: ast.expr, depth: int = 0) -> Iterator[ast.AST]:
+        """Yield the constants that an expression may stand for; of a loop's variable those that the loop goes over."""
+        if isinstance(node, ast.Constant):
+            yield node
+        elif isinstance(node, ast.List | ast.Tuple | ast.Set):
+            for each in node.elts:
+                yield from self._texts_of(each, depth)
+        elif depth < MAX_DEPTH:
+            bindings = self.resolver.reaching(node) if isinstance(node, ast.Name) else []
+            sources = [each.value for each in bindings if each.how == "for"]
+            for found in [*sources, *self.resolver.definitions(node)]:
+                if found is not None:
+                    yield from self._texts_of(found, depth + 1)
+
+    def _is_handed_on(self, doer: ast.AST) -> bool:
+        """Tell `callbacks.append(opt.zero_grad)`: who calls it is not known. A text is run who knows where."""
+        if isinstance(doer, ast.Constant):
+            return True
+        return (
+            isinstance(doer, ast.Attribute | ast.Name) and not is_called(self.index, doer) and _is_read(doer)
+        )
+
+    # ── calls of what was handed in ───────────────────────────────────────────────────────────
+
+    def _around(self, node: ast.AST) -> frozenset[Scope]:
+        """Return the functions that run while what stands at a node does: its own, and those that call it."""
+        found: set[Scope] = set()
+        waiting = [self.index.scope_of[node]]
+        while waiting:
+            scope = waiting.pop()
+            if scope in found:
+                continue
+            found.add(scope)
+            if isinstance(scope, Function):
+                waiting += [self.index.scope_of[each] for each in self.resolver.callers(scope)]
+                waiting += [self.index.scope_of[each] for each in self.modules[0].entered_from(scope)]
+        return frozenset(found)
+
+    def _open_calls(self, scopes: frozenset[Scope]) -> Iterator[ast.AST]:
+        """Yield the calls of which nobody can say what they run."""
+        for scope in sorted(scopes, key=lambda each: each.number):  # type: ignore[union-attr]
+            home = self.modules[0].home(scope)
+            yield from (each for each in home.directly_in(scope, ast.Call) if self._is_open(home, each))
+
+    def _is_open(self, home: SourceModule, call: ast.Call) -> bool:
+        """Tell a call for its effect of what came from out of sight, of what is left open here, of what is decorated so."""
+        is_for_effect = isinstance(self.index.parents.get(call), ast.Expr)
+        target = self.resolver.target(call)
+        if target is None:
+            outside = isinstance(call.func, ast.Name) and self._comes_from_outside(call.func)
+            return is_for_effect and (outside or self._is_given_all(call))
+        if isinstance(target, ast.Lambda):
+            return False
+        if not leaves_alone(self.resolver, target):
+            return home.loop(call) is not None
+        return is_for_effect and _is_left_open(target) and not home.entered_by(call) - {target}
+
+    def _is_given_all(self, call: ast.Call) -> bool:
+        """Tell `hooks.fire(self)`: a call out of sight that is given the object itself which trains."""
+        name = self.modules[0].qualify(call.func) or ""
+        given = [*call.args, *(word.value for word in call.keywords)]
+        is_self = any(isinstance(each, ast.Name) and each.id == "self" for each in given)
+        is_known = name in BUILTINS or name.startswith(HARMLESS)
+        return is_self and not is_known and not self.modules[0].entered_by(call)
+
+    def _comes_from_outside(self, name: ast.Name) -> bool:
+        bindings = self.resolver.reaching(name)
+        ways = {each.how for each in bindings}
+        if not ways or not ways <= {"for", "parameter"} or self.modules[0].kind(name) is not None:
+            return False
+        if ways == {"parameter"}:
+            return None in self.resolver.definitions(name)
+        sources = [each.value for each in bindings if each.value is not None]
+        known = [self.resolver.definitions(each) for each in sources if not _is_display(each)]
+        return any(not found or any(not _is_display(each) for each in found) for found in known)
+
+
+def _is_display(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.List | ast.Tuple | ast.Set)
+
+
+def _is_read(node: ast.AST) -> bool:
+    return isinstance(getattr(node, "ctx", None), ast.Load)
+
+
+def _is_left_open(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Tell a method whose body only raises: whoever derives from its class says what it does."""
+    body = [each for each in function.body if not _is_text(each)]
+    return len(body) == 1 and isinstance(body[0], ast.Raise)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _code_of(action: Action) -> re.Pattern[str]:
+    return re.compile(rf"\b({'|'.join(sorted(action.names))})\s*\(")

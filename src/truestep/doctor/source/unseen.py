@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which functions of a program may run, while some others do, by calls that nobody followed."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.source.decorators import leaves_alone, wrappers_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function, Index, Scope
+
+_HARMLESS_PARTS = ("__name__", "__doc__", "__module__", "__qualname__", "cache_clear")
+_OBJECTS = ("optimizer", "module", "ddp", "scheduler", "scaler")
+
+
+class UnseenFunctions:
+    """Knows of each function whether it is handed on, driven by the language or a library, or called by a name alone."""
+
+    def __init__(self, modules: list[SourceModule], around: frozenset[Scope]) -> None:
+        self.modules = modules
+        self.resolver, self.index = modules[0].resolver, modules[0].index
+        self._known: dict[Scope, bool] = {}
+        self.methods: dict[str, list[Scope]] = {}
+        for each in [each for module in modules for each in module.functions]:
+            if isinstance(self.index.parents.get(each), ast.ClassDef):
+                self.methods.setdefault(each.name, []).append(each)
+        self.files = self._imported_from({self.index.tree_of(each) for each in around})
+        self.region = self._reached_from(around)
+
+    def _imported_from(self, trees: set[ast.Module]) -> set[ast.Module]:
+        """Return some files and all that their imports reach: whose tops run before."""
+        found: set[ast.Module] = set()
+        waiting = [*trees]
+        while waiting:
+            tree = waiting.pop()
+            if tree not in found:
+                found.add(tree)
+                home = self.modules[0].home(tree)
+                nodes: list[ast.Import | ast.ImportFrom] = [*home.all(ast.Import), *home.all(ast.ImportFrom)]
+                waiting += self.resolver.linker.files_imported(tree, nodes)
+        return found
+
+    def _reached_from(self, around: frozenset[Scope]) -> set[Scope]:
+        """Return what may run meanwhile: what calls lead to, by their target or by a method's name, from all of these files."""
+        found: set[Scope] = set()
+        trees = {self.index.tree_of(each) for each in around}
+        handed = [each for module in self.modules if module.tree in trees for each in self._handed_on(module)]
+        waiting: list[Scope] = [*around, *handed]
+        while waiting:
+            scope = waiting.pop()
+            if scope not in found:
+                found.add(scope)
+                for call in self.modules[0].home(scope).directly_in(scope, ast.Call):
+                    waiting += self._run_by(call)
+        return found
+
+    def _handed_on(self, module: SourceModule) -> list[Scope]:
+        """Return the functions of a file that stand there without being called, and its lambdas."""
+        named = {each.id for each in module.all(ast.Name) if not is_called(self.index, each)}
+        return [*module.all(ast.Lambda), *(each for each in module.functions if each.name in named)]
+
+    def _run_by(self, call: ast.Call) -> list[Scope]:
+        resolver = self.resolver
+        owner = resolver.class_of(call.func)
+        known = [
+            resolver.target(call),
+            resolver.constructor(call),
+            resolver.method(owner, "forward") if owner is not None else None,
+            *self.modules[0].entered_by(call),
+        ]
+        found: list[Scope] = [each for each in known if each is not None]
+        if not found and isinstance(call.func, ast.Attribute):
+            found += [
+                each for each in self.methods.get(call.func.attr, ()) if self._may_mean(each, call.func)
+            ]  # type: ignore[arg-type]
+        return found
+
+    def runs(self, scope: Scope) -> bool:
+        """Tell whether something other than a call that was followed may run a function."""
+        if isinstance(scope, ast.Module):
+            return False
+        if scope not in self._known:
+            self._known[scope] = False  # a cycle ends here
+            self._known[scope] = self._runs(scope)
+        return self._known[scope]
+
+    def _runs(self, function: Function) -> bool:
+        if isinstance(function, ast.Lambda):
+            return not self._was_entered(function)
+        if not leaves_alone(self.resolver, function):
+            return not self._was_entered(
+                function
+            )  # an engine's decorator registers it, and the engine is followed
+        if self._is_driven(function):
+            owner = self.index.parents.get(function)
+            named = owner.name if isinstance(owner, ast.ClassDef) else function.name
+            return any(self._may_run(each) for module in self.modules for each in module.read_under(named))
+        if (decorated := wrappers_of(self.resolver).get(function)) is not None:
+            return any(self.runs(each) for each in decorated)
+        return any(self._escapes(function, each) for each in self._references(function)) or any(
+            self.runs(self.index.scope_of[call]) for call in self.resolver.callers(function)
+        )
+
+    def _was_entered(self, function: Function) -> bool:
+        return bool(self.modules[0].entered_from(function))
+
+    def _is_driven(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+        """Tell what a library or the language runs: code behind yield, `__next__`, a method over one of a library's."""
+        if any(self.index.scope_of.get(each) is function for each in self._yields(function)):
+            return not self._was_entered_as_manager(function)
+        owner = self.index.parents.get(function)
+        if not isinstance(owner, ast.ClassDef):
+            return False
+        if function.name.startswith("__") and function.name != "__init__":
+            return not self._was_entered(function)
+        return self._is_over_library(owner, function)
+
+    def _yields(self, function: Function) -> list[ast.AST]:
+        module = self.modules[0]
+        return [*module.inside(function, ast.Yield), *module.inside(function, ast.YieldFrom)]
+
+    def _was_entered_as_manager(self, function: Function) -> bool:
+        calls = self.resolver.callers(function)
+        return bool(calls) and all(isinstance(self.index.parents.get(each), ast.withitem) for each in calls)
+
+    def _is_over_library(self, owner: ast.ClassDef, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+        """Tell whether a class is made from one that is not in sight, and the method may be called by that."""
+        if self._was_entered(function):
+            return False
+        for each in self.resolver.lineage(owner):
+            for base in each.bases:
+                name = self.modules[0].qualify(base) or ""
+                if self.resolver.class_named(base) is not None or name == "object":
+                    continue
+                if name != "torch.nn.Module" or function.name in ("train", "eval", "zero_grad"):
+                    return True
+        return False
+
+    def _references(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:
+        for module in self.modules:
+            yield from module.read_under(function.name)
+
+    def _escapes(self, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.expr) -> bool:
+        """Tell whether a name hands a function on, or calls it where nobody followed."""
+        parent = self.index.parents.get(node)
+        is_plain = isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS_PARTS
+        if is_plain or not self._may_run(node) or not self._may_mean(function, node):
+            return False
+        if not is_called(self.index, node):
+            return not self._decorates(function, node)
+        assert isinstance(parent, ast.Call)
+        if self.index.scope_of[parent] not in self.region:
+            return False
+        run = self.resolver.target(parent) or self.resolver.constructor(parent)
+        entered = self.modules[0].entered_by(parent)
+        return run is not function and function not in entered and not (entered and run is None)
+
+    def _may_run(self, node: ast.AST) -> bool:
+        """Tell whether what stands at a node runs before or meanwhile: at the top of a file, or where calls lead to."""
+        scope = self.index.scope_of[node]
+        return scope in self.files or scope in self.region
+
+    def _decorates(self, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.expr) -> bool:
+        """Tell `@function` from handing it on."""
+        owner = self.index.parents.get(node)
+        return node in getattr(owner, "decorator_list", ())
+
+    def _may_mean(self, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.expr) -> bool:
+        owner = self.index.parents.get(function)
+        if isinstance(node, ast.Name):
+            return any(each.node is function for each in self.resolver.linker.local_bindings(node))
+        assert isinstance(node, ast.Attribute)
+        tree = self.resolver.linker.module_named(node.value)
+        if tree is not None:
+            return any(each.node is function for each in self.resolver.linker.exported(tree, node.attr))
+        if not isinstance(owner, ast.ClassDef) or "." in (self.modules[0].qualify(node) or ""):
+            return False
+        held = self.resolver.class_of(node.value)
+        if held is not None:
+            is_own = self.resolver.method(held, function.name) is function
+            return is_own or owner in self.resolver.heirs(held)
+        named = self.resolver.class_named(node.value)
+        if named is not None:
+            return self.resolver.method(named, function.name) is function
+        return self.modules[0].kind(node.value) not in _OBJECTS
+
+
+def is_called(index: Index, node: ast.expr) -> bool:
+    """Tell `name()` from the name alone."""
+    parent = index.parents.get(node)
+    return isinstance(parent, ast.Call) and parent.func is node

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names without a value: as pyflakes tells them, a bug where a training comes by, else a risk."""
+
+import itertools
+import json
+
+import pytest
+
+from truestep.doctor.read import read_paths
+
+LOOP = """\
+import torch
+from torch import nn
+
+net = nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+
+
+def scaled(output):
+    {scaled}
+
+
+def show(output):
+    {shown}
+
+
+def train(loader):
+    for x, y in loader:
+        opt.zero_grad()
+        scaled(net(x) - y).backward()
+        opt.step()
+
+
+if __name__ == "__main__":
+    train([])
+"""
+# by what gives `factor` a value, at the top of the file
+BOUND = (
+    "factor = 2", "factor: int = 2", "import math as factor", "from math import pi as factor", "for factor in range(3): pass",
+    "with open(__file__) as factor: pass", "(factor := 2)", "def factor(): pass", "class factor: pass", "factor, other = 1, 2",
+    "try:\n    import factor\nexcept ImportError:\n    factor = None", "if net:\n    factor = 2", "from math import *",
+    "def of():\n    global factor\n    factor = 2",
+    "match [1]:\n    case [factor]: pass", "globals()['factor'] = 2", "exec('factor = 2')",
+    "print 'old'; factor = 2", "type factor = int", "[factor, *rest] = [1, 2]", "del net; factor = 2",
+)  # fmt: skip
+UNREAD = (
+    "return output * TODO", "return output * ___", "try:\n        return factor\n    except NameError:\n        return 1",
+    "if False:\n        return factor\n    return output", "def inner(a: factor): pass\n    return output",
+    "return [factor for factor in output]", "return (lambda factor: factor)(output)",
+)  # fmt: skip
+
+
+def told(tmp_path, text, name="train.py"):
+    path = tmp_path / name
+    path.write_text(text)
+    found = read_paths([path])
+    assert found.failures == found.unreadable == []
+    return [(each.place.line, each.severity.value) for each in found.findings if each.code == "VALUE041"]
+
+
+def test_a_name_on_the_way_of_a_training_is_a_bug_and_another_one_a_risk(tmp_path):
+    text = LOOP.format(scaled="return output.mean() * factor", shown="print(output, colour)")
+    assert told(tmp_path, text) == [(9, "bug"), (13, "risk")]
+
+
+@pytest.mark.parametrize("how", BOUND)
+def test_whatever_binds_a_name_binds_it(tmp_path, how):
+    text = LOOP.format(scaled="return output.mean() * factor", shown="pass")
+    assert told(tmp_path, text.replace("net =", f"net = 0\n{how}\nnet =", 1)) == []
+
+
+@pytest.mark.parametrize("body", UNREAD)
+def test_holes_and_what_is_never_computed_are_none(tmp_path, body):
+    assert told(tmp_path, LOOP.format(scaled=body, shown="pass")) == []
+
+
+FORMS = (
+    "{}",
+    "print({})",
+    "[{} for _ in range(2)]",
+    "f'{{{}}}'",
+    "lambda: {}",
+    "x.attr[{}]",
+    "net({}=1, **{})",
+    "not {}",
+)
+
+
+@pytest.mark.parametrize(("form", "bound"), [*itertools.product(FORMS, ("", "colour = 1\n"))])
+def test_it_is_found_however_it_is_read(tmp_path, form, bound):
+    text = bound + LOOP.format(
+        scaled="return output.mean()", shown=f"x = net; {form.format(*['colour'] * 2)}"
+    )
+    assert told(tmp_path, text) == ([] if bound else [(13, "risk")])
+
+
+def notebook(*cells):
+    document = {"cells": [{"cell_type": "code", "source": each} for each in cells], "metadata": {}}
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("cells", "is_found"),
+    [
+        (["import torch", "def f():\n    return factor"], True),
+        (["import torch", "def f():\n    return factor", "factor = 2"], False),
+        (["import torch", "print(factor)", "factor = 2"], False),
+        (["import torch", "%run setup.ipynb", "def f():\n    return factor"], False),
+        (["import torch", "%%time\nfactor = 2", "def f():\n    return factor"], False),
+        (["import torch", "%matplotlib inline\n!ls", "def f():\n    return display(factor)"], True),
+        (["import torch", "files = !ls", "def f():\n    return files"], False),
+    ],
+)
+def test_cells_and_magics(tmp_path, cells, is_found):
+    assert bool(told(tmp_path, notebook(*cells), "train.ipynb")) is is_found
+
+
+def test_what_an_unreadable_cell_binds_is_not_known(tmp_path):
+    path = tmp_path / "train.ipynb"
+    path.write_text(notebook("import torch", "factor = = 2", "def f():\n    return factor"))
+    assert read_paths([path]).findings == []
+
+
+def test_a_part_of_something_else_is_not_judged(tmp_path):
+    assert told(tmp_path, "import torch\n\nfor x, y in loader:\n    print(x, y)\n") == []
+    assert told(tmp_path, "import torch\n\nprint(alpha, beta, gamma)\n") == []
+    assert told(tmp_path, "import torch\n\nprint(alpha)\n") == [(3, "risk")]
