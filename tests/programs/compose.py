@@ -44,6 +44,11 @@ class Program:
         others = [habit for habit in self.habits if habit.slot != "framework"]
         return Program((named(name), *others))
 
+    def with_habit(self, name: str) -> "Program":
+        """Return the program with a habit in its slot in the place of the one that was drawn."""
+        habit = named(name)
+        return Program(tuple(habit if each.slot == habit.slot else each for each in self.habits))
+
     def files(self, given: dict[str, str] | None = None) -> dict[str, str]:
         """Return the text of each file; pieces that are given take the place of the habits'."""
         shape = self.habit("shape")

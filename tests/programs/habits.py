@@ -9,8 +9,8 @@ framework is truestep.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -32,21 +32,25 @@ SLOTS = (
 FRAME = {
     "imports": "import torch\nimport torch.nn.functional as F\nfrom torch import nn",
     "iterated": "loader",
+    "learners": "model",
+    "saves": "{{law saves}}",
+    "held rows": "6",
+    "held batch": "4",
     "loss body": "{{loss entry}}\n{{unpack}}\nout = {{call}}\n{{terms}}\nreturn {{result}}",
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # read once: each is equal to itself alone
 class Habit:
     """One habit of people, and its pieces of source text."""
 
     list: str
     name: str
     about: str
-    words: dict[str, str] = field(hash=False, compare=False)
-    pieces: dict[str, str] = field(hash=False, compare=False)
+    words: dict[str, str]
+    pieces: dict[str, str]
 
-    @property
+    @cached_property
     def slot(self) -> str:
         """Return what it is one choice of: habits of one slot exclude each other."""
         return self.words["slot"]
@@ -97,6 +101,7 @@ def slots() -> dict[str, tuple[Habit, ...]]:
     return {name: tuple(habit for habit in all_habits() if habit.slot == name) for name in SLOTS}
 
 
+@cache
 def named(name: str) -> Habit:
     """Return the habit of a name."""
     (found,) = [habit for habit in all_habits() if habit.name == name]
@@ -111,7 +116,7 @@ def text_of(habits, name: str, given: dict[str, str] | None = None) -> str:
 
     def pieces(name):
         if name in given:
-            return [given[name]]
+            return [fill(given[name])]
         found = [text for habit in habits if (text := habit.piece(name, frameworks)) is not None]
         if name in FRAME and (name == "imports" or not any(found)):
             found.insert(0, FRAME[name])

@@ -8,6 +8,7 @@ import builtins
 import copy
 import pickle
 import random
+import runpy
 import sys
 from pathlib import Path
 
@@ -17,13 +18,22 @@ import torch
 KEPT = Path("..") / "recorded.pkl"
 
 
+def run_program() -> None:
+    """Run main.py as the main module, so that its classes are found again when they are unpickled; or the folder's package."""
+    sys.argv[:] = ["main.py"]
+    if not Path("main.py").exists():
+        (package,) = (path.parent.name for path in Path().glob("*/__main__.py"))
+        runpy.run_module(package, run_name="__main__", alter_sys=True)
+        return
+    text = Path("main.py").read_text("utf-8")
+    exec(compile(text, "main.py", "exec"), sys.modules["__main__"].__dict__)
+
+
 def run_main() -> None:
-    """Run main.py as the main module, so that its classes are found again when they are unpickled; keep its losses."""
+    """Run the program and keep its losses."""
     losses: list[float] = []
     builtins.note_loss = lambda loss: losses.append(loss.item())
-    text = Path("main.py").read_text("utf-8")
-    sys.argv[:] = ["main.py"]
-    exec(compile(text, "main.py", "exec"), sys.modules["__main__"].__dict__)
+    run_program()
     torch.save(losses, "losses.pt")
 
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The habits themselves: short, whole, and each drawn with every other that it can stand beside."""
 
+from collections import Counter
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 from programs.compose import Program, program
-from programs.draws import filled, suited
+from programs.draws import drawn_program, filled, pairs, suited
 from programs.habits import HERE, LISTS, MAX_LINES, SLOTS, all_habits, slots
 
 MAX_ALL_LINES = 4000
@@ -13,7 +15,7 @@ WORDS = {
     *("slot", "plainest", "is", "without", "owner", "module", "package", "like", "volatile"),
     *("plain rounds", "plain within", "not under", "only plainest", "falsely accused"),
 }
-PREFIXES = ("needs ", "refused under ", "fails under ", "wrong with ")
+PREFIXES = ("needs ", "refused under ", "refused with ", "fails under ", "wrong with ")
 
 
 def lines_of(habit) -> int:
@@ -78,3 +80,15 @@ def test_what_is_built_becomes_attributes_where_no_function_has_it_as_a_paramete
     )
     assert "self.optimizer = torch.optim.SGD(self.model.parameters()" in text
     assert "out = model(x)" in text  # the loss takes the model as a parameter
+
+
+def test_every_habit_is_drawn_in_a_hundredth_of_programs_and_every_pair_of_two_lists_in_10000():
+    drawn, met = Counter(), set()
+    for number in range(10_000):
+        habits = drawn_program(number).habits
+        drawn.update(habits)
+        met.update(combinations(sorted(habits, key=id), 2))
+    rare = {habit.name: drawn[habit] for habit in all_habits() if drawn[habit] < 100}
+    unmet = [(a.name, b.name) for a, b in pairs() if tuple(sorted((a, b), key=id)) not in met]
+    assert rare == {}
+    assert unmet == []

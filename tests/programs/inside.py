@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands inside of a program that a law looks into: it notes batches, losses and ends, and kills itself at a moment.
+
+`python -c "from programs import inside; inside.start()"` runs the program of its folder. The environment says the rest: how
+many WORKERS load, the micro-batch (PARTS), `DISTURBED="1000 15"` for signal 15 at call 1000 of a Python function, and the step
+to be killed at (STOP).
+"""
+
+import atexit
+import builtins
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from programs.recording import run_program
+
+RANK, SIZE = os.environ.get("RANK", "0"), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def note(what: str, step: int, value: object) -> None:
+    """Write down a line, at once, since this process may be killed."""
+    with Path(f"notes-{RANK}.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"what": what, "step": step, "value": value, "size": SIZE}) + "\n")
+
+
+def leaves(tree):
+    """Return what a batch is made of, as tensors."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if dataclasses.is_dataclass(tree):
+        tree = vars(tree)
+    members = tree.values() if isinstance(tree, dict) else tree
+    return [leaf for member in members for leaf in leaves(member)]
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    """Return the bytes of a tensor's values."""
+    return tensor.detach().to_dense().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def note_batch(run, epoch, batch) -> None:
+    """Note a digest of each row of a batch."""
+    del epoch
+    parts = leaves(batch)
+    rows = [b"".join(bits(part[row]) for part in parts) for row in range(len(parts[0]))]
+    note("batch", run.step, [hashlib.sha256(row).hexdigest()[:12] for row in rows])
+
+
+def note_loss(run, loss) -> None:
+    """Note the bits of a loss."""
+    note("loss", run.step, loss.item().hex())
+
+
+def note_end(learners) -> None:
+    """Keep all that learners hold at the end."""
+    states = [learner.training_state() for learner in learners]
+    if RANK == "0":
+        torch.save(states, "learners.pt")
+
+
+def note_figure(run, figure, model, rows) -> None:
+    """Note a figure of an evaluation beside the mean of all rows by hand, in evaluation mode and float64."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    with torch.no_grad():
+        expected = (model(rows[0]).argmax(1) == rows[1]).double().mean().item()
+    for module, mode in modes:
+        module.training = mode
+    note("figure", run.step, [float(figure), expected])
+
+
+def state_of(model) -> dict[str, object]:
+    """Return the bits of what an update of another learner must leave: weights, gradients, buffers, modes, flags."""
+    found: dict[str, object] = {}
+    for name, weight in model.named_parameters():
+        gradient = weight.grad
+        found[name] = (bits(weight), weight.requires_grad, None if gradient is None else bits(gradient))
+    found |= {f"buffer {name}": bits(each) for name, each in model.named_buffers()}
+    return found | {f"mode of {name}": module.training for name, module in model.named_modules()}
+
+
+BEFORE: dict[str, object] = {}
+
+
+def before_another(model) -> None:
+    """Keep a learner's state before another learner's update."""
+    BEFORE.clear()
+    BEFORE.update(state_of(model))
+
+
+def behind_another(run, model) -> None:
+    """Note what of a learner another learner's update has moved."""
+    after = state_of(model)
+    for name in BEFORE.keys() | after.keys():
+        if BEFORE.get(name) != after.get(name):
+            note("moved", run.step, name)
+
+
+SHARES: dict[str, torch.Tensor] = {}
+
+
+def watch_parts(model) -> None:
+    """Add up the sizes of what each single row adds to each gradient."""
+    if builtins.PARTS != 1:
+        return
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            SHARES[name] = torch.zeros_like(weight).abs()
+            weight.register_hook(share_of(name))
+
+
+def share_of(name: str):
+    """Return a hook that adds up the sizes of what comes to a gradient, and changes nothing."""
+
+    def add(gradient):
+        SHARES[name] += gradient.detach().to_dense().abs()
+
+    return add
+
+
+def note_gradients(run, model, loss) -> None:
+    """Keep the gradients of the first update, and leave."""
+    del run, loss
+    gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    torch.save(
+        {"gradients": {k: v.to_dense() for k, v in gradients.items()}, "shares": SHARES, "rows": 6},
+        "gradients.pt",
+    )
+    os._exit(0)
+
+
+def stop_at(run) -> None:
+    """Kill this process in the middle, where the environment says at which step."""
+    if run.step >= int(os.environ.get("STOP", "1000000")):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Disturbance:
+    """Counts the calls of Python functions in the main thread, and sends this process a signal at one of them."""
+
+    def __init__(self, said: str) -> None:
+        self.calls, self.pid = 0, os.getpid()
+        self.moment, self.signal = map(int, said.split()) if said else (0, 0)
+
+    def __call__(self, frame, event, argument) -> None:
+        """Count a call; workers, which are forked, count for nothing."""
+        self.calls += 1
+        if self.calls == self.moment and os.getpid() == self.pid:
+            os.kill(self.pid, self.signal)
+
+    def tell(self) -> None:
+        """Write down how many calls there were."""
+        if os.getpid() == self.pid:
+            Path("calls.txt").write_text(str(self.calls), "utf-8")
+
+
+def start() -> None:
+    """Run the program of this folder with all of this at hand."""
+    builtins.WORKERS = int(os.environ.get("WORKERS", "0"))
+    parts = os.environ.get("PARTS", "None")
+    builtins.PARTS = None if parts == "None" else int(parts)
+    known = (note_batch, note_loss, note_end, note_figure, note_gradients)
+    for function in (*known, before_another, behind_another, watch_parts, stop_at):
+        setattr(builtins, function.__name__, function)
+    disturbance = Disturbance(os.environ.get("DISTURBED", ""))
+    atexit.register(disturbance.tell)
+    sys.settrace(disturbance)
+    run_program()

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks: two or three processes train what one trains, within rounding, also where they go on from what another number began."""
+
+from pathlib import Path
+
+from programs.compose import Program
+from programs.laws.comparing import apart, ends
+from programs.laws.running import Trial, chance, notes
+
+WITHIN = 1e-8  # in float64; what is compared went through eight updates
+
+
+def ranks_agree(program: Program, folder: Path) -> str:
+    """Hold a run of several processes, in float64, against that of one."""
+    drawn = chance(program, "ranks")
+    sizes = drawn.choice(([2], [2], [3], [2, 1], [1, 2], [2, 3], [3, 2]))
+    given = {
+        "law saves": ", saving=ts.Saving(every_steps=1, background=False)",
+        "law saves too": "every_steps=1, ",
+    }
+    trial = Trial(program, folder, "ranks", given | {"law stops": "stop_at(run)"})
+    alone = trial.end("alone")
+    for size in sizes[:-1]:
+        stop = drawn.choice((1, 2, 3, 5))
+        trial.end("together", size, STOP=stop)
+    together = trial.end("together", sizes[-1])
+    seen = apart(*(ends(each)["learners"] for each in (alone, together)), WITHIN)
+    seen += batches_apart(alone, together, sizes)
+    return trial.same([f"on {sizes} processes", *seen] if seen else [])
+
+
+def batches_apart(alone: Path, together: Path, sizes: list[int]) -> list[str]:
+    """Return each step whose rows, put together from all ranks, are not those of one process in their order."""
+    rows: dict[tuple[int, int], list[str]] = {}
+    for rank in range(max(sizes)):
+        for note in notes(together, rank):
+            if note["what"] == "batch":
+                rows.setdefault((note["step"], note["size"]), []).extend(note["value"])
+    expected = {note["step"]: note["value"] for note in notes(alone) if note["what"] == "batch"}
+    found = {step: value for size in sizes for (step, each), value in rows.items() if each == size}
+    return [f"other rows at step {step}" for step in expected if expected[step] != found.get(step)]

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the laws share: a program's files in a folder, run as one process or as several ranks, and how each ended."""
+
+import json
+import os
+import random
+from pathlib import Path
+
+from programs.compose import Program
+from support import ranks, warm
+
+TESTS = Path(__file__).parents[2]
+START = ("-c", "from programs import inside; inside.start()")
+
+# What is written into a program for whoever looks from inside of it; programs/inside.py says what these do.
+NOTED = {
+    "batch noted": "note_batch(run, epoch, batch)",
+    "loss noted": "note_loss(run, loss)",
+    "end noted": "note_end([{{learners}}])",
+    "workers": ", num_workers=WORKERS",
+}
+
+
+class ViolationError(AssertionError):
+    """A law did not hold; its text is the program, and what was seen."""
+
+    def __init__(self, program: Program, texts: dict[str, str], seen: str) -> None:
+        files = "\n".join(f"# --- {name}\n{text}" for name, text in texts.items())
+        super().__init__(f"{seen}\n\n{program!r}\n\n{files}")
+        self.program, self.seen = program, seen
+
+
+class RefusedError(Exception):
+    """A program was refused, in words that a page has."""
+
+
+def chance(program: Program, law: str) -> random.Random:
+    """Return what draws for a law what it does to a program: the same for the same program."""
+    return random.Random(f"{law} {program!r}")
+
+
+def written(folder: Path, texts: dict[str, str]) -> Path:
+    """Write the files of a program into a new folder, and return it."""
+    folder.mkdir(parents=True)
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_text(text, "utf-8")
+    return folder
+
+
+def environment(**more: object) -> dict[str, str]:
+    """Return the environment of a program that imports truestep, and these tests."""
+    paths = os.pathsep.join(filter(None, (warm.paths(), str(TESTS))))
+    return {**os.environ, "PYTHONPATH": paths} | {name: str(value) for name, value in more.items()}
+
+
+def ran(folder: Path, *command: str, **more: object):
+    """Run a Python command in a folder, and return how it ended."""
+    return warm.run(*command, cwd=folder, env=environment(**more), timeout=120)
+
+
+def on_ranks(folder: Path, size: int, **more: object) -> list[ranks.Finished]:
+    """Run the program in a folder as all ranks, and return how each ended."""
+    port = ranks.free_port()
+    places = [{"RANK": rank, "LOCAL_RANK": rank} for rank in range(size)]
+    started = [
+        warm.Process(*START, cwd=folder, env=environment(**more, **place, WORLD_SIZE=size, MASTER_PORT=port))
+        for place in places
+    ]
+    return ranks.finish(started, 120)
+
+
+def refusal(program: Program, law: str, error: str) -> bool:
+    """Return whether a program was refused in words that one of its habits expects under the law, or together with another."""
+    asked = [f"refused under {law}", *(f"refused with {habit.name}" for habit in program.habits)]
+    lines = [habit.words.get(word) for habit in program.habits for word in asked]
+    return any(line and line in error for line in lines)
+
+
+class Trial:
+    """A program that a law tries in several ways, each in a folder of its own with the same texts."""
+
+    def __init__(self, program: Program, folder: Path, law: str, given: dict[str, str] | None = None) -> None:
+        self.program, self.folder, self.law = program, folder, law
+        ordered = {"workers": ""} if program.habit("source").has("is", "stream") else {}
+        self.texts = program.files(NOTED | ordered | (given or {}))
+
+    def place(self, name: str) -> Path:
+        """Return the folder of this name with the program in it."""
+        folder = self.folder / name
+        return folder if folder.exists() else written(folder, self.texts)
+
+    def end(self, name: str, size: int = 1, **more: object) -> Path:
+        """Run the program to its end, in one process or several, and return its folder."""
+        folder = self.place(name)
+        if size == 1:
+            ended = ran(folder, *START, **more)
+            self.check(name, ended.returncode, ended.stdout + ended.stderr)
+            return folder
+        finished = on_ranks(folder, size, **more)
+        said = "\n".join(f"rank {rank}: {each.out}{each.error}" for rank, each in enumerate(finished))
+        self.check(name, max(abs(each.status) for each in finished if each.status != -9 or not more), said)
+        return folder
+
+    def check(self, name: str, status: int, said: str) -> None:
+        """Raise where a program was refused, or told that it keeps the law no more, as a page says; or did not end well."""
+        if refusal(self.program, self.law, said):
+            raise RefusedError(said)
+        if status:
+            self.broken(f"{name} failed ({status}):\n{said}")
+
+    def broken(self, seen: str) -> None:
+        """Raise that the law did not hold."""
+        raise ViolationError(self.program, self.texts, seen)
+
+    def same(self, seen: list[str]) -> str:
+        """Raise where differences were seen; return that the program ran."""
+        if seen:
+            self.broken("\n".join(seen))
+        return "run"
+
+
+def notes(folder: Path, rank: int = 0) -> list[dict[str, object]]:
+    """Return what was noted inside of a program, line by line."""
+    path = folder / f"notes-{rank}.jsonl"
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []

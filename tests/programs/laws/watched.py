@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watched is plain: a run under `truestep doctor` leaves, prints and returns what the run without does; no right one is accused."""
+
+import json
+from pathlib import Path
+
+from programs.compose import Program
+from programs.laws.comparing import differing, left
+from programs.laws.running import ViolationError, ran, written
+
+
+def watched_is_plain(program: Program, folder: Path) -> str:
+    """Hold a run under `truestep doctor` against the run without: output, files, exit status."""
+    # a run watches itself, and leaves that to a doctor around it: what it then doesn't say is another matter
+    texts = program.files({"own watch": ", doctor=False"})
+    plain, watched = (written(folder / name, texts) for name in ("plain", "watched"))
+    report, volatile = folder / "report.json", [habit.words.get("volatile") for habit in program.habits]
+    command = program.command()
+    expected = ran(plain, *command)
+    if expected.returncode:
+        raise ViolationError(program, texts, f"the plain program failed:\n{expected.stderr}")
+    options = ("--output", "json", "--report", str(report))
+    found = ran(watched, "-m", "truestep", "doctor", *options, *command)
+    findings = json.loads(report.read_text("utf-8"))["findings"] if report.exists() else []
+    bugs = [each for each in findings if each["severity"] == "bug"]
+    seen = []
+    outputs = [
+        (ended.stdout + ended.stderr).replace(str(place), "")
+        for ended, place in ((expected, plain), (found, watched))
+    ]
+    if outputs[0] != outputs[1]:
+        seen.append(
+            f"output, plain:\n{expected.stdout}{expected.stderr}\nwatched:\n{found.stdout}{found.stderr}"
+        )
+    if found.returncode != (1 if bugs else 0):
+        seen.append(f"exit status {found.returncode}")
+    seen += [f"accused: {each}" for each in bugs if each["code"] not in program.mistakes()]
+    seen += differing(left(plain, volatile), left(watched, volatile))
+    if seen:
+        raise ViolationError(program, texts, "\n".join(seen))
+    return "run"

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m programs.torture SLICE`: hold three laws over each program of a slice of draws, and keep a tally of all slices.
+
+A slice ends when its draws or its minutes are over. What broke a law is shrunk to the fewest habits that still do, and printed. The
+tally (build/programs.json) counts, for each law and habit, how many programs ran, were refused, and failed; each slice counts once.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from programs.compose import Program
+from programs.draws import fitted, shrunk, trials
+from programs.habits import all_habits
+from programs.laws import LAWS, ViolationError, hold
+
+TALLY = Path("build/programs.json")
+SLICE = 1000
+ENDS = ("run", "refused", "failed")
+
+
+def outcome(law: str, program: Program) -> tuple[str, str]:
+    """Return how a program ended under a law, and what was seen if it broke it."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return hold(law, program, Path(folder) / "program"), ""
+        except ViolationError as error:
+            return "failed", error.seen
+
+
+def fewest(law: str, program: Program, most_tries: int = 40) -> Program:
+    """Return the program of the fewest habits that breaks the law, as far as so many tries find it."""
+    tries = iter(range(most_tries))
+
+    def fails(simpler: Program) -> bool:
+        held = fitted(simpler, law)
+        return next(tries, None) is not None and held == simpler and outcome(law, simpler)[0] == "failed"
+
+    return shrunk(program, fails)
+
+
+def tallied(path: Path, number: int, counts: Counter, violations: list[dict], seconds: float) -> dict:
+    """Put a slice into the tally, and return all of it."""
+    kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    counted = {" ".join(key): value for key, value in counts.items()}
+    kept[str(number)] = {"counts": counted, "violations": violations, "seconds": round(seconds)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(kept, indent=1, sort_keys=True), "utf-8")
+    return kept
+
+
+def table(kept: dict) -> str:
+    """Return, law by law and habit by habit, how many programs ran, were refused, and failed."""
+    total: Counter = Counter()
+    for each in kept.values():
+        total.update(each["counts"])
+    names = ["all", *(habit.name for habit in all_habits())]
+    lines = [f"{'run / refused / failed':34}" + "".join(f"{law:>14}" for law in LAWS)]
+    for name in names:
+        cells = ["/".join(str(total[f"{law} {name} {end}"]) for end in ENDS) for law in LAWS]
+        lines.append(f"{name:34}" + "".join(f"{cell:>14}" for cell in cells))
+    return "\n".join(lines)
+
+
+def run_slice(number: int, minutes: float, count: int) -> tuple[Counter, list[dict]]:
+    """Hold the laws over the programs of a slice, until its time is over."""
+    counts: Counter = Counter()
+    violations: list[dict] = []
+    until = time.monotonic() + 60 * minutes
+    for each, law, program in trials(number, count):
+        if time.monotonic() > until:
+            break
+        end, seen = outcome(law, program)
+        for name in ("all", *(habit.name for habit in program.habits)):
+            counts[law, name, end] += 1
+        if end == "failed":
+            habits = [habit.name for habit in fewest(law, program).habits if "plainest" not in habit.words]
+            violations.append({"draw": each, "law": law, "habits": " ".join(habits), "seen": seen[:3000]})
+            print(f"draw {each} broke {law}: {' '.join(habits)}\n{seen[:1500]}\n{program!r}\n", flush=True)
+    return counts, violations
+
+
+def main() -> int:
+    """Run a slice, and return whether a law was broken."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("slice", type=int, help="which one: any number")
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--count", type=int, default=SLICE, help="how many programs a slice has")
+    asked = parser.parse_args()
+    begun = time.monotonic()
+    print(f"slice {asked.slice}, {asked.count} programs", flush=True)
+    counts, violations = run_slice(asked.slice, asked.minutes, asked.count)
+    kept = tallied(TALLY, asked.slice, counts, violations, time.monotonic() - begun)
+    print(table(kept))
+    done = sum(value for (_, name, _), value in counts.items() if name == "all")
+    print(f"slice {asked.slice}: {done} laws held over programs, {len(violations)} broken")
+    return bool(violations)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
