@@ -51,7 +51,6 @@ from truestep.run.options import (
     logged_number,
 )
 from truestep.run.pass_batches import Batches
-from truestep.run.readers import note_run_data
 from truestep.run.screen import RunScreen
 from truestep.run.trackers.tracker import Tracker
 
@@ -222,6 +221,7 @@ class Run(SealedAttributes, Shown):
         `batch_size` is the global batch: a hyper-parameter, not what fits into memory.
         """
         from truestep.engine.data import open_source
+        from truestep.run.readers import note_run_data
 
         cursor, world, given = self.cursor, self.context.world, DataOptions.of(options)
         if self.session.is_at_work:

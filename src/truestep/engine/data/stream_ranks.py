@@ -51,7 +51,9 @@ def _rows(batch: Any, making: Making, share: RankShare) -> tuple[Any, Making]:
         part = share.of(count_examples(batch, making))
     except EmptyBatchError:
         return batch, making._replace(num_examples=0)
-    return batch_rows(batch, part.start, part.stop, making), making._replace(num_examples=part.stop - part.start)
+    return batch_rows(batch, part.start, part.stop, making), making._replace(
+        num_examples=part.stop - part.start
+    )
 
 
 class RankStreams:
