@@ -57,8 +57,8 @@ def decide_steps(hooks: UpdateHooks, learners: Sequence[LearnerParts], sums: Los
             evidence = _look(learner, sums, measured)
             verdict = VERDICTS[evidence][learner.policy.nonfinite]
             if verdict is RAISE:
-                norm = None if measured is None else float(measured)
-                raise nonfinite_error_of(learner, learner.context.step, float(sums.loss), norm)
+                size = None if measured is None else float(measured)
+                raise nonfinite_error_of(learner, learner.context.step, float(sums.loss), size)
         else:  # within the transaction: what the last update raises takes this one back
             receive_update_report(learner)
         norm = measured if learner.policy.measures_norm and isinstance(measured, Tensor) else None

@@ -64,7 +64,7 @@ def axis_names_written(names: tuple[Any, ...]) -> list[str]:
     given = names[0] if len(names) == 1 and names[0] is not ... else names
     if not names:
         raise ValueError("Give the axes in their order, as one text with spaces: 'N C H W'.")
-    found = given.split() if isinstance(given, str) else as_axis_names(given)
+    found: Sequence[Any] = given.split() if isinstance(given, str) else as_axis_names(given)
     return ["..." if name is ... else name for name in found]
 
 
