@@ -158,6 +158,29 @@ def test_a_state_that_its_own_library_does_not_take_back_is_not_used():
     assert same([*again.batches(1, 12)], rest)
 
 
+class Refusing(Buffered):
+    def state_dict(self):
+        raise NotImplementedError("state_dict is not implemented for this kind of iterable")
+
+
+def test_a_state_that_can_not_be_had_is_done_without():
+    state, promise, _, rest = stopped(Refusing(96, 3), 12)
+    assert state["workers"] == [None]
+    assert promise.value == "exact, or refused"
+    again = opened(Refusing(96, 3))
+    again.load_state_dict(state)
+    assert same([*again.batches(1, 12)], rest)
+
+
+def test_nothing_is_started_where_that_would_run_the_users_file_again():
+    options = {"start_method": "spawn"}
+    state, promise, _, rest = stopped(Buffered(96, 3, ("held", "draw")), 12, **options)
+    assert "write num_workers=1" in promise.reason
+    again = opened(Buffered(96, 3, ("held", "draw")), **options)
+    again.load_state_dict(state)
+    assert same([*again.batches(1, 12)], rest)
+
+
 class Large(IterableDataset):
     """Counts how often it is asked for a state that takes a while to copy."""
 

@@ -14,22 +14,22 @@ def is_map_style_data(data: Any) -> bool:
     """Return whether samples of `data` can be asked for by number, whatever its class is derived from."""
     # torch's Dataset itself has a __getitem__, which only raises
     is_own = getattr(type(data), "__getitem__", None) is not Dataset.__getitem__
-    return is_own and hasattr(data, "__getitem__") and _has_length(data)
+    return is_own and hasattr(data, "__getitem__") and _length(data) is not None
 
 
 def check_by_number(data: Any, *, num_ranks: int, is_shuffled: bool) -> None:
     """Raise a `DataError` where an iterable data set is not entered by number as it is read from front to back."""
     if not isinstance(data, IterableDataset):
         return
-    kind = type(data).__name__
+    kind, size = type(data).__name__, _length(data) or 0
     if not is_shuffled and getattr(data, "shuffle", None) is True:
         raise DataError(
             f"this {kind} was made with shuffle=True, which is the order of its own loop. Its samples are asked for by number "
             "here, so that a run can go on anywhere, and would come unshuffled. Write run.data(data, ..., shuffle=True)."
         )
-    if num_ranks > 1 and _has_sample(data, len(data)):
+    if num_ranks > 1 and _has_sample(data, size):
         raise DataError(
-            f"len() of this {kind} is {len(data):,}, and it has a sample of that number, too: on several ranks it counts one "
+            f"len() of this {kind} is {size:,}, and it has a sample of that number, too: on several ranks it counts one "
             "rank's part, so the others would never come. Give the whole by number:\n"
             "    class Whole(torch.utils.data.Dataset):\n"
             "        def __len__(self): return data.size  # of all ranks\n"
@@ -46,12 +46,11 @@ def _has_sample(data: Any, number: int) -> bool:
     return True
 
 
-def _has_length(data: Any) -> bool:
+def _length(data: Any) -> int | None:
     try:
-        len(data)
+        return len(data)
     except (TypeError, NotImplementedError):
-        return False
-    return True
+        return None
 
 
 def _looks_like_columns(data: list[Any]) -> bool:

@@ -31,7 +31,7 @@ class StreamReader:
         self._iterable: Any = None
         self._iterator: Iterator[Any] | None = None
         self._position = self._batches = 0
-        self._due_at = 0.0
+        self._due_at, self._has_no_state = 0.0, False
 
     def resume(self, saved: dict[str, Any]) -> None:
         """Begin where `state` was taken."""
@@ -101,14 +101,17 @@ class StreamReader:
         A state can be large (a buffer of samples), so copying it has a small share of the time, and the batches behind it are
         read again.
         """
-        reader = stream_state_reader(self._iterable, self._iterator)
+        reader = None if self._has_no_state else stream_state_reader(self._iterable, self._iterator)
         if reader is not None and self.ended:
             return {"position": self._position, "data": None, "ended": True}
         begin = time.perf_counter()
         if reader is None or self._batches % FEW or begin < self._due_at:
             return None
-        # copied, since a worker sends it later, from another thread
-        state = copy.deepcopy(reader())
+        try:
+            state = copy.deepcopy(reader())  # a worker sends it later, from another thread
+        except Exception:  # noqa: BLE001 -- many wrappers have the method and not the state; reading again needs none
+            self._has_no_state = True
+            return None
         end = time.perf_counter()
         self._due_at = end + (end - begin) / SHARE_OF_TIME
         return {"position": self._position, "data": state, "ended": False}

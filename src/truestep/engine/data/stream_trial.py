@@ -2,6 +2,7 @@
 """Whether a stream's own state is all of it: tried in a process of its own, against batches that were read."""
 
 import dataclasses
+import multiprocessing
 from typing import NamedTuple
 
 from truestep.checkpoints.tree import encode_state
@@ -35,6 +36,11 @@ def try_stream_state(
     trying = StreamBatches(stream, reading)
     trying.start = start
     if options.num_workers in ("auto", 0):  # nobody asked for workers, so nothing is done when they start
+        if (options.start_method or multiprocessing.get_context().get_start_method()) != "fork":
+            # A process that is not forked runs the user's file again, which may not be written for that.
+            return StateTrial(
+                False, "its own state can't be tried without workers on this system: write num_workers=1"
+            )
         options = dataclasses.replace(options, worker_init=None)
     try:
         pool = WorkerPool(trying, len(start.workers), options, timeout_seconds=SECONDS)
