@@ -4,9 +4,9 @@
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from truestep.engine.data.keys import derive_sample_key, sample_keys_at, uniform_from_sample_keys
+from truestep.engine.data.numbers import SampleNumbers
 from truestep.engine.data.permutation import Indices, SamplePermutation
 
 
@@ -44,10 +44,19 @@ class ShuffledSamples:
 class WeightedSamples:
     """Samples drawn with replacement, each as often as its weight says; position by position."""
 
-    def __init__(self, weights: npt.NDArray[np.float64], seed: int) -> None:
-        self._seed = seed
-        self._cumulative = np.cumsum(weights)
-        self._last = int(np.flatnonzero(weights)[-1])
+    def __init__(self, weights: SampleNumbers, seed: int) -> None:
+        """Keep eight bytes a sample: the sum of all weights up to it."""
+        self._seed, self._last = seed, 0
+        self._cumulative = np.empty(weights.shape[0])
+        before = 0.0
+        for start, piece in weights.pieces():
+            sums = self._cumulative[start : start + len(piece)]
+            sums[:] = piece
+            sums[0] += before
+            np.cumsum(sums, out=sums)
+            before = float(sums[-1])
+            if (positive := np.flatnonzero(piece)).size:
+                self._last = start + int(positive[-1])
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
         """Return the indices into the data of the samples at `positions`; O(log n) each."""
