@@ -18,6 +18,10 @@ _OF_TABLES = ("dropna", "fillna", "reset_index", "set_index", "sort_values", "dr
 _OF_TEXTS = ("strip", "rstrip", "lstrip", "lower", "upper")
 _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
 
+# The number of arguments from which on the last one is the array that is written to.
+_WRITES_TO = {"numpy.clip": 4, "numpy.concatenate": 3, "numpy.stack": 3, "numpy.exp": 2, "numpy.abs": 2}
+_NEVER = 99
+
 
 class ResultThrownAway(SourceCheck):
     """A new value is computed in a line of its own, and nothing takes it.
@@ -87,7 +91,7 @@ def _is_pure(module: SourceModule, call: ast.Call) -> str | None:
     name = module.qualify(call.func) or ""
     last = name.rsplit(".", 1)[-1]
     if name in functions("gives an array anew") or name == "sorted":
-        return name
+        return None if len(call.args) >= _WRITES_TO.get(name, _NEVER) else name
     if name.startswith(("torch.", "torch.nn.functional.")) and call.args:
         own = name in (f"torch.{last}", f"torch.nn.functional.{last}")
         known = own and last in (_OPERATIONS | OF_TENSORS_ALONE) - MAKERS
