@@ -18,10 +18,6 @@ _OF_TABLES = ("dropna", "fillna", "reset_index", "set_index", "sort_values", "dr
 _OF_TEXTS = ("strip", "rstrip", "lstrip", "lower", "upper")
 _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
 
-# The number of arguments from which on the last one is the array that is written to.
-_WRITES_TO = {"numpy.clip": 4, "numpy.concatenate": 3, "numpy.stack": 3, "numpy.exp": 2, "numpy.abs": 2}
-_NEVER = 99
-
 
 class ResultThrownAway(SourceCheck):
     """A new value is computed in a line of its own, and nothing takes it.
@@ -91,7 +87,7 @@ def _is_pure(module: SourceModule, call: ast.Call) -> str | None:
     name = module.qualify(call.func) or ""
     last = name.rsplit(".", 1)[-1]
     if name in functions("gives an array anew") or name == "sorted":
-        return None if len(call.args) >= _WRITES_TO.get(name, _NEVER) else name
+        return None if _writes_to_last(name, len(call.args)) else name
     if name.startswith(("torch.", "torch.nn.functional.")) and call.args:
         own = name in (f"torch.{last}", f"torch.nn.functional.{last}")
         known = own and last in (_OPERATIONS | OF_TENSORS_ALONE) - MAKERS
@@ -112,6 +108,12 @@ def _is_pure(module: SourceModule, call: ast.Call) -> str | None:
     if method == "replace" and len(call.args) == 2 and isinstance(call.args[0], ast.Constant):
         return f"{method}()" if isinstance(call.args[0].value, str) else None
     return None
+
+
+def _writes_to_last(name: str, num_given: int) -> bool:
+    """Tell `np.clip(a, 0, 1, a)`: the last of so many is the array that is written to."""
+    places = {2: "2nd", 3: "3rd", 4: "4th"}
+    return num_given in places and name in functions(f"writes to its {places[num_given]} argument")
 
 
 def _is_layer(module: SourceModule, call: ast.Call) -> bool:
