@@ -136,7 +136,7 @@ def test_a_named_file_shows_what_it_leads_to_and_nothing_else(tmp_path):
     (tmp_path / "other.py").write_text(f"{HEAD}{ENGINE}")
     (tmp_path / "main.py").write_text(
         f"{HEAD}from engine import train_epoch\nnet = nn.Linear(4, 3)\n"
-        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\ntrain_epoch(net, optimizer, batches)\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\ntrain_epoch(net, optimizer, [])\n"
     )
     reading = read_paths([tmp_path / "main.py"])
     assert [Path(each.place.path).name for each in reading.findings] == ["engine.py"]
@@ -145,7 +145,7 @@ def test_a_named_file_shows_what_it_leads_to_and_nothing_else(tmp_path):
 
 def test_an_import_that_is_broken_leaves_the_rest(tmp_path):
     (tmp_path / "engine.py").write_text("def broken(:\n")
-    (tmp_path / "main.py").write_text(f"{HEAD}from engine import broken\n{SOFT}{SCRIPT}")
+    (tmp_path / "main.py").write_text(f"{HEAD}from engine import broken\nbatches = []\n{SOFT}{SCRIPT}")
     reading = read_paths([tmp_path / "main.py"])
     assert [each.code for each in reading.findings] == ["LOSS001"]
 

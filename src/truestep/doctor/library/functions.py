@@ -47,6 +47,9 @@ computes a weight anew         torch.nn.utils.weight_norm torch.nn.utils.spectra
 gives an array anew            numpy.append numpy.concatenate numpy.stack numpy.vstack numpy.hstack numpy.clip numpy.sort
                                numpy.squeeze numpy.expand_dims numpy.transpose numpy.reshape numpy.delete numpy.insert
                                numpy.flip numpy.pad numpy.where numpy.unique numpy.exp numpy.abs
+writes to its 2nd argument     numpy.exp numpy.abs
+writes to its 3rd argument     numpy.concatenate numpy.stack
+writes to its 4th argument     numpy.clip
 shuffles in place              random.shuffle numpy.random.shuffle
 draws an order                 torch.randperm numpy.random.permutation
 hands on what it is given      enumerate tqdm tqdm.tqdm tqdm.auto.tqdm tqdm.notebook.tqdm tqdm.rich.tqdm tqdm.std.tqdm

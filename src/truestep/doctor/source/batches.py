@@ -8,7 +8,7 @@ from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Binding
 from truestep.doctor.source.numbers import whole_number
-from truestep.doctor.source.values import argument, constant, literal, seen_through
+from truestep.doctor.source.values import argument, constant, forwards_all, literal, seen_through
 
 RUN = "truestep.Run"
 LOADER = "torch.utils.data.DataLoader"
@@ -79,6 +79,23 @@ def num_batches(module: SourceModule, source: ast.Call) -> int | None:
         return None
     drops = literal(module, argument(source, 8, "drop_last")) is True
     return rows // size if drops else -(-rows // size)
+
+
+def is_one_batch(module: SourceModule, source: ast.Call) -> bool:
+    """Tell a loader that gives all its data at once: its order is none, and nothing is left over."""
+    size = seen_through(
+        module, argument(source, 1 if _name(module, source) == LOADER else None, "batch_size")
+    )
+    data = argument(source, 0, "dataset")
+    if data is not None and isinstance(size, ast.Call) and module.qualify(size.func) == "len" and size.args:
+        return ast.unparse(size.args[0]) == ast.unparse(data)
+    return num_batches(module, source) == 1
+
+
+def is_of_single_rows(module: SourceModule, source: ast.Call) -> bool:
+    """Tell a loader whose batches hold one row each, as they do where nothing else is said."""
+    given = argument(source, 1 if _name(module, source) == LOADER else None, "batch_size")
+    return not forwards_all(source) and (given is None or literal(module, given) == 1)
 
 
 def num_rows(module: SourceModule, tensor: ast.expr | None) -> int | None:

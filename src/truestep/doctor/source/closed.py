@@ -16,6 +16,7 @@ from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Scope
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
+from truestep.doctor.source.signatures import raises_alone
 from truestep.doctor.source.unseen import UnseenFunctions, is_called
 
 _BY_TEXT = ("getattr", "attrgetter", "methodcaller", "setattr")
@@ -166,7 +167,7 @@ class ClosedWorld:
             return False
         if not leaves_alone(self.resolver, target):
             return home.loop(call) is not None
-        return is_for_effect and _is_left_open(target) and not home.entered_by(call) - {target}
+        return is_for_effect and raises_alone(target) and not home.entered_by(call) - {target}
 
     def _is_given_all(self, call: ast.Call) -> bool:
         """Tell `hooks.fire(self)`: a call out of sight that is given the object itself which trains."""
@@ -194,20 +195,6 @@ def _is_display(node: ast.expr | None) -> bool:
 
 def _is_read(node: ast.AST) -> bool:
     return isinstance(getattr(node, "ctx", None), ast.Load)
-
-
-def _is_left_open(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Tell a method whose body only raises: whoever derives from its class says what it does."""
-    body = [each for each in function.body if not _is_text(each)]
-    return len(body) == 1 and isinstance(body[0], ast.Raise)
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
 
 
 def _code_of(action: Action) -> re.Pattern[str]:

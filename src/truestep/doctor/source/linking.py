@@ -78,15 +78,25 @@ class SourceLinker:
         place, is_first = (tree, name), not self._starred
         if place not in self._starred:
             self._starred[place] = []
-            for star in self._stars(tree):
+            for star in reversed(self._stars(tree)):
                 source = self._find_module(tree, star.module or "", star.level)
-                if source is not None and (found := self.exported(source, name, depth + 1)):
+                if source is None or not self._is_given(source, name):
+                    continue
+                if found := self.exported(source, name, depth + 1):
                     self._starred[place] = found
                     break
         found = self._starred[place]
         if is_first:
             self._starred.clear()
         return found
+
+    def _is_given(self, tree: ast.Module, name: str) -> bool:
+        """Tell whether a star import brings a name: one of `__all__`, where that is written out, else any public one."""
+        said = self.index.names[tree].bindings.get("__all__", [])
+        if len(said) != 1 or not isinstance(said[0].value, ast.List | ast.Tuple):
+            return bool(said) or not name.startswith("_")
+        given = [each.value for each in said[0].value.elts if isinstance(each, ast.Constant)]
+        return name in given or len(given) < len(said[0].value.elts)
 
     def _stars(self, tree: ast.Module) -> list[ast.ImportFrom]:
         bound = self.index.names[tree].bindings.get("*", [])

@@ -42,3 +42,19 @@ def gives_nothing(module: SourceModule, function: Function) -> bool:
 
 def _calls(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await)
+
+
+def raises_alone(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Tell a method whose body only raises: whoever derives from its class says what it does."""
+    body = [each for each in function.body if not _is_constant(each)]
+    return len(body) == 1 and isinstance(body[0], ast.Raise)
+
+
+def is_left_open(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Tell a body that only raises, passes or is `...`: another one is meant to stand for it."""
+    body = [each for each in function.body if not _is_constant(each)]
+    return all(isinstance(each, ast.Raise | ast.Pass) for each in body)
+
+
+def _is_constant(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -19,7 +19,7 @@ class UnseenFunctions:
         self.modules = modules
         self.resolver, self.index = modules[0].resolver, modules[0].index
         self._known: dict[Scope, bool] = {}
-        self.methods: dict[str, list[Scope]] = {}
+        self.methods: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
         for each in [each for module in modules for each in module.functions]:
             if isinstance(self.index.parents.get(each), ast.ClassDef):
                 self.methods.setdefault(each.name, []).append(each)
@@ -71,7 +71,7 @@ class UnseenFunctions:
         if not found and isinstance(call.func, ast.Attribute):
             found += [
                 each for each in self.methods.get(call.func.attr, ()) if self._may_mean(each, call.func)
-            ]  # type: ignore[arg-type]
+            ]
         return found
 
     def runs(self, scope: Scope) -> bool:

@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.actions import SAVE_STATE
 from truestep.doctor.source.counters import counted_loops, is_made_anew, is_named_as_counter
 from truestep.doctor.source.module import SourceModule
@@ -45,18 +45,39 @@ class OptimizerNotSaved(SourceCheck):
     never = (SAVE_STATE,)
     words = ("state_dict",)
 
-    def read(self, module: SourceModule) -> Iterator[At]:
+    def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report a saved dict with a state_dict and a counter, where no optimizer's is asked for."""
         if any("opt" in ast.unparse(call.func).lower() for call in module.called_anywhere("state_dict")):
             return
         for call in module.calls("torch.save"):
             given = call.args[0] if call.args else None
             values = (module.definitions(given) if given is not None else []) or [given]
-            keys = [key for each in values if isinstance(each, ast.Dict) for key in _counters(module, each)]
-            if keys:
+            saved = [each for each in values if isinstance(each, ast.Dict)]
+            keys = [key for each in saved for key in _counters(module, each)]
+            if keys and any(_holds_others(each) for each in saved):
+                yield Unsure(call, "what else is saved, a comprehension or another dict tells")
+            elif keys:
                 best = _is_chosen(module, call) and not any(_is_read_back(module, each) for each in keys)
                 text = "A step or epoch to resume from is saved, but no optimizer state."
                 yield At(call, text, ADVICE if best else RISK)
+
+
+def _holds_others(saved: ast.Dict) -> bool:
+    """Tell states of objects that a loop goes through, and `**states` from out of sight: an optimizer's may be there."""
+    if any(
+        key is None and not isinstance(value, ast.Dict)
+        for key, value in zip(saved.keys, saved.values, strict=True)
+    ):
+        return True
+    comprehensions = (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
+    asked = [
+        part
+        for value in saved.values
+        for each in walk(value)
+        if isinstance(each, comprehensions)
+        for part in walk(each)
+    ]
+    return any(isinstance(each, ast.Attribute) and each.attr == "state_dict" for each in asked)
 
 
 def _is_chosen(module: SourceModule, call: ast.Call) -> bool:

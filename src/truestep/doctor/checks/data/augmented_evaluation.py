@@ -22,6 +22,10 @@ _HELD_OUT = ("test", "val", "valid", "validation")
 _PARTS_HELD_OUT = {*_HELD_OUT, "dev", "eval"}
 
 
+# Drawn of these is only whether they are done.
+_BY_CHANCE_ALONE = ("Flip", "Grayscale", "Invert", "Autocontrast", "AutoContrast", "Equalize")
+
+
 class AugmentedEvaluation(SourceCheck):
     """The test set is given random augmentations, by its transform or by the data set's own __getitem__.
 
@@ -74,9 +78,16 @@ class AugmentedEvaluation(SourceCheck):
         for source in sources:
             for call in walk(source) if source is not None else ():
                 name = module.qualify(call.func) or "" if isinstance(call, ast.Call) else ""
-                if _RANDOM.match(name):
+                if _RANDOM.match(name) and not _always(module, call):
                     return name.rsplit(".", 1)[-1]
         return None
+
+
+def _always(module: SourceModule, call: ast.AST) -> bool:
+    """Tell a change that is made with probability 1, or 0: the same to each example."""
+    given = argument(call, 0, "p") if isinstance(call, ast.Call) else None
+    name = module.qualify(call.func) or "" if isinstance(call, ast.Call) else ""
+    return name.endswith(_BY_CHANCE_ALONE) and literal(module, given) in (0, 1)
 
 
 def _splits_off(module: SourceModule, call: ast.Call) -> bool:

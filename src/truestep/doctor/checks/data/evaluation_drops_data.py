@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.batches import LOADER
+from truestep.doctor.source.batches import LOADER, is_of_single_rows, is_one_batch
 from truestep.doctor.source.frames import LocatedExpression
 from truestep.doctor.source.loaders import evaluated_on, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
@@ -50,7 +50,9 @@ class EvaluationDropsData(SourceCheck):
             (each.node, each.context) for each in trained_on(module)
         }  # its own figures need not be whole
         measured = [each for each in evaluated_on(module) if (each.node, each.context) not in trained]
-        evaluated = {each.node for each in measured if _drops(module, each)}
+        evaluated = {
+            each.node for each in measured if _drops(module, each) and not _drops_nothing(module, each.node)
+        }
         for node in sorted(evaluated, key=lambda each: (each.lineno, each.col_offset)):
             yield At(node, _TEXT, RISK)
         for call in (each for each in module.calls(LOADER) if each not in evaluated):
@@ -59,7 +61,8 @@ class EvaluationDropsData(SourceCheck):
             names = [(dotted(each) or "").rsplit(".", 1)[-1] for each in targets]
             named = any(EVALUATION.search(name) for name in names)
             if named or _is_where_nothing_is_trained(module, call):
-                if literal(module, argument(call, 8, "drop_last")) is True:
+                drops = literal(module, argument(call, 8, "drop_last")) is True
+                if drops and not _drops_nothing(module, call):
                     yield At(call, _TEXT, RISK)
         for options in module.all(ast.Dict):
             if (dropped := _dropped_by(options)) is not None:
@@ -79,6 +82,11 @@ def _dropped_by(options: ast.Dict) -> ast.expr | None:
     if not any(isinstance(each, str) and EVALUATION.search(each) for each in said):
         return None
     return next(each for each in options.keys if constant(each) == "drop_last")
+
+
+def _drops_nothing(module: SourceModule, call: ast.AST) -> bool:
+    """Tell batches of one row, and all rows in one batch."""
+    return isinstance(call, ast.Call) and (is_of_single_rows(module, call) or is_one_batch(module, call))
 
 
 def _drops(module: SourceModule, loader: LocatedExpression) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
-from truestep.doctor.source.batches import LOADER, RUN, num_batches, source_of, tensors_of
+from truestep.doctor.source.batches import LOADER, RUN, is_one_batch, num_batches, source_of, tensors_of
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression
 from truestep.doctor.source.loaders import made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
@@ -114,7 +114,7 @@ def _any_drawn(module: SourceModule, tensors: list[ast.expr]) -> bool:
 def _ordered_by(module: SourceModule, loader: LocatedExpression) -> ast.expr | None:
     """Return what keeps the data in order: a sampler that does not shuffle, or the loader itself."""
     call, context = loader.node, loader.context
-    if not isinstance(call, ast.Call) or forwards_all(call):
+    if not isinstance(call, ast.Call) or forwards_all(call) or is_one_batch(module, call):
         return None
     sampler = argument(call, 3, "sampler")
     if sampler is not None or argument(call, 4, "batch_sampler") is not None:

@@ -15,7 +15,7 @@ from truestep.doctor.source.accumulators import divisor_of
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.values import Position
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -29,11 +29,11 @@ _Part = tuple[ast.expr | None, Position]  # None: out of sight
 
 MOST = 256  # backwards without a step that are followed
 _HOOKS = {
+    "_foreach_div_",
+    "_foreach_mul_",
     "register_hook",
     "register_post_accumulate_grad_hook",
     "register_step_pre_hook",
-    "_foreach_div_",
-    "_foreach_mul_",
 }
 WINDOWS = 3  # steps in a row, each of as many backwards
 SCALED = ("SGD",)  # optimizers whose steps are as long as the gradients; Adam divides by their size
@@ -258,6 +258,12 @@ def _changed_in_place(module: SourceModule, scope: ast.AST) -> set[str | None]:
 
 def _divides_gradients(module: SourceModule) -> bool:
     """Tell a program that changes gradients itself, in place or by hooks: it may divide them there."""
-    if module.identifiers & _HOOKS:
-        return True
-    return any((name or "").endswith(".grad") for name in _changed_in_place(module, module.tree))
+    return bool(module.identifiers & _HOOKS) or module.of_program(_any_gradient_changed)
+
+
+def _any_gradient_changed(files: list[SourceModule]) -> bool:
+    """Tell `p.grad /= k`, `p.grad.data.mul_(1 / k)` and `p.grad = p.grad / k` in any file."""
+    changed = [name for file in files for name in _changed_in_place(file, file.tree)]
+    made = [each for file in files for each in file.all(ast.Assign) if any(map(_scales, walk(each.value)))]
+    changed += [dotted(target) for each in made for target in each.targets]
+    return any((name or "").removesuffix(".data").endswith(".grad") for name in changed)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory
 
 _LOG_PROBABILITIES = ("log_prob", "log_softmax", "logsigmoid")
+MAX_DEPTH = 4  # assignments from a product back to the difference
 _FEWEST = 2  # uses of the difference: in the policy's loss and in the critic's
 
 
@@ -91,19 +92,37 @@ def _is_log_probability(module: SourceModule, node: ast.expr) -> bool:
 
 def _is_of_a_critic(module: SourceModule, advantage: ast.Name) -> bool:
     """Tell a difference with what a model gives, undetached, which another term of this function uses as well."""
-    values = module.definitions(advantage)
-    if len(values) != 1 or not isinstance(values[0], ast.BinOp) or not isinstance(values[0].op, ast.Sub):
+    difference = _difference(module, advantage)
+    if difference is None:
         return False
-    sides = [each for each in (values[0].left, values[0].right) if not loses_graph(each)]
+    sides = [each for each in (difference.left, difference.right) if not loses_graph(each)]
     if any(_is_detached_elsewhere(module, each) for each in sides):
         return True
-    models = any(is_model(module, call) for each in sides for call in _own_calls(module, each))
-    reads = [
-        each
-        for each in module.reads(advantage.id)
-        if module.scope(each) is module.scope(advantage) and not _is_detached(module, each)
-    ]
-    return models and len(reads) >= _FEWEST
+    critics = [each for each in sides if any(is_model(module, call) for call in _own_calls(module, each))]
+    return bool(critics) and any(_is_used_twice(module, each) for each in [advantage, *critics])
+
+
+def _difference(module: SourceModule, node: ast.expr, depth: int = 0) -> ast.BinOp | None:
+    """Return the difference that a value is, before it was centred or divided by its spread."""
+    match node:
+        case ast.Name():
+            values = module.definitions(node)
+            only = values[0] if len(values) == 1 else None
+            return _difference(module, only, depth + 1) if only is not None and depth < MAX_DEPTH else None
+        case ast.BinOp(op=ast.Div() | ast.Mult()):
+            return _difference(module, node.left, depth)
+        case ast.BinOp(op=ast.Sub(), right=ast.Call(func=ast.Attribute(attr="mean"))):
+            return _difference(module, node.left, depth)
+        case ast.BinOp(op=ast.Sub()):
+            return node
+    return None
+
+
+def _is_used_twice(module: SourceModule, value: ast.expr) -> bool:
+    """Tell a name whose value goes with its gradient into another term of the function, too."""
+    reads = module.reads(value.id) if isinstance(value, ast.Name) else []
+    here = [each for each in reads if module.scope(each) is module.scope(value)]
+    return len([each for each in here if not _is_detached(module, each)]) >= _FEWEST
 
 
 def _is_detached_elsewhere(module: SourceModule, value: ast.expr) -> bool:

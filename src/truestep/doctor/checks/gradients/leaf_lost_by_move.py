@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
@@ -15,6 +15,7 @@ from truestep.doctor.source.values import argument, constant, literal
 
 MOVES = operations(numbers="home moved rounded") | operations(numbers="kept", shape="other turned")
 MAKERS = operations(numbers="drawn filled copied")
+MAX_LISTS = 3  # from a tensor to its optimizer
 
 
 class LeafLostByMove(SourceCheck):
@@ -26,10 +27,14 @@ class LeafLostByMove(SourceCheck):
     Bad:
         device = "cuda"
         w = torch.randn(3, requires_grad=True).to(device)  # here
+        (x @ w).sum().backward()
+        print(w.grad)
 
     Good:
         device = "cuda"
         w = torch.randn(3, device=device, requires_grad=True)
+        (x @ w).sum().backward()
+        print(w.grad)
 
     Fix: make it there (device=..., dtype=...), or call .requires_grad_() after .to().
 
@@ -52,13 +57,12 @@ class LeafLostByMove(SourceCheck):
             asks = made in MAKERS and constant(asked) is True
             if _changes_nothing(module, call, inner) or moved_already(call, inner):
                 continue
-            if asks and _is_only_handed_on(module, call):
+            if not _is_asked_for(module, call, parameter=made == "nn.Parameter"):
                 continue
             if asks or (made == "nn.Parameter" and (asked is None or constant(asked) is True)):
                 method = ast.unparse(call.func).rsplit(".", 1)[-1]
                 text = f".{method}() after requires_grad=True: the result is no leaf, its .grad stays None."
-                certain = BUG if _is_on_host(module, call, inner) else RISK
-                yield At(call, text, ADVICE if asks and _is_unasked_attribute(module, call) else certain)
+                yield At(call, text, BUG if _is_on_host(module, call, inner) else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask for gradients after the move."""
@@ -97,37 +101,38 @@ def _is_on_host(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
     return (name or "").removeprefix("torch.") in MAKERS
 
 
-def _is_unasked_attribute(module: SourceModule, call: ast.Call) -> bool:
-    """Tell `self.start = zeros(..., requires_grad=True).to(d)` whose gradient nobody reads, and which no optimizer holds."""
+def _is_asked_for(module: SourceModule, call: ast.Call, *, parameter: bool) -> bool:
+    """Tell whether anything asks for the gradient: an optimizer holds the tensor, or `.grad` is read and not retained.
+
+    A parameter that a module keeps is asked for: that is what it is made for.
+    """
     statement = module.statement(call)
     name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
-    if name is None or not name.startswith("self."):
+    if name is None:
         return False
-    for use in module.reads(name):
-        above = module.parents[use]
-        calls = [
-            module.qualify(each.func) or "" for each in module.ancestors(use) if isinstance(each, ast.Call)
-        ]
-        held = any(each.startswith(("torch.optim.", "torch.autograd.")) for each in calls)
-        if held or (isinstance(above, ast.Attribute) and above.attr == "grad"):
-            return False
-    return True
-
-
-def _is_only_handed_on(module: SourceModule, call: ast.Call) -> bool:
-    """Tell whether the result only goes into calls, no optimizer's: nobody asks for its gradient in sight."""
-    made = module.parents[call]
-    name = dotted(made.targets[0]) if isinstance(made, ast.Assign) else None
-    uses = module.reads(name) if name is not None else []
-    if name is not None and "." not in name:
+    if parameter and name.startswith("self."):
+        return True
+    uses = module.reads(name)
+    if "." not in name:
         uses = [each for each in uses if module.scope(each) is module.scope(call)]
-    return bool(uses) and all(_is_handed_on(module, use) for use in uses)
-
-
-def _is_handed_on(module: SourceModule, use: ast.expr) -> bool:
-    outer = module.parents[use]
-    call = module.parents[outer] if isinstance(outer, ast.keyword) else outer
-    if not isinstance(call, ast.Call) or call.func is use:
+    read = {above.attr for use in uses if isinstance(above := module.parents[use], ast.Attribute)}
+    if "retain_grad" in read:
         return False
-    name = module.qualify(call.func) or ""
-    return not name.startswith(("torch.", "builtins.")) and module.kind(call) != "optimizer"
+    return "grad" in read or any(_is_optimized(module, use) for use in uses)
+
+
+def _is_optimized(module: SourceModule, use: ast.expr, depth: int = 0) -> bool:
+    """Tell `SGD([w])`, be it by a list with a name of its own, to which `w` may be appended."""
+    for above in module.ancestors(use):
+        if isinstance(above, ast.Call) and module.kind(above) == "optimizer":
+            return True
+        if isinstance(above, ast.stmt):
+            lists = above.targets if isinstance(above, ast.Assign) else []
+            if isinstance(above, ast.AugAssign):
+                lists = [above.target]
+            elif isinstance(above, ast.Expr) and isinstance(above.value, ast.Call):
+                lists = [above.value.func.value] if isinstance(above.value.func, ast.Attribute) else []
+            names = [each for target in lists if (each := dotted(target)) is not None]
+            again = [read for each in names for read in module.reads(each) if depth < MAX_LISTS]
+            return any(_is_optimized(module, read, depth + 1) for read in again if read.lineno > use.lineno)
+    return False

@@ -55,8 +55,8 @@ class LossSummedWithGraph(SourceCheck):
             if isinstance(node, ast.Call) and _is_of_program(module, node):
                 continue
             if stored is not None and self._stays(module, node, loop) and not _is_cut(module, stored):
-                is_total = isinstance(node, ast.AugAssign) and not isinstance(
-                    node.value, ast.List | ast.Tuple
+                is_total = isinstance(node, ast.Assign) or (
+                    isinstance(node, ast.AugAssign) and not isinstance(node.value, ast.List | ast.Tuple)
                 )
                 what = "added to a total" if is_total else "put in a list"
                 told = dotted(stored) or ast.unparse(stored)
@@ -94,6 +94,8 @@ class LossSummedWithGraph(SourceCheck):
         target = (
             node.target
             if isinstance(node, ast.AugAssign)
+            else node.targets[0]
+            if isinstance(node, ast.Assign)
             else node.func.value
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             else None
@@ -105,7 +107,9 @@ class LossSummedWithGraph(SourceCheck):
         inside = [
             each
             for each in walk(loop)
-            if isinstance(each, ast.Assign) and any(dotted(t) == name for t in each.targets)
+            if isinstance(each, ast.Assign)
+            and each is not node
+            and any(dotted(t) == name for t in each.targets)
         ]
         return not backward and not inside
 
@@ -134,7 +138,8 @@ def _name_taken(module: SourceModule, call: ast.Call) -> str | None:
 def _kept(module: SourceModule) -> Iterator[tuple[ast.AST, ast.For | ast.While]]:
     """Yield what adds to a total or a list, with each loop of its function around it, outermost last."""
     adds = [each for each in module.all(ast.AugAssign) if isinstance(each.op, ast.Add)]
-    for node in [*adds, *module.method_calls("append")]:
+    sums = [each for each in module.all(ast.Assign) if _added(each) is not None]
+    for node in [*adds, *sums, *module.method_calls("append")]:
         for loop in module.ancestors(node):
             if isinstance(loop, ast.For | ast.While) and module.scope(loop) is module.scope(node):
                 if _has_backward(module, loop):
@@ -142,9 +147,20 @@ def _kept(module: SourceModule) -> Iterator[tuple[ast.AST, ast.For | ast.While]]
                     break
 
 
+def _added(node: ast.Assign) -> ast.expr | None:
+    """Return x of `total = total + x` and of `total = x + total`."""
+    total, value = dotted(node.targets[0]), node.value
+    if total is None or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
+        return None
+    sides = {dotted(value.left): value.right, dotted(value.right): value.left}
+    return sides.get(total)
+
+
 def _stored(node: ast.AST) -> ast.expr | None:
     if isinstance(node, ast.AugAssign):
         return node.value
+    if isinstance(node, ast.Assign):
+        return _added(node)
     return node.args[0] if isinstance(node, ast.Call) and node.args else None
 
 

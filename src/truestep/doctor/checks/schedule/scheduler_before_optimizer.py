@@ -8,13 +8,14 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import RISK, At, SourceCheck, Unsure
 from truestep.doctor.checks.schedule.stepped_in_every_micro_batch import steps_per_backward
 from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Trace, TraceEvent, exclusive
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, beside, moved_after, next_event
+from truestep.doctor.source.values import value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
     code = "SCHED001"
     words = ("step()", "step(")
 
-    def read(self, module: SourceModule) -> Iterator[At]:
+    def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report a schedule's step that comes first of all steps in its loop."""
         for trace in module.traces:
             for event in trace.of("schedule"):
@@ -64,6 +65,11 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
                     continue
                 if _comes_after_a_step(trace, event) or _steps_in_every_micro_batch(trace, event):
                     continue
+                if _is_of_unknown_make(module, event):
+                    yield Unsure(
+                        event.node, "what makes the schedule is out of sight: it may be none of torch's"
+                    )
+                    break
                 if _steps_with(trace, event):
                     text = "The schedule is stepped before the optimizer: the first rate is never used."
                     yield At(event.node, text)
@@ -104,6 +110,14 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
             yield Observation(
                 place, "The schedule was stepped before the optimizer's first step.", evidence={"step": 1}
             )
+
+
+def _is_of_unknown_make(module: SourceModule, event: TraceEvent) -> bool:
+    """Tell a schedule that only its name says is one, made by what is imported from out of sight."""
+    if event.receiver is None or not module.is_guess(event.receiver):
+        return False
+    made = [each for each in value_origins(module, event.receiver) if isinstance(each, ast.Call)]
+    return any("." in (module.qualify(each.func) or "") for each in made)
 
 
 def _is_told_when(event: TraceEvent) -> bool:

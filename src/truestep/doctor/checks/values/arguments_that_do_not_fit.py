@@ -8,6 +8,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function
+from truestep.doctor.source.signatures import is_left_open
 from truestep.doctor.source.values import forwards_all
 
 _ONE_BY_ONE = frozenset(
@@ -87,7 +88,7 @@ def _function_of(module: SourceModule, call: ast.Call) -> ast.FunctionDef | ast.
     instance = isinstance(call.func, ast.Attribute) and _is_instance(module, call.func.value)
     alone = len(module.attributes(owner).get(function.name, [])) == 1
     heirs = any(function.name in module.attributes(each) for each in module.resolver.heirs(owner))
-    return function if instance and alone and not heirs else None
+    return function if instance and alone and not heirs and not is_left_open(function) else None
 
 
 def _has_two_homes(module: SourceModule, name: ast.expr) -> bool:

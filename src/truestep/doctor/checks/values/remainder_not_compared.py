@@ -74,4 +74,15 @@ def _counts(module: SourceModule, node: ast.If, counter: str) -> bool:
     if any(dotted(part) == counter for each in loops for part in walk(each.target)):
         return True
     added = (each for each in module.all(ast.AugAssign) if dotted(each.target) == counter)
-    return any(isinstance(each.op, ast.Add) and constant(each.value) == 1 for each in added)
+    return any(
+        isinstance(each.op, ast.Add) and constant(each.value) == 1 and not _is_behind_loop(module, node, each)
+        for each in added
+    )
+
+
+def _is_behind_loop(module: SourceModule, node: ast.If, counted: ast.AugAssign) -> bool:
+    """Tell a test behind the loop that counts: what is left over of the last window is done there, once."""
+    loop = module.loop(counted)
+    return (
+        loop is not None and loop not in module.ancestors(node) and module.scope(loop) is module.scope(node)
+    )

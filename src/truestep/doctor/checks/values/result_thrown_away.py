@@ -87,7 +87,7 @@ def _is_pure(module: SourceModule, call: ast.Call) -> str | None:
     name = module.qualify(call.func) or ""
     last = name.rsplit(".", 1)[-1]
     if name in functions("gives an array anew") or name == "sorted":
-        return name
+        return None if _writes_to_last(name, len(call.args)) else name
     if name.startswith(("torch.", "torch.nn.functional.")) and call.args:
         own = name in (f"torch.{last}", f"torch.nn.functional.{last}")
         known = own and last in (_OPERATIONS | OF_TENSORS_ALONE) - MAKERS
@@ -108,6 +108,12 @@ def _is_pure(module: SourceModule, call: ast.Call) -> str | None:
     if method == "replace" and len(call.args) == 2 and isinstance(call.args[0], ast.Constant):
         return f"{method}()" if isinstance(call.args[0].value, str) else None
     return None
+
+
+def _writes_to_last(name: str, num_given: int) -> bool:
+    """Tell `np.clip(a, 0, 1, a)`: the last of so many is the array that is written to."""
+    places = {2: "2nd", 3: "3rd", 4: "4th"}
+    return num_given in places and name in functions(f"writes to its {places[num_given]} argument")
 
 
 def _is_layer(module: SourceModule, call: ast.Call) -> bool:
