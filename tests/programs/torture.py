@@ -7,6 +7,7 @@ tally (build/programs.json) counts, for each law and habit, how many programs ra
 
 import argparse
 import json
+import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -29,9 +30,11 @@ def outcome(law: str, program: Program) -> tuple[str, str]:
             return hold(law, program, Path(folder) / "program"), ""
         except ViolationError as error:
             return "failed", error.seen
+        except subprocess.TimeoutExpired as error:
+            return "failed", f"it hung: {error}"
 
 
-def fewest(law: str, program: Program, most_tries: int = 40) -> Program:
+def fewest(law: str, program: Program, most_tries: int = 25) -> Program:
     """Return the program of the fewest habits that breaks the law, as far as so many tries find it."""
     tries = iter(range(most_tries))
 
@@ -77,9 +80,10 @@ def run_slice(number: int, minutes: float, count: int) -> tuple[Counter, list[di
         for name in ("all", *(habit.name for habit in program.habits)):
             counts[law, name, end] += 1
         if end == "failed":
+            print(f"draw {each} broke {law}: {program!r}\n{seen[:1500]}", flush=True)
             habits = [habit.name for habit in fewest(law, program).habits if "plainest" not in habit.words]
             violations.append({"draw": each, "law": law, "habits": " ".join(habits), "seen": seen[:3000]})
-            print(f"draw {each} broke {law}: {' '.join(habits)}\n{seen[:1500]}\n{program!r}\n", flush=True)
+            print(f"shrunk to: {' '.join(habits)}\n", flush=True)
     return counts, violations
 
 

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from truestep.core.errors import CheckpointError
 from truestep.engine.counters import UpdateCounters
 from truestep.engine.divided_state import divided_learner_state
+from truestep.engine.late_buffers import add_late_buffers, expected_with_late_buffers, late_buffers
 from truestep.engine.late_groups import (
     add_late_optimizer_groups,
     expected_with_late_groups,
@@ -42,7 +43,11 @@ def learner_state(learner: LearnerParts) -> dict[str, Any]:
     state: dict[str, Any] = {
         "settings": learner_settings(learner)
         | learner.switches.state()
-        | {"unsaved": learner.unsaved.moved(), "late_groups": late_optimizer_groups(learner)},
+        | {
+            "unsaved": learner.unsaved.moved(),
+            "late_groups": late_optimizer_groups(learner),
+            "late_buffers": late_buffers(learner),
+        },
         "modules": dict(learner.module.state_dict()),
         "optimizers": [saved_optimizer_state(optimizer) for optimizer in learner.optimizers],
         "schedules": _without_functions(learner.schedules.state_dict()),
@@ -66,6 +71,7 @@ def check_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     # Compared with the state of now, and before anything is loaded: a refused one must leave the learner as it is.
     mine = learner_state(learner)
     mine["optimizers"] = expected_with_late_groups(learner, mine, state)
+    mine["modules"] = expected_with_late_buffers(learner, mine["modules"], state)
     mine["modules"] = _as_grown(learner.module, mine["modules"], state.get("modules", {}))
     problems = _differences(mine, state)
     problems += [
@@ -239,6 +245,7 @@ def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     if learner.weights.are_divided:
         state = divided_learner_state(learner, state)
     learner.counters.load_state_dict(state["counters"])
+    add_late_buffers(learner, state)
     for name, buffer in _own_buffers(learner.module).items():
         if name in state["modules"] and buffer.shape != state["modules"][name].shape:
             # torch's load_state_dict refuses another shape, and a buffer in the place of this one would lose its other names.

@@ -17,6 +17,16 @@ class TransientLearnerBuffers:
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._made = {name: (buffer, _version(buffer)) for name, _, buffer in self._buffers()}
+        self.made_persistent = self.persistent()
+
+    def persistent(self) -> set[str]:
+        """Return the names of the buffers that the state dict holds."""
+        return {
+            f"{prefix}.{name}" if prefix else name
+            for prefix, part in self._module.named_modules()
+            for name, buffer in part._buffers.items()
+            if buffer is not None and name not in part._non_persistent_buffers_set
+        }
 
     def _buffers(self) -> Iterator[tuple[str, nn.Module, Tensor]]:
         for prefix, part in self._module.named_modules():

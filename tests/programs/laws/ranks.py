@@ -7,7 +7,7 @@ from programs.compose import Program
 from programs.laws.comparing import apart, ends
 from programs.laws.running import Trial, chance, notes
 
-WITHIN = 1e-8  # in float64; what is compared went through eight updates
+WITHIN = 1e-6  # in float64, after some updates: where a true gradient is 0 an adaptive optimizer steps on its rounding
 
 
 def ranks_agree(program: Program, folder: Path) -> str:
@@ -25,7 +25,8 @@ def ranks_agree(program: Program, folder: Path) -> str:
         trial.end("together", size, STOP=stop)
     together = trial.end("together", sizes[-1])
     seen = apart(*(ends(each)["learners"] for each in (alone, together)), WITHIN)
-    seen += batches_apart(alone, together, sizes)
+    if not program.habit("batching").has("is", "reordered"):  # by its collate function, on each rank for itself
+        seen += batches_apart(alone, together, sizes)
     return trial.same([f"on {sizes} processes", *seen] if seen else [])
 
 

@@ -95,11 +95,13 @@ class Trial:
         folder = self.place(name)
         if size == 1:
             ended = ran(folder, *START, **more)
-            self.check(name, ended.returncode, ended.stdout + ended.stderr)
+            stopped = ended.returncode == -9 and "STOP" in more
+            self.check(name, 0 if stopped else ended.returncode, ended.stdout + ended.stderr)
             return folder
         finished = on_ranks(folder, size, **more)
         said = "\n".join(f"rank {rank}: {each.out}{each.error}" for rank, each in enumerate(finished))
-        self.check(name, max(abs(each.status) for each in finished if each.status != -9 or not more), said)
+        statuses = [abs(each.status) for each in finished if each.status != -9 or "STOP" not in more]
+        self.check(name, max(statuses, default=0), said)
         return folder
 
     def check(self, name: str, status: int, said: str) -> None:

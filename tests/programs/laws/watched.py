@@ -9,6 +9,13 @@ from programs.laws.comparing import differing, left
 from programs.laws.running import ViolationError, ran, written
 
 
+def doctored(program: Program, folder: Path, report: Path):
+    """Run the program in a folder under the doctor; return how it ended, and its findings."""
+    options = ("--output", "json", "--report", str(report))
+    ended = ran(folder, "-m", "truestep", "doctor", *options, *program.command())
+    return ended, json.loads(report.read_text("utf-8"))["findings"] if report.exists() else []
+
+
 def watched_is_plain(program: Program, folder: Path) -> str:
     """Hold a run under `truestep doctor` against the run without: output, files, exit status."""
     # a run watches itself, and leaves that to a doctor around it: what it then doesn't say is another matter
@@ -19,9 +26,7 @@ def watched_is_plain(program: Program, folder: Path) -> str:
     expected = ran(plain, *command)
     if expected.returncode:
         raise ViolationError(program, texts, f"the plain program failed:\n{expected.stderr}")
-    options = ("--output", "json", "--report", str(report))
-    found = ran(watched, "-m", "truestep", "doctor", *options, *command)
-    findings = json.loads(report.read_text("utf-8"))["findings"] if report.exists() else []
+    found, findings = doctored(program, watched, report)
     bugs = [each for each in findings if each["severity"] == "bug"]
     seen = []
     outputs = [
