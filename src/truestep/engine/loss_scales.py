@@ -30,7 +30,8 @@ def tell_of_scale(names: str, part: LossOutput, num_parts: int) -> None:
 def tell_of_block(names: str, divisor: int, num_parts: int, *, scalars: bool) -> None:
     """Warn of a block of losses per example that were divided by their number, or of one loss alone that was divided."""
     if num_parts == 1:
-        warn_user(_ALONE.format(names=names, parts=divisor))
+        call = "loss(part), weight=len(part)" if scalars else "loss(part)"
+        warn_user(_ALONE.format(names=names, parts=divisor, call=call))
     elif divisor == num_parts and not scalars:
         warn_user(_DIVIDED.format(names=names, parts=num_parts))
 
@@ -85,7 +86,7 @@ _DIVIDED = (
 _ALONE = (
     "The loss of {names} is divided by {parts}, and the block makes its update of this one loss: the gradient is {parts} times too "
     "small, and nothing is accumulated. Leave the division out, with net.update(loss, batch), or have the block around all parts: "
-    "with net.accumulating() as update: for part in parts: update.backward(loss(part)). To save memory make the batch {parts} "
+    "with net.accumulating() as update: for part in parts: update.backward({call}). To save memory make the batch {parts} "
     "times as large, and give micro_batch= the size that fits."
 )
 _SUM = (

@@ -194,10 +194,10 @@ def _counted_inside(schedule: Counting, learner: str) -> str:
     """Say where ts.per_epoch and ts.per_update stand."""
     made: Any = schedule.factory
     inner = f"{type(made).__name__}(o, ...)" if isinstance(made, LRScheduler) else "..."
-    name = "ts.per_epoch" if schedule.unit == "epoch" else "ts.per_update"
+    name = f"per_{schedule.unit}"
     return (
-        f"The schedule of {learner!r} is a function that returned {name}(...), and {name} takes the function: it stands around it, "
-        f"not inside. Write schedule={name}(lambda o: {inner})."
+        f"The schedule of {learner!r} is a function that returned ts.{name}(...), and ts.{name} takes the function: it stands "
+        f"around it, not inside. Write schedule=ts.{name}(lambda o: {inner})."
     )
 
 

@@ -87,6 +87,8 @@ class FsdpUnitCalls:
 
     def meet(self, tag: int = _BACKWARD) -> None:
         """Meet the other ranks before a unit is gathered, or before the backward; raise where they are somewhere else."""
+        if not self._world.is_open and self._world.error is None:  # the run is over
+            return
         found = [int(number) for (number,) in self._world.meet(_MEETING, tag)]
         if len(set(found)) > 1:
             called = "; ".join(f"rank {rank}: {self._names[number]}" for rank, number in enumerate(found))
