@@ -47,7 +47,7 @@ class WeightedSamples:
     def __init__(self, weights: npt.NDArray[np.float64], seed: int) -> None:
         self._seed = seed
         self._cumulative = np.cumsum(weights)
-        self._last = int(np.flatnonzero(weights)[-1])
+        self._last = len(weights) - 1 - int(np.argmax(weights[::-1] != 0))
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
         """Return the indices into the data of the samples at `positions`; O(log n) each."""

@@ -10,9 +10,10 @@ import numpy.typing as npt
 import torch
 
 from truestep.core.errors import DataError
+from truestep.engine.data.blocks import BlockShuffledSamples, describe_block_shuffle
 from truestep.engine.data.draws import SampleIndices, SequentialSamples, ShuffledSamples, WeightedSamples
 from truestep.engine.data.keys import derive_sample_key, sample_keys_at
-from truestep.engine.data.options import ByLength, DataOptions
+from truestep.engine.data.options import BlockShuffle, ByLength, DataOptions
 from truestep.engine.data.order import POSITIONS_AT_ONCE, BatchBlock, BatchOrder, FixedSizeOrder
 from truestep.engine.data.permutation import Indices, SamplePermutation
 
@@ -36,9 +37,10 @@ def choose_batch_order(num_samples: int, options: DataOptions, seed: int) -> Bat
 
 def describe_data_options(options: DataOptions) -> dict[str, Any]:
     """Return, as JSON, the options that decide which samples a batch holds."""
+    shuffle = options.shuffle
     described: dict[str, Any] = {
         "batch_size": options.batch_size,
-        "shuffle": options.shuffle,
+        "shuffle": describe_block_shuffle(shuffle) if isinstance(shuffle, BlockShuffle) else shuffle,
         "drop_last": options.drop_last,
     }
     if options.weights is not None:
@@ -51,7 +53,10 @@ def describe_data_options(options: DataOptions) -> dict[str, Any]:
 
 def _digest(values: Any) -> str:
     plain = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
-    return hashlib.blake2b(np.asarray(plain, dtype=np.float64).tobytes(), digest_size=16).hexdigest()
+    numbers = np.ascontiguousarray(
+        plain, dtype=np.float64
+    )  # as it lies in memory: of 1e8 there is no second copy
+    return hashlib.blake2b(numbers.data.cast("B"), digest_size=16).hexdigest()
 
 
 def _wanted(by_length: Any) -> ByLength:
@@ -59,6 +64,9 @@ def _wanted(by_length: Any) -> ByLength:
 
 
 def _draw(num_samples: int, options: DataOptions, seed: int) -> tuple[SampleIndices, int]:
+    if isinstance(options.shuffle, BlockShuffle):
+        sizes = np.asarray(options.shuffle.block, dtype=np.int64)
+        return BlockShuffledSamples(sizes, options.shuffle.window, seed), num_samples
     if options.weights is None:
         return (ShuffledSamples(num_samples, seed) if options.shuffle else SequentialSamples()), num_samples
     weights = _numbers("weights", options.weights, num_samples)
@@ -108,8 +116,8 @@ def _numbers(name: str, values: Any, num_samples: int) -> npt.NDArray[np.float64
             f"{name} has shape {numbers.shape} and the data has {num_samples} samples: which number belongs "
             f"to which sample is unclear. Give one number per sample, shape ({num_samples},)."
         )
-    wrong = np.flatnonzero(~np.isfinite(numbers) | (numbers < 0))
-    if wrong.size:
+    if num_samples and not (numbers.min() >= 0 and numbers.max() < np.inf):  # a NaN is neither
+        wrong = np.flatnonzero(~np.isfinite(numbers) | (numbers < 0))
         raise DataError(
             f"{name}[{wrong[0]}] is {numbers[wrong[0]]:g}; {wrong.size} of {num_samples} {name} are "
             "negative, infinite or NaN, and mean nothing here. Give finite numbers of at least 0."
