@@ -34,6 +34,7 @@ from truestep.engine.clipping import ClipNorm as ClipNorm
 from truestep.engine.clipping import ClipValue as ClipValue
 from truestep.engine.clipping.standalone import clip_gradients as clip_gradients
 from truestep.engine.data import BatchSource as BatchSource
+from truestep.engine.data import BlockShuffle as BlockShuffle
 from truestep.engine.data import ByLength as ByLength
 from truestep.engine.data import DataOptions as DataOptions
 from truestep.engine.data import sample_rng as sample_rng

@@ -363,7 +363,7 @@ class RunCursor:
         return [f"{label!r}: {how}" for label, how in found if how]
 
     def what_it_costs(self) -> list[str]:
-        """Return for each stream what is said once of how the ranks read it."""
+        """Return for each stream what is said once of a cheaper way to read it."""
         found = [(each.label, each.source.what_it_costs()) for each in self.streams.values()]
         return [f"{label!r}: {cost}" for label, cost in found if cost]
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from truestep.engine.data.opening import open_source as open_source
+from truestep.engine.data.options import BlockShuffle as BlockShuffle
 from truestep.engine.data.options import ByLength as ByLength
 from truestep.engine.data.options import DataOptions as DataOptions
 from truestep.engine.data.randomness import sample_rng as sample_rng

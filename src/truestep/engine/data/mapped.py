@@ -12,6 +12,7 @@ from torch.utils.data import Subset
 
 from truestep.engine.batches import Making
 from truestep.engine.choices import Choice
+from truestep.engine.data.blocks import cost_of_uniform_shuffle
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchOrder, BatchRequest
 from truestep.engine.data.ordering import describe_data_options
@@ -40,6 +41,7 @@ class MappedSource(BatchSource):
         self._samples, self._order, self._device = samples, shared_order(order, share), device
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
         self._makes_columns = options.collate is None
+        self._cost = cost_of_uniform_shuffle(samples.dataset) if options.shuffle is True else None
         # Several ranks compare what they were given, whatever else is to be looked at.
         self._probe = _probe(samples, order, options, is_shared=share.size > 1)
         self._fingerprint = {  # now: weights and lengths of 1e8 samples take seconds
@@ -83,6 +85,10 @@ class MappedSource(BatchSource):
     def facts(self) -> dict[str, Any]:
         """Return the fingerprint, a hash of samples from all over the data, and one of the indices of a `Subset`."""
         return self._facts
+
+    def what_it_costs(self) -> str | None:
+        """Return what a shuffle that knows nothing of the data's shards costs."""
+        return self._cost
 
     def close(self) -> None:
         """End the worker processes."""

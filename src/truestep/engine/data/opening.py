@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a data set of any kind to batches: the one place that decides how data is loaded."""
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
 
 from truestep.core.errors import DataError
+from truestep.engine.data.blocks import with_sizes
 from truestep.engine.data.columns import find_data_columns
 from truestep.engine.data.existing import take_loader_apart
 from truestep.engine.data.kinds import check_by_number, check_data_kind, is_map_style_data
 from truestep.engine.data.mapped import MappedSource
 from truestep.engine.data.memory import MemorySource
 from truestep.engine.data.mistaken import mistaken_data
-from truestep.engine.data.options import DataOptions
+from truestep.engine.data.options import BlockShuffle, DataOptions
 from truestep.engine.data.ordering import choose_batch_order
 from truestep.engine.data.samples import SeededSamples
 from truestep.engine.data.sharing import shared_order
@@ -52,6 +54,9 @@ def open_source(
     columns = find_data_columns(data)
     if columns is not None or is_map_style_data(data):
         _refuse_shares(data, options)
+        if isinstance(options.shuffle, BlockShuffle):
+            shuffle = with_sizes(options.shuffle, data if columns is None else columns)
+            options = dataclasses.replace(options, shuffle=shuffle)
     if columns is not None and options.collate is None:
         order = shared_order(choose_batch_order(len(columns), options, seed), share)
         return MemorySource(columns, order, options, device)
@@ -60,7 +65,7 @@ def open_source(
     check_data_kind(data)
     if is_map_style_data(data):
         check_by_number(
-            data, num_ranks=share.size, is_shuffled=options.shuffle or options.weights is not None
+            data, num_ranks=share.size, is_shuffled=bool(options.shuffle) or options.weights is not None
         )
         order = choose_batch_order(len(data), options, seed)
         return MappedSource(SeededSamples(data, seed, options.collate), order, options, device, share)

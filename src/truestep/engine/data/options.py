@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
@@ -57,11 +58,30 @@ class ByLength:
             raise OptionError(f"mix={self.mix} is not a share between 0 (exact lengths only) and 1.")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class BlockShuffle:
+    """A shuffle for samples that lie together in files: each file is opened once an epoch, and not for every sample.
+
+    Blocks come in an order of the epoch's own, and samples are mixed within a window of `window` blocks. `block` is how many
+    samples lie together, or how many in each block; None asks the data for its own: a method `block_sizes()`, MosaicML
+    Streaming's shards, the parts of a `ConcatDataset`, the Arrow chunks of `datasets`.
+    """
+
+    block: int | Sequence[int] | npt.NDArray[np.int64] | None = None
+    window: int = 16
+
+    def __post_init__(self) -> None:
+        _check_count("window", self.window, 1)
+        if self.block is None or hasattr(self.block, "__len__"):
+            return
+        _check_count("block", self.block, 1)
+
+
 class DataKeywords(TypedDict, total=False):
     """The fields of `DataOptions` as `run.data` takes them, so that a type checker knows their names."""
 
     batch_size: int | None
-    shuffle: bool
+    shuffle: bool | BlockShuffle
     drop_last: bool
     weights: Numbers | None
     num_samples: int | None
@@ -81,7 +101,7 @@ class DataOptions:
     """How to load a data set.
 
     batch_size: samples per batch over all processes; None where the data yields ready batches.
-    shuffle: every epoch in an order of its own; each sample once.
+    shuffle: every epoch in an order of its own, each sample once; `BlockShuffle(...)` for samples that lie in shards.
     drop_last: leave out a last batch that is short.
     weights: draw samples with replacement, as often as these numbers say; one per sample.
     num_samples: draws an epoch, with `weights` (None: as many as there are samples).
@@ -97,7 +117,7 @@ class DataOptions:
     """
 
     batch_size: int | None = None
-    shuffle: bool = False
+    shuffle: bool | BlockShuffle = False
     drop_last: bool = False
     weights: Numbers | None = None
     num_samples: int | None = None
@@ -114,7 +134,8 @@ class DataOptions:
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("num_samples", 1), ("prefetch", 1)):
             _check_count(name, getattr(self, name), least)
-        for flag in ("shuffle", "drop_last", "per_rank", "check"):
+        flags = ("drop_last", "per_rank", "check")
+        for flag in flags if isinstance(self.shuffle, BlockShuffle) else ("shuffle", *flags):
             check_flag("run.data", flag, getattr(self, flag))
         if self.num_workers != "auto":
             _check_count("num_workers", self.num_workers, 0)
@@ -143,6 +164,11 @@ def _check_pairs(options: DataOptions) -> None:
         raise OptionError(
             "weights= and by_length= both choose which samples stand together. Give one of them; "
             "weighted samples of mixed lengths can be padded by collate=."
+        )
+    other = next((name for name in ("weights", "by_length") if getattr(options, name) is not None), None)
+    if isinstance(options.shuffle, BlockShuffle) and other is not None:
+        raise OptionError(
+            f"shuffle=BlockShuffle(...) and {other}= both choose which samples stand together. Give one of them."
         )
     if options.num_samples is not None and options.weights is None:
         raise OptionError(

@@ -3,7 +3,10 @@
 
 from typing import Any
 
+import numpy as np
+
 from truestep.core.errors import DataError
+from truestep.engine.data.blocks import BlockShuffledSamples, describe_block_shuffle
 from truestep.engine.data.by_length import (
     BucketedByLength,
     LengthBuckets,
@@ -12,7 +15,7 @@ from truestep.engine.data.by_length import (
 )
 from truestep.engine.data.draws import SampleIndices, SequentialSamples, ShuffledSamples, WeightedSamples
 from truestep.engine.data.numbers import SampleNumbers
-from truestep.engine.data.options import ByLength, DataOptions
+from truestep.engine.data.options import BlockShuffle, ByLength, DataOptions
 from truestep.engine.data.order import BatchOrder, FixedSizeOrder
 
 
@@ -33,9 +36,10 @@ def choose_batch_order(num_samples: int, options: DataOptions, seed: int) -> Bat
 
 def describe_data_options(options: DataOptions) -> dict[str, Any]:
     """Return, as JSON, the options that decide which samples a batch holds."""
+    shuffle = options.shuffle
     described: dict[str, Any] = {
         "batch_size": options.batch_size,
-        "shuffle": options.shuffle,
+        "shuffle": describe_block_shuffle(shuffle) if isinstance(shuffle, BlockShuffle) else shuffle,
         "drop_last": options.drop_last,
     }
     if options.weights is not None:
@@ -58,6 +62,9 @@ def _wanted(by_length: Any) -> ByLength:
 
 
 def _draw(num_samples: int, options: DataOptions, seed: int) -> tuple[SampleIndices, int]:
+    if isinstance(options.shuffle, BlockShuffle):
+        sizes = np.asarray(options.shuffle.block, dtype=np.int64)
+        return BlockShuffledSamples(sizes, options.shuffle.window, seed), num_samples
     if options.weights is None:
         return (ShuffledSamples(num_samples, seed) if options.shuffle else SequentialSamples()), num_samples
     weights = SampleNumbers("weights", options.weights).checked(num_samples)

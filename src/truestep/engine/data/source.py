@@ -94,7 +94,7 @@ class BatchSource(SealedAttributes, ABC):
         return None
 
     def what_it_costs(self) -> str | None:
-        """Return what is said once of how several ranks read it, None where there is nothing to say."""
+        """Return what is said once of a cheaper way to read it, None where there is nothing to say."""
         return None
 
     def made_for_evaluation(self) -> Iterator[MadeBatch]:

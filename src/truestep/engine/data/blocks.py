@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of samples that lie together in a file: found in the data, and shuffled so that each is opened once an epoch."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch.utils.data import ConcatDataset
+
+from truestep.core.errors import DataError
+from truestep.engine.data.keys import derive_sample_key
+from truestep.engine.data.options import BlockShuffle
+from truestep.engine.data.permutation import Indices, SamplePermutation
+
+
+def with_sizes(shuffle: BlockShuffle, data: Any) -> BlockShuffle:
+    """Return the shuffle with the size of each block of `data`."""
+    total = len(data)
+    if isinstance(shuffle.block, int):
+        full, rest = divmod(total, shuffle.block)
+        sizes = np.array([shuffle.block] * full + [rest] * (rest > 0), dtype=np.int64)
+        return dataclasses.replace(shuffle, block=sizes)
+    told = data_block_sizes(data) if shuffle.block is None else shuffle.block
+    kind = type(data).__name__
+    if told is None:
+        raise DataError(
+            f"shuffle=BlockShuffle() takes the data's own blocks, and this {kind} tells of none: it has no method block_sizes(). "
+            "Write how many samples lie together, BlockShuffle(block=1000), or the size of each block, BlockShuffle(block=[...])."
+        )
+    sizes = np.asarray([*told], dtype=np.int64)
+    if sizes.ndim != 1 or (sizes < 0).any() or int(sizes.sum()) != total:
+        raise DataError(
+            f"the {len(sizes):,} blocks of this {kind} hold {int(sizes.sum()):,} samples together, and it has {total:,}: which "
+            "sample lies in which block is unclear. Give the number of samples of each block, in the order of the data."
+        )
+    return dataclasses.replace(shuffle, block=sizes[sizes > 0])
+
+
+def data_block_sizes(data: Any) -> Iterable[int] | None:
+    """Return how many samples lie together in each of the data's own blocks; None where it does not say so."""
+    return next((found for look in _LOOKS if (found := look(data)) is not None), None)
+
+
+def cost_of_uniform_shuffle(data: Any) -> str | None:
+    """Return what is said once where samples of data that tells its shards are shuffled without a thought of them."""
+    told = next((found for look in (_method, _shards) if (found := look(data)) is not None), None)
+    number = 0 if told is None else len([*told])
+    if number < 2:
+        return None
+    return (
+        f"its samples lie in {number:,} blocks, and shuffle=True opens one for nearly every sample; "
+        "shuffle=ts.BlockShuffle() opens each once an epoch"
+    )
+
+
+def _method(data: Any) -> Iterable[int] | None:
+    method = getattr(data, "block_sizes", None)
+    found: Iterable[int] | None = method() if callable(method) else None
+    return found
+
+
+def _shards(data: Any) -> Iterable[int] | None:
+    return getattr(data, "samples_per_shard", None)  # MosaicML Streaming
+
+
+def _joined(data: Any) -> Iterable[int] | None:
+    if not isinstance(data, ConcatDataset):
+        return None
+    return [int(size) for size in np.diff([0, *data.cumulative_sizes])]
+
+
+def _arrow_chunks(data: Any) -> Iterable[int] | None:
+    """Return the chunks of Hugging Face's `datasets`, unless an index (of `select` or `shuffle`) stands between."""
+    table: Any = getattr(data, "data", None)
+    if not hasattr(data, "_indices") or data._indices is not None or not hasattr(table, "column"):
+        return None
+    return [*map(len, table.column(0).chunks)]
+
+
+_LOOKS: tuple[Callable[[Any], Iterable[int] | None], ...] = (_method, _shards, _joined, _arrow_chunks)
+
+
+def describe_block_shuffle(shuffle: BlockShuffle) -> dict[str, Any]:
+    """Return, as JSON, what an order by blocks depends on."""
+    sizes = np.asarray(shuffle.block, dtype=np.int64)
+    digest = hashlib.blake2b(sizes.tobytes(), digest_size=8).hexdigest()
+    return {"blocks": len(sizes), "sizes": digest, "window": shuffle.window}
+
+
+class _Epoch(NamedTuple):
+    number: int
+    order: Indices
+    """The blocks, as they come."""
+    begins: Indices
+    """Positions at which they begin."""
+    windows: Indices
+    """Positions at which the windows begin, and the end."""
+
+
+class BlockShuffledSamples:
+    """Every sample once an epoch: blocks in an order of the epoch's own, samples mixed within a window of some of them.
+
+    Any position is computed from (seed, epoch, position) and the table of the blocks' sizes.
+    """
+
+    def __init__(self, sizes: Indices, window: int, seed: int) -> None:
+        self._sizes, self._window, self._seed = sizes, window, seed
+        self._firsts = np.cumsum(sizes) - sizes
+        self._latest: _Epoch | None = None
+        self._mixed: tuple[tuple[int, int], SamplePermutation] | None = None
+
+    def indices(self, epoch: int, positions: Indices) -> Indices:
+        """Return the indices into the data of the samples at `positions`; O(log of the number of blocks) each."""
+        at = self._epoch(epoch)
+        windows = np.searchsorted(at.windows, positions, side="right") - 1
+        mixed = np.empty_like(positions)
+        for window in np.unique(windows).tolist():
+            here, first = windows == window, at.windows[window]
+            size = int(at.windows[window + 1] - first)
+            mixed[here] = first + self._mixing(epoch, window, size)(positions[here] - first)
+        blocks = np.searchsorted(at.begins, mixed, side="right") - 1
+        found: Indices = self._firsts[at.order[blocks]] + mixed - at.begins[blocks]
+        return found
+
+    def _epoch(self, epoch: int) -> _Epoch:
+        if self._latest is None or self._latest.number != epoch:
+            number = len(self._sizes)
+            key = derive_sample_key(self._seed, "order of blocks", epoch)
+            order = SamplePermutation(number, key)(np.arange(number))
+            ends = np.cumsum(self._sizes[order])
+            begins = ends - self._sizes[order]
+            self._latest = _Epoch(epoch, order, begins, np.append(begins[:: self._window], ends[-1]))
+        return self._latest
+
+    def _mixing(self, epoch: int, window: int, size: int) -> SamplePermutation:
+        if self._mixed is None or self._mixed[0] != (epoch, window):
+            key = derive_sample_key(self._seed, "order in a window", epoch, window)
+            self._mixed = (epoch, window), SamplePermutation(size, key)
+        return self._mixed[1]
