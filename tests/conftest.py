@@ -23,6 +23,13 @@ settings.load_profile("truestep")
 NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
 WATCHED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
+# Under nohup, and in the background of a script, signals are ignored, and children inherit that: those that are started here have
+# them as at a terminal, since what is handled is not inherited.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)  # and this process goes on, as was asked for
+
 # Nothing is kept in the home of whoever runs the tests.
 CACHE = tempfile.TemporaryDirectory(prefix="truestep-tests-")
 os.environ["TRUESTEP_CACHE"] = CACHE.name

@@ -4,6 +4,7 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -198,3 +199,56 @@ def test_what_is_not_imported_has_no_tensors():
         "assert AliveAtCrash.now().num_bytes == 0; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+LENGTHS = ["len(samples)", "samples.size(0)", "samples.shape[0]", "count", "len(samples) - 1"]
+LOOPS = {
+    "for": "for index in {}:\n    print(index)",
+    "for with a target of two": "for index, other in {}:\n    pass",
+    "comprehension": "found = [index for index in {}]",
+    "generator": "found = sum(index for index in {})",
+}
+
+
+@pytest.mark.parametrize("written", LENGTHS)
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_a_loop_over_a_length_is_told_to_write_range(tmp_path, written, loop):
+    path = tmp_path / "theirs.py"
+    path.write_text(loop.format(written))
+    names = {"samples": torch.zeros(3, 2), "count": 3}
+    note = note_of(lambda: exec(compile(path.read_text(), str(path), "exec"), names))
+    assert f"the loop goes over {written}, which is one number." in note
+    assert f"write range({written})" in note
+
+
+@pytest.mark.parametrize("name", ["_cuda_setDevice", "_cuda_init", "_xpu_setDevice", "_cuda_getDeviceCount"])
+def test_what_a_build_of_torch_leaves_out_is_no_misspelt_name(name):
+    if hasattr(torch._C, name):
+        pytest.skip(f"this torch has {name}")
+    note = note_of(lambda: getattr(torch._C, name)(0))
+    assert f"this torch is built without {name}" in note
+    assert "Fix: write" not in note
+    assert "torch.cuda.is_available()" in note
+
+
+@pytest.mark.parametrize("module", ["torch", "torch.nn.functional", "torch.utils.data", "numpy"])
+def test_no_private_name_of_a_package_is_proposed(module):
+    found = sys.modules[module] if module in sys.modules else __import__(module)
+    private = [each for each in dir(found) if each.startswith("_") and not each.startswith("__")]
+    assert private
+    for each in private[:10]:
+        note = note_of(lambda name: getattr(found, name), f"{each}x")
+        assert f"write {each}." not in note
+
+
+def test_nodes_that_were_not_assigned_are_answered_with_both_providers():
+    text = "Some nodes were not assigned to the preferred execution providers which may or may not have an negative impact"
+    (found,) = explain_log(text).errors
+    assert '["CUDAExecutionProvider", "CPUExecutionProvider"]' in " ".join(found.explanation.note().split())
+
+
+def test_stft_of_real_samples_asks_for_return_complex():
+    assert "write return_complex=True" in note_of(lambda: torch.stft(torch.zeros(1, 400), 64))
+    with warnings.catch_warnings(action="ignore"):
+        old = torch.view_as_real(torch.stft(torch.zeros(1, 400), 64, return_complex=True))
+    assert "torch.view_as_complex" in note_of(lambda: torch.istft(old, 64))

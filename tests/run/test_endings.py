@@ -5,12 +5,14 @@ import contextlib
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 import weakref
 
 import pytest
 import torch
+from support import warm
 from support.thinned import thinned
 from torch import nn
 
@@ -451,3 +453,79 @@ def test_an_interrupted_cell_leaves_no_half_done_state(tmp_path):
     again = Training(tmp_path / "run")  # the cell is run again
     again.go()
     assert again.steps == list(range(3, 11))
+
+
+LEAVING = """
+import os, resource, sys, threading
+import torch, truestep as ts
+from torch import nn
+lack, shape, background, kind, at = sys.argv[1], sys.argv[2], sys.argv[3] == "1", sys.argv[4], int(sys.argv[5])
+errors = {"value": ValueError("mine"), "exit": SystemExit(7)}
+held = []
+
+def no_files():
+    try:
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+
+def no_threads():
+    def start(self):
+        raise RuntimeError("can't start new thread")
+    threading.Thread.start = start
+
+def train(run):
+    net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    data = run.data(torch.ones(32, 4), batch_size=4)
+    for _ in run.epochs(2):
+        for rows in run.batches(data):
+            if run.step == at:
+                {"files": no_files, "threads": no_threads}[lack]()
+                raise errors[kind]
+            net.update(lambda rows: net(rows).square().mean(1), rows)
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+run = ts.Run("run", saving=ts.Saving(every_steps=2, background=background))
+if shape == "with":
+    with run:
+        train(run)
+elif shape == "finally":
+    try:
+        train(run)
+    finally:
+        run.close()
+else:
+    train(run)
+"""
+
+
+@pytest.mark.parametrize(
+    ("lack", "shape", "background", "kind", "at"),
+    thinned(
+        ["files", "threads"],
+        ["with", "finally", "plain"],
+        ["1", "0"],
+        ["value", "exit"],
+        ["1", "5"],
+        one_in=5,
+    ),
+)
+def test_what_went_wrong_is_what_is_told_though_nothing_can_be_saved(
+    tmp_path, lack, shape, background, kind, at
+):
+    """In a Python of its own: what another test has imported is not imported on the way out."""
+    (tmp_path / "train.py").write_text(LEAVING)
+    command = [sys.executable, "train.py", lack, shape, background, kind, at]
+    environment = {**os.environ, "PYTHONPATH": warm.paths()}
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert ended.returncode == (7 if kind == "exit" else 1), ended.stderr
+    assert "During handling" not in ended.stderr
+    lines = ended.stderr.splitlines()
+    if kind == "value":
+        assert "ValueError: mine" in lines
+        assert [each for each in lines if "Error: " in each and each[0] not in " t"] == ["ValueError: mine"]
+    if lack == "threads":  # the save is made without one
+        assert list((tmp_path / "run" / "checkpoints").glob("*-step-*"))

@@ -29,8 +29,15 @@ class BackgroundCheckpointWriter:
     def start(self, job: Callable[[], None]) -> None:
         """Begin a job; `wait` must have been called since the last one."""
         assert self._thread is None
-        self._thread = threading.Thread(target=self._run, args=(job,), name="truestep-checkpoint")
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(job,), name="truestep-checkpoint")
+        try:
+            thread.start()
+        except (
+            RuntimeError
+        ):  # the system has no more: the caller waits for the job, which is done all the same
+            self._run(job)
+        else:
+            self._thread = thread
 
     def _run(self, job: Callable[[], None]) -> None:
         try:

@@ -5,7 +5,7 @@ import atexit
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -139,17 +139,31 @@ _MOVES = ("to", "cuda")  # methods of a tensor that move it
 
 @contextmanager
 def noting_error(error: BaseException, words: str, kind: type[Exception] = Exception) -> Iterator[None]:
-    """Note beside an exception what goes wrong while it is dealt with: it is the one to see."""
+    """Note beside an exception what goes wrong while it is dealt with: it is the one to see.
+
+    Of one that python shows nobody (a script's `sys.exit`), it is said at once.
+    """
     try:
         yield
     except kind as own:
         error.add_note(f"truestep: {words}{own}")
+        if isinstance(error, SystemExit | GeneratorExit):
+            sys.stderr.write(f"truestep: {words}{own}\n")
+
+
+def end_all(*ends: Callable[[], None]) -> None:
+    """Call each in its turn, whatever another one raises; that is raised at the end."""
+    with ExitStack() as left:
+        for end in reversed(ends):
+            left.callback(end)
 
 
 def explain_loop_error(error: BaseException) -> None:
     """Note beside an exception what it means here, where that is known."""
-    from truestep.explainer.explain import annotate_error
+    with suppress(OSError, ImportError):  # where no file can be opened, nothing is imported either
+        from truestep.explainer.explain import annotate_error
 
+        annotate_error(error)
     if (
         isinstance(error, AttributeError)
         and error.name in _MOVES
@@ -160,7 +174,6 @@ def explain_loop_error(error: BaseException) -> None:
             f"truestep: if this {kind} is a batch, leave .{error.name}(...) out: what run.batches and net.evaluate give is on "
             "run.device already, each tensor in it."
         )
-    annotate_error(error)
 
 
 def error_identity(error: BaseException | None) -> int | None:

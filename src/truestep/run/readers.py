@@ -34,7 +34,9 @@ def note_run_data(context: LearnerContext, source: BatchSource, label: str) -> N
 
 
 def leave_run_report(run: RunState) -> None:
-    """Write the choices and the report; what they are made of is safe, so a full disk ends nothing here."""
+    """Write the choices and the report, on rank 0; what they are made of is safe, so a full disk ends nothing here."""
+    if not run.is_main:
+        return
     directory = run.directory
     try:
         _write_choices(run)

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.core.files import remove_unfinished_files
@@ -18,7 +19,7 @@ from truestep.run.announcements import nothing_is_left, run_taken_over, said_at_
 from truestep.run.beside import BesideUpdates
 from truestep.run.cursor import StreamCursor
 from truestep.run.directory import write_run_config
-from truestep.run.endings import LoopEndings, error_identity, explain_loop_error, noting_error
+from truestep.run.endings import LoopEndings, end_all, error_identity, explain_loop_error, noting_error
 from truestep.run.first_steps import DoctorOfFirstSteps
 from truestep.run.layers import RunLayers
 from truestep.run.likeness import refuse_different_ranks, share_run_weights
@@ -265,7 +266,7 @@ class RunSession:
         self._saver.logged(values)
         if self._endings.ended:
             run.logbook.close()
-            self._report()
+            leave_run_report(run)
             self._saver.close(alive=False)
 
     def updated(self, learner: LearnerParts, update: Update) -> None:
@@ -327,8 +328,13 @@ class RunSession:
 
     def crashed(self, error: BaseException) -> None:
         """An exception goes through the loop: save what is there, marked so; nothing here may hide it."""
-        if not self.owner.is_this_process:
-            return
+        if self.owner.is_this_process:
+            with noting_error(
+                error, "besides, the run could not be ended in order: "
+            ):  # no file can be opened, say
+                self._end_by(error)
+
+    def _end_by(self, error: BaseException) -> None:
         if self._endings.ended or not self.started or isinstance(error, TrialOver):
             self._finish()
             return
@@ -428,22 +434,17 @@ class RunSession:
         return self._run.agreement.rank_0_says("the end of the run", unsaved)
 
     def _finish(self, *, alive: bool = True, ended: str | None = None) -> None:
-        self._first_steps.end()  # first whatever could call in while the rest is closed: hooks, signals
-        self._layers.end()
-        self._beside.end()
-        self._endings.release()
-        self._signals.release()
-        self._run.screen.progress.close()
-        run = self._run
-        try:
-            self._saver.close(alive=alive, ended=ended)
-        finally:
-            run.logbook.close()
-            for stream in run.cursor.streams.values():
-                stream.source.close()
-            if self.started:
-                self._report()
-
-    def _report(self) -> None:
-        if self._run.is_main:
-            leave_run_report(self._run)
+        run, streams = self._run, self._run.cursor.streams.values()
+        calls_in = (
+            self._first_steps,
+            self._layers,
+            self._beside,
+        )  # first whatever could call in: hooks, signals
+        end_all(
+            *(each.end for each in calls_in),
+            *(self._endings.release, self._signals.release, run.screen.progress.close),
+            partial(self._saver.close, alive=alive, ended=ended),
+            run.logbook.close,
+            *(stream.source.close for stream in streams),
+            *([partial(leave_run_report, run)] if self.started else []),
+        )

@@ -19,9 +19,9 @@ class ProviderUnavailable(Explainer):
     installed CUDA and cuDNN, and import torch before it (or call onnxruntime.preload_dlls()).
 
     Cases:
-        `Some nodes`: the CUDA provider is loaded: onnxruntime put cheap nodes on the CPU on purpose.
-            Fix: nothing, if the speed is right. log_severity_level=1 lists the nodes; many of them mean operators without a
-            CUDA kernel.
+        `Some nodes`: the CUDA provider is loaded and the CPU's is not listed: onnxruntime adds it for cheap nodes, and warns.
+            Fix: list both: providers=["CUDAExecutionProvider", "CPUExecutionProvider"]. Where it is slow, log_severity_level=1
+            lists the nodes: many of them mean operators without a CUDA kernel.
         `Specified provider`: {provider} is not part of the installed onnxruntime.
         otherwise: the CUDA provider did not load: a library of CUDA or cuDNN is missing, or of another major version.
     """

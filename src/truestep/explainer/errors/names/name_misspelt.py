@@ -37,6 +37,10 @@ class NameMisspelt(Explainer):
             recompute_scale_factor.
             Fix: load it with the torch that saved it, and save model.state_dict(); or delete the argument from the layer's
             forward.
+        `module=torch._C;`: this torch is built without {attribute}: a part of CUDA, of another device or of distributed training
+            that this build leaves out.
+            Fix: print(torch.__version__, torch.version.cuda): "+cpu" or None has no CUDA. Install a build that has it, or choose
+            the device: "cuda" if torch.cuda.is_available() else "cpu".
         `number=`: the value is a number of Python's ({owner}), where something that has {attribute} was expected.
         `owner=distutils;`: distutils.version went away from setuptools and Python: an old torch.utils.tensorboard imports
             it so.
@@ -120,7 +124,8 @@ def _names_of(crash: Crash, found: dict[str, str]) -> list[str]:
     """Return the names that the owner has; from the exception itself where Python keeps it."""
     if found.get("module"):
         module = sys.modules.get(found["module"]) if crash.is_live else None
-        return [name for name in dir(module) if not name.startswith("__")] if module is not None else []
+        # names that begin with _ are the module's own: what is like one of them is no cure
+        return [name for name in dir(module) if not name.startswith("_")] if module is not None else []
     owner = _owner(crash, found.get("kind", ""))
     if owner is None:
         torch = torch_at_crash()
