@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fenced Python in Markdown is read where it stands: notes are where the mistakes live."""
 
+import pytest
+
 from truestep.doctor.markdown import parse_markdown
 from truestep.doctor.read import read_paths
 
@@ -54,3 +56,22 @@ def test_a_fence_that_never_ends_goes_to_the_end_of_the_page(tmp_path):
         "GRAD001",
     ]
     assert parse_markdown("````python\nx = '''\n```\n'''\n````\ny\n").text == "\nx = '''\n```\n'''\n\n\n"
+
+
+@pytest.mark.parametrize("mark", ["", "txt", "text", " ", "TXT"])
+def test_a_block_without_a_language_is_read_where_it_is_code_of_torch(tmp_path, mark):
+    reading = found(tmp_path, f"```{mark}\n{HEAD}```\n\n```{mark}\n{LOOP}```\n")
+    assert [each.code for each in reading.findings] == ["LOSS001", "GRAD001"]
+    assert reading.unreadable == []
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "epoch 1: loss 0.5\n", "Traceback (most recent call last):\n  import torch\ntorch.cuda.Error: gone\n", "x = 1\n",
+        "train/\n  cat.png\n", "loss = f(x)\n", "$ pip install torch\n",
+    ],
+)  # fmt: skip
+def test_prose_and_output_are_not(prose):
+    page = parse_markdown(f"```\n{prose}```\n```txt\n{prose}```\n")
+    assert (page.text.strip(), page.unreadable) == ("", ())

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the Python blocks of a Markdown file as one program; prose becomes empty lines, so that lines keep their numbers."""
 
+import ast
 import re
 from dataclasses import dataclass, replace
 
 from truestep.doctor.finding import Finding, Place
-from truestep.doctor.replacement import source_lines, why_source_is_no_python
+from truestep.doctor.replacement import parse_source, source_lines, why_source_is_no_python
 
 ENDINGS = (".md", ".markdown", ".mdx", ".qmd", ".rmd")
 _FENCE = re.compile(r"(?P<indent>(?:[ ]*(?:>[ ]?)?)*)(?P<marks>`{3,}|~{3,})(?P<info>.*)$")
 _PYTHON = re.compile(
     r"\s*(?:\{[.{]?\s*(?:code-block\}\s*|code-cell\}\s*)?)?(?:python3?|py|ipython3?)\b", re.IGNORECASE
 )
+_UNMARKED = re.compile(r"\s*(?:te?xt)?\s*$", re.IGNORECASE)
+_LIKE_PYTHON = re.compile(r"^\s*(?:import|from)\s+\w+|\b(?:torch|nn|F|optim)\.\w+", re.MULTILINE)
+_ROOTS = re.compile(r"(?:torch|nn|F|optim)\.")
 
 
 @dataclass(frozen=True)
@@ -35,24 +39,51 @@ class Markdown:
 
 
 def parse_markdown(raw: str) -> Markdown:
-    """Take the fenced blocks marked as Python out of a page, one after another as the cells of a notebook."""
+    """Take the fenced blocks of Python out of a page, one after another as the cells of a notebook.
+
+    A block that says no language, or `txt`, is one where it parses and imports something or calls torch; else it is prose.
+    """
     lines = source_lines(raw)
     text, indents = [""] * len(lines), [0] * len(lines)
     unreadable = []
-    for first, last, indent in _blocks(lines):
+    for block in _blocks(lines):
+        first, last, indent = block.first, block.last, block.indent
         code = [
             line[indent:] if line[:indent].strip(" >") == "" else line.lstrip() for line in lines[first:last]
         ]
-        if reason := why_source_is_no_python("\n".join(code) + "\n", "block"):
-            unreadable.append((first + 1, reason))
+        joined = "\n".join(code) + "\n"
+        if not block.is_marked and not _LIKE_PYTHON.search(joined):
+            continue
+        if reason := why_source_is_no_python(joined, "block"):
+            unreadable += [(first + 1, reason)] if block.is_marked else []  # else it is prose
+            continue
+        if not block.is_marked and not _trains(joined):
             continue
         text[first:last] = code
         indents[first:last] = [indent] * len(code)
     return Markdown("\n".join(text) + "\n", tuple(indents), tuple(unreadable))
 
 
-def _blocks(lines: list[str]) -> list[tuple[int, int, int]]:
-    """Return the first line, the line after the last and the indentation of each Python block, counted from 0."""
+@dataclass(frozen=True)
+class _Block:
+    """A fenced block: its first line and the line after the last, from 0; its indentation; whether it says Python."""
+
+    first: int
+    last: int
+    indent: int
+    is_marked: bool
+
+
+def _trains(text: str) -> bool:
+    """Tell whether Python without a mark is worth reading: it imports something, or calls torch."""
+    nodes = list(ast.walk(parse_source(text)))
+    if any(isinstance(each, ast.Import | ast.ImportFrom) for each in nodes):
+        return True
+    return any(isinstance(each, ast.Call) and _ROOTS.match(ast.unparse(each.func)) for each in nodes)
+
+
+def _blocks(lines: list[str]) -> list[_Block]:
+    """Return the blocks that are marked as Python, or as nothing but text."""
     found = []
     at = 0
     while at < len(lines):
@@ -61,8 +92,9 @@ def _blocks(lines: list[str]) -> list[tuple[int, int, int]]:
             at += 1
             continue
         end = _closed(lines, at + 1, opened["marks"])
-        if _PYTHON.match(opened["info"]):
-            found.append((at + 1, end, len(opened["indent"])))
+        is_marked = bool(_PYTHON.match(opened["info"]))
+        if is_marked or _UNMARKED.match(opened["info"]):
+            found.append(_Block(at + 1, end, len(opened["indent"]), is_marked))
         at = end + 1
     return found
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes apart what only holds variables: a dict or an object of which every use names one item, and pairs of values.
 
+The object of a method is called `self` here, as whoever reads the tree expects.
+
 `kept = {}; kept["opt"] = SGD(...)` is a variable `kept.opt`, and `a, b = f(), g()` is two assignments. So whoever
 follows a variable need not know of holders.
 """
@@ -16,6 +18,7 @@ from truestep.doctor.source.names import children_of
 _MADE = re.compile(r"^[ \t]*(\w+)[ \t]*=[ \t]*(\{\}|[\w.]+\(\))[ \t]*(?:#.*)?$", re.MULTILINE)
 _BARE = re.compile(r"^class[ \t]+(\w+)(?:\(\))?:\s*(?:pass|\"\"\")", re.MULTILINE)
 _MAY_PAIR = re.compile(r"^[ \t]*[\w.\[\]'\"]+[ \t]*,[^=(\n]*=[^=\n]+,", re.MULTILINE)
+_OTHER_SELF = re.compile(r"^[ \t]+def[ \t]+\w+\([ \t]*(?!self\b|cls\b)\w+[ \t]*[,)]", re.MULTILINE)
 _EMPTY = ("SimpleNamespace", "Namespace", "types.SimpleNamespace", "argparse.Namespace")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
@@ -25,9 +28,41 @@ def parsed_apart(text: str, path: str) -> ast.Module:
     tree = parse_source(text, path)
     if _may_hold(text):
         _replace_items(tree)
+    if _OTHER_SELF.search(text):
+        _name_selves(tree)
     if _MAY_PAIR.search(text):
         _split_pairs(tree)
     return tree
+
+
+# ── objects by another name ───────────────────────────────────────────────────────────────────
+
+
+def _name_selves(tree: ast.Module) -> None:
+    """Call the object of a method `self`, whatever its first parameter is called; decorated ones may have none."""
+    for owner in ast.walk(tree):
+        for method in owner.body if isinstance(owner, ast.ClassDef) else ():
+            if isinstance(method, ast.FunctionDef) and not method.decorator_list and method.args.args:
+                _name_self(method)
+
+
+def _name_self(method: ast.FunctionDef) -> None:
+    first, found = method.args.args[0], list(ast.walk(method))
+    known = {each.id for each in found if isinstance(each, ast.Name)}
+    bound = [each for each in found if isinstance(each, ast.arg) and each.arg in (first.arg, "self")]
+    names = [each for each in found if isinstance(each, ast.Name) and each.id == first.arg]
+    is_given = any(not isinstance(each.ctx, ast.Load) for each in names)
+    if (
+        first.arg in ("self", "cls")
+        or method.name == "__new__"
+        or "self" in known
+        or len(bound) > 1
+        or is_given
+    ):
+        return
+    first.arg = "self"
+    for each in names:
+        each.id = "self"
 
 
 # ── holders ───────────────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 
+MAX_DEPTH = 2  # functions from the handler to the save
+
 
 class InterruptSwallowed(SourceCheck):
     """KeyboardInterrupt is caught anywhere in training, and the state of that instant saved.
@@ -41,6 +43,15 @@ class InterruptSwallowed(SourceCheck):
             named = ast.unparse(handler.type) if handler.type is not None else ""
             if "KeyboardInterrupt" not in named:
                 continue
-            for call in module.calls("torch.save"):
-                if handler in module.ancestors(call):
+            for call in module.inside(handler, ast.Call):
+                if _saves(module, call):
                     yield At(call, "The state is saved wherever Ctrl-C happened to strike.", RISK)
+
+
+def _saves(module: SourceModule, call: ast.Call, depth: int = 0) -> bool:
+    """Tell `torch.save(...)`, and a call of a function that does it."""
+    if module.qualify(call.func) == "torch.save":
+        return True
+    target = module.target(call)
+    inner = module.inside(target, ast.Call) if target is not None and depth < MAX_DEPTH else []
+    return any(_saves(module, each, depth + 1) for each in inner)

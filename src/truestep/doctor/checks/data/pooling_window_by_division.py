@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import argument, seen_through
 
 
 class PoolingWindowByDivision(SourceCheck):
@@ -32,22 +32,26 @@ class PoolingWindowByDivision(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report that expression as a kernel size with a stride from an integer division."""
         for name, call in module.calls_matching("torch.nn."):
-            if "Pool" not in name or len(call.args) < 2:
+            if "ool" not in name.rpartition(".")[2]:
                 continue
-            kernel, stride = call.args[0], call.args[1]
-            values = module.definitions(stride) if dotted(stride) else [stride]
-            divided = any(
-                isinstance(each, ast.BinOp) and isinstance(each.op, ast.FloorDiv) for each in values
-            )
-            product = (
-                isinstance(kernel, ast.BinOp)
-                and isinstance(kernel.op, ast.Sub)
-                and isinstance(kernel.right, ast.BinOp)
-            )
-            if (
-                divided
-                and product
-                and isinstance(kernel, ast.BinOp)
-                and ast.unparse(stride) in ast.unparse(kernel.right)
-            ):
+            first = 1 if ".functional." in name else 0  # behind the input
+            kernel = seen_through(module, argument(call, first, "kernel_size"))
+            stride = argument(call, first + 1, "stride")
+            if stride is not None and _is_divided(module, stride) and _is_what_is_left(kernel, stride):
                 yield At(call, "This window is the adaptive one only where the sizes divide.", RISK)
+
+
+def _is_divided(module: SourceModule, stride: ast.expr) -> bool:
+    made = seen_through(module, stride)
+    return isinstance(made, ast.BinOp) and isinstance(made.op, ast.FloorDiv)
+
+
+def _is_what_is_left(kernel: ast.expr | None, stride: ast.expr) -> bool:
+    """Tell `n - (out - 1) * stride`."""
+    is_rest = isinstance(kernel, ast.BinOp) and isinstance(kernel.op, ast.Sub)
+    return (
+        is_rest
+        and isinstance(kernel, ast.BinOp)
+        and isinstance(kernel.right, ast.BinOp)
+        and ast.unparse(stride) in ast.unparse(kernel.right)
+    )

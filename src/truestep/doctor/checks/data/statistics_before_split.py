@@ -40,7 +40,7 @@ class StatisticsBeforeSplit(SourceCheck):
     """
 
     code = "DATA013"
-    words = ("train_test_split", ".mean(", ".std(")
+    words = ("train_test_split", ".mean(", ".std(", "fit_transform")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report fit or fit_transform whose data reach a later split in the same scope."""
@@ -53,6 +53,11 @@ class StatisticsBeforeSplit(SourceCheck):
                         call,
                         f"This is fitted on all data; line {split.lineno} splits off the test data only afterwards.",
                     )
+        for call in module.method_calls("fit_transform"):
+            if _is_scaler(module, call) and any(
+                _is_split(module, name) for name in _names(module, call) if name
+            ):
+                yield At(call, "This is fitted on all data, which are cut into two parts only afterwards.")
         yield from _by_hand(module)
 
 

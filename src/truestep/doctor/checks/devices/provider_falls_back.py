@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.actions import ASK_PROVIDERS
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument
+
+MAX_DEPTH = 3  # from the session to the names of its providers
 
 
 class ProviderFallsBack(SourceCheck):
@@ -41,7 +44,18 @@ class ProviderFallsBack(SourceCheck):
             return
         for call in module.calls("onnxruntime.InferenceSession"):
             providers = argument(call, 2, "providers")
-            if providers is not None and (
-                "CUDAExec" in ast.unparse(providers) or "TensorrtExec" in ast.unparse(providers)
-            ):
+            if any(_names_accelerator(each) for each in _ways_to(module, providers)):
                 yield At(call, "The session falls back to the CPU with a warning only.", RISK)
+
+
+def _ways_to(module: SourceModule, node: ast.expr | None, depth: int = 0) -> list[ast.expr]:
+    """Return an expression with all that its names may stand for."""
+    if node is None or depth > MAX_DEPTH:
+        return []
+    names = [each for each in walk(node) if isinstance(each, ast.Name | ast.Attribute)]
+    found = [value for each in names for value in module.definitions(each)]
+    return [node, *(way for value in found for way in _ways_to(module, value, depth + 1))]
+
+
+def _names_accelerator(node: ast.expr) -> bool:
+    return any(each in ast.unparse(node) for each in ("CUDAExec", "TensorrtExec"))

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import Class, walk
 from truestep.doctor.source.values import argument, literal
 
 DRAWS = functions("draws a number", "draws by sizes")
+MAX_DEPTH = 3  # from a model to its parts, and from a test to what is drawn
 
 
 class LayerDropUnderDdp(SourceCheck):
@@ -54,10 +55,40 @@ class LayerDropUnderDdp(SourceCheck):
             owner = module.class_of(wrap.args[0]) if wrap.args else None
             if owner is None or literal(module, argument(wrap, None, "find_unused_parameters")) is True:
                 continue
-            for node in walk(owner):
-                if isinstance(node, ast.If) and any(
-                    isinstance(each, ast.Call) and module.qualify(each.func) in DRAWS
-                    for each in walk(node.test)
-                ):
-                    if any(isinstance(each, ast.Continue) for each in node.body):
-                        yield At(node, "A layer that is skipped gets no gradient, for which DDP waits.")
+            for node in (each for part in _parts_of(module, owner) for each in module.inside(part, ast.If)):
+                if _is_drawn(module, node.test) and _skips(module, node):
+                    yield At(node, "A layer that is skipped gets no gradient, for which DDP waits.")
+
+
+def _parts_of(module: SourceModule, owner: Class, depth: int = 0) -> list[Class]:
+    """Return a class, its bases, and the classes of what they are made of."""
+    found = module.lineage(owner)
+    calls = [call for each in found for call in module.inside(each, ast.Call)]
+    made = [part for call in calls if (part := module.class_named(call.func)) is not None]
+    inner = [each for part in made if depth < MAX_DEPTH for each in _parts_of(module, part, depth + 1)]
+    return list(dict.fromkeys([*found, *inner]))
+
+
+def _is_drawn(module: SourceModule, test: ast.expr, depth: int = 0) -> bool:
+    """Tell a test that asks a random number, be it by names."""
+    for each in walk(test):
+        if isinstance(each, ast.Call) and module.qualify(each.func) in DRAWS:
+            return True
+        values = module.definitions(each) if isinstance(each, ast.Name) and depth < MAX_DEPTH else []
+        if any(value is not None and _is_drawn(module, value, depth + 1) for value in values):
+            return True
+    return False
+
+
+def _skips(module: SourceModule, node: ast.If) -> bool:
+    """Tell `continue`, and the loop's layer that is applied in this arm alone."""
+    loop = module.loop(node)
+    if not isinstance(loop, ast.For):
+        return False
+    if any(isinstance(each, ast.Continue) for each in node.body):
+        return True
+    layers = {each.id for each in walk(loop.target) if isinstance(each, ast.Name)}
+    applied = [each.func for part in node.body for each in module.inside(part, ast.Call)]
+    elsewhere = [each.func for part in node.orelse for each in module.inside(part, ast.Call)]
+    names = {each.id for each in applied if isinstance(each, ast.Name)} & layers
+    return bool(names) and not any(isinstance(each, ast.Name) and each.id in names for each in elsewhere)

@@ -7,9 +7,11 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.events import Trace, TraceEvent
+from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function, is_none
 from truestep.doctor.source.rewriting import Edits, without_keyword
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal, value_origins
 
 
 class GraphKeptWithoutNeed(SourceCheck):
@@ -49,8 +51,12 @@ class GraphKeptWithoutNeed(SourceCheck):
                 given = (
                     argument(event.node, None, "retain_graph") if isinstance(event.node, ast.Call) else None
                 )
-                if constant(given) is True and event.loop_path() and _is_last(trace, event):
+                if literal(module, given) is not True or not _is_last(trace, event):
+                    continue
+                if event.loop_path():
                     yield At(event.node, "The graph is kept after the last backward of the iteration.", RISK)
+                elif not _is_given_back(module, event):
+                    yield At(event.node, "The graph is kept, and nothing goes back through it again.", RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Leave out the argument."""
@@ -66,4 +72,15 @@ def _is_last(trace: Trace, event: TraceEvent) -> bool:
         if each.kind != "unknown" or each.subject != event.subject
     ]
     # without a forward in the loop, the graph may be one from before it: then each iteration needs it
-    return bool(inside) and inside[-1] is event and bool(trace.within(path, "forward"))
+    return bool(inside) and inside[-1] is event and (not path or bool(trace.within(path, "forward")))
+
+
+def _is_given_back(module: SourceModule, event: TraceEvent) -> bool:
+    """Tell a function that is given its loss, or gives back a value with a graph: its caller may go through it again."""
+    scope = module.scope(event.node)
+    if not isinstance(scope, Function):
+        return False
+    made = list(value_origins(module, event.receiver)) if event.receiver is not None else [None]
+    if None in made:
+        return True  # the loss itself came from there
+    return any(not loses_graph(each) for each in module.resolver.results(scope) if not is_none(each))

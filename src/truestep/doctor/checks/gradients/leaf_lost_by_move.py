@@ -27,13 +27,13 @@ class LeafLostByMove(SourceCheck):
     Bad:
         device = "cuda"
         w = torch.randn(3, requires_grad=True).to(device)  # here
-        (x @ w).sum().backward()
+        (w ** 2).sum().backward()
         print(w.grad)
 
     Good:
         device = "cuda"
         w = torch.randn(3, device=device, requires_grad=True)
-        (x @ w).sum().backward()
+        (w ** 2).sum().backward()
         print(w.grad)
 
     Fix: make it there (device=..., dtype=...), or call .requires_grad_() after .to().

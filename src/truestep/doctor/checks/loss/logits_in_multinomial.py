@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, inserted_behind
-from truestep.doctor.source.values import argument, last_operations
+from truestep.doctor.source.values import argument, constant, last_operations, literal, seen_through
 
 
 class LogitsInMultinomial(SourceCheck):
-    """torch.multinomial gets a model's raw outputs instead of probabilities.
+    """torch.multinomial gets a model's raw outputs instead of probabilities, or fewer weights above 0 than it is to draw.
 
     Why: negative logits raise; positive ones are taken as weights, a much flatter distribution than
     softmax gives.
@@ -34,6 +35,8 @@ class LogitsInMultinomial(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an input that is the direct output of a module which does not end in a softmax."""
         for call in module.calls("torch.multinomial"):
+            if (few := _too_few(module, call)) is not None:
+                yield At(call, few)
             given = argument(call, 0, "input")
             values = [given] if not isinstance(given, ast.Name) else module.definitions(given)
             direct = all(each is not None and self._is_output(module, each) for each in values)
@@ -47,6 +50,8 @@ class LogitsInMultinomial(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Take the softmax first."""
+        if _too_few(module, node) is not None:
+            return ()
         if not isinstance(node.args[0], ast.Name | ast.Call | ast.Attribute | ast.Subscript):
             raise SourceRewriteError
         return [inserted_behind(module, node.args[0], ".softmax(-1)")]
@@ -55,3 +60,20 @@ class LogitsInMultinomial(SourceCheck):
         while isinstance(node, ast.Subscript):
             node = node.value
         return isinstance(node, ast.Call) and module.kind(node.func) in ("module", "ddp")
+
+
+def _too_few(module: SourceModule, call: ast.Call) -> str | None:
+    """Say so where more is drawn than there are weights above zero: an index of weight zero is given then."""
+    made = seen_through(module, argument(call, 0, "input"))
+    given = made.args[0] if isinstance(made, ast.Call) and made.args else None
+    number, again = literal(module, argument(call, 1, "num_samples")), argument(call, 2, "replacement")
+    if not isinstance(made, ast.Call) or module.qualify(made.func) not in functions("takes numbers over"):
+        return None
+    if not isinstance(given, ast.List | ast.Tuple) or literal(module, again) not in (None, False):
+        return None
+    weights = [constant(each) for each in given.elts]
+    if not isinstance(number, int) or any(type(each) not in (int, float) for each in weights):
+        return None
+    left = sum(each != 0 for each in weights)
+    text = f"{number} are drawn, and {left} of {len(weights)} weights are above 0: others are given, or it raises."
+    return text if left < number and (again is None or literal(module, again) is False) else None

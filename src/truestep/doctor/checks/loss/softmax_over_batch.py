@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """softmax over dimension 0."""
 
+import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.losses import classifier_outputs
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.values import argument, literal, value_origins
+
+MAX_DEPTH = 3  # from a model to its last part
+_SOFTMAX = ("softmax", "log_softmax")
+_LAYERS = ("torch.nn.Softmax", "torch.nn.LogSoftmax")
 
 
 class SoftmaxOverBatch(SourceCheck):
@@ -35,5 +40,56 @@ class SoftmaxOverBatch(SourceCheck):
         """Report a loss over classes whose input is a softmax over dimension 0."""
         for call, origin in classifier_outputs(module):
             name = (module.qualify(origin.func) or "").rsplit(".", 1)[-1]
-            if name in ("softmax", "log_softmax") and literal(module, argument(origin, 1, "dim")) == 0:
+            if name in _SOFTMAX and literal(module, argument(origin, 1, "dim")) == 0:
                 yield At(call, f"Its input is a {name} over dimension 0, the batch.", RISK)
+        for softmax in dict.fromkeys(_at_ends(module)):
+            yield At(softmax, "The model ends in a softmax over dimension 0, the batch.", RISK)
+
+
+def _at_ends(module: SourceModule) -> Iterator[ast.Call]:
+    """Yield the softmax over dimension 0 that the models which a loop over a loader applies end in."""
+    for trace in module.traces:
+        for loop in trace.training_loops():
+            is_batch = isinstance(loop.node, ast.For) and module.kind(_gone_through(loop.node)) == "loader"
+            for event in loop.of("forward") if is_batch else ():
+                if event.receiver is not None and not any(
+                    each.kind == "call" for each in event.path[len(loop.path) :]
+                ):
+                    yield from _at_end(module, event.receiver)
+
+
+def _gone_through(loop: ast.For) -> ast.expr:
+    """Return x of `for ... in x`, `enumerate(x)` and `tqdm(x)`."""
+    source = loop.iter
+    while isinstance(source, ast.Call) and source.args:
+        source = source.args[0]
+    return source
+
+
+def _at_end(module: SourceModule, model: ast.expr, depth: int = 0) -> Iterator[ast.Call]:
+    owner = module.class_of(model)
+    forward = module.method(owner, "forward") if owner is not None else None
+    given = module.resolver.results(forward) if forward is not None else []
+    ends = [each for result in given for each in value_origins(module, result)]
+    for made in value_origins(module, model) if owner is None else ():
+        is_row = isinstance(made, ast.Call) and module.qualify(made.func) == "torch.nn.Sequential"
+        ends += made.args[-1:] if is_row and isinstance(made, ast.Call) else []
+    for each in ends:
+        if isinstance(each, ast.Call) and _is_over_batch(module, each):
+            yield each
+        elif isinstance(each, ast.Call) and depth < MAX_DEPTH and module.kind(each.func) == "module":
+            yield from _at_end(module, each.func, depth + 1)
+
+
+def _is_over_batch(module: SourceModule, call: ast.Call) -> bool:
+    """Tell `F.softmax(x, 0)`, `x.softmax(0)`, `nn.Softmax(0)` and the call of such a layer."""
+    layers = [call, *(each for each in value_origins(module, call.func) if isinstance(each, ast.Call))]
+    for each in layers:
+        if module.qualify(each.func) in _LAYERS:
+            return literal(module, argument(each, 0, "dim")) == 0
+    name = module.qualify(call.func) or ""
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if name.rpartition(".")[2] not in _SOFTMAX and method not in _SOFTMAX:
+        return False
+    place = 1 if name.startswith("torch.") else 0  # behind the input
+    return literal(module, argument(call, place, "dim")) == 0

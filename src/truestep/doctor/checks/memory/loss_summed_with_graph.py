@@ -55,7 +55,7 @@ class LossSummedWithGraph(SourceCheck):
             if isinstance(node, ast.Call) and _is_of_program(module, node):
                 continue
             if stored is not None and self._stays(module, node, loop) and not _is_cut(module, stored):
-                is_total = isinstance(node, ast.Assign) or (
+                is_total = (isinstance(node, ast.Assign) and not _is_item_of_each(node)) or (
                     isinstance(node, ast.AugAssign) and not isinstance(node.value, ast.List | ast.Tuple)
                 )
                 what = "added to a total" if is_total else "put in a list"
@@ -100,7 +100,10 @@ class LossSummedWithGraph(SourceCheck):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             else None
         )
-        name = dotted(target) if target is not None else None
+        if isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute):
+            return target.func.attr == "setdefault"
+        base = target.value if isinstance(target, ast.Subscript) else target
+        name = dotted(base) if base is not None else None
         if name is None:
             return isinstance(target, ast.Subscript)
         backward = any(_name_taken(module, call) == name for call in module.method_calls("backward"))
@@ -139,12 +142,19 @@ def _kept(module: SourceModule) -> Iterator[tuple[ast.AST, ast.For | ast.While]]
     """Yield what adds to a total or a list, with each loop of its function around it, outermost last."""
     adds = [each for each in module.all(ast.AugAssign) if isinstance(each.op, ast.Add)]
     sums = [each for each in module.all(ast.Assign) if _added(each) is not None]
-    for node in [*adds, *sums, *module.method_calls("append")]:
+    items = [each for each in module.all(ast.Assign) if _is_item_of_each(each)]
+    for node in [*adds, *sums, *items, *module.method_calls("append")]:
         for loop in module.ancestors(node):
             if isinstance(loop, ast.For | ast.While) and module.scope(loop) is module.scope(node):
                 if _has_backward(module, loop):
                     yield node, loop
                     break
+
+
+def _is_item_of_each(node: ast.Assign) -> bool:
+    """Tell `history[step] = x`, under another key each time."""
+    target = node.targets[0]
+    return isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Name)
 
 
 def _added(node: ast.Assign) -> ast.expr | None:
@@ -160,7 +170,7 @@ def _stored(node: ast.AST) -> ast.expr | None:
     if isinstance(node, ast.AugAssign):
         return node.value
     if isinstance(node, ast.Assign):
-        return _added(node)
+        return node.value if _is_item_of_each(node) else _added(node)
     return node.args[0] if isinstance(node, ast.Call) and node.args else None
 
 

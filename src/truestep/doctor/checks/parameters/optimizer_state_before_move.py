@@ -14,10 +14,10 @@ MOVES = operations(numbers="moved rounded")
 
 
 class OptimizerStateBeforeMove(SourceCheck):
-    """Adagrad is made before the model is moved or converted.
+    """Adagrad is made, or another optimizer's state loaded, before the model is moved or converted.
 
-    Why: Adagrad makes its state in its constructor, where the parameters are then. (For SGD, Adam and
-    most others the order does not matter: .to() keeps the Parameter objects.)
+    Why: Adagrad makes its state in its constructor, and a loaded state goes where the parameters are then. (For
+    SGD, Adam and most others without a state the order does not matter: .to() keeps the Parameter objects.)
 
     Bad:
         opt = torch.optim.Adagrad(net.parameters(), lr=0.1)
@@ -33,21 +33,38 @@ class OptimizerStateBeforeMove(SourceCheck):
     """
 
     code = "PARAM007"
-    words = ("Adagrad",)
+    words = ("Adagrad", "load_state_dict")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a move, in the same block, of the module whose parameters an Adagrad holds."""
-        for made in module.calls("torch.optim.Adagrad"):
+        for made, since in _with_states(module):
             held = {dotted(each.func.value) for each in parts_given(module, made) if _asks_parameters(each)}  # type: ignore[attr-defined]
             block = module.parents[module.statement(made)]
             for move in sorted(module.method_calls(*MOVES), key=lambda call: call.lineno):
                 base = move.func.value if isinstance(move.func, ast.Attribute) else move
                 same_block = module.parents[module.statement(move)] is block
-                if same_block and move.lineno > made.lineno and dotted(base) in held - {None}:
+                if same_block and _place(move) > _place(since) and dotted(base) in held - {None}:
                     yield At(
-                        move, f"The model moves after Adagrad made its state on line {made.lineno}.", RISK
+                        move,
+                        f"The model moves after the optimizer got its state on line {since.lineno}.",
+                        RISK,
                     )
                     break
+
+
+def _with_states(module: SourceModule) -> Iterator[tuple[ast.Call, ast.Call]]:
+    """Yield the optimizers that have a state from some line on: Adagrad's own, or one that is loaded."""
+    for call in module.calls("torch.optim.Adagrad"):
+        yield call, call
+    for load in module.method_calls("load_state_dict"):
+        held = load.func.value if isinstance(load.func, ast.Attribute) else load
+        for made in module.definitions(held):
+            if isinstance(made, ast.Call) and module.kind(made) == "optimizer":
+                yield made, load
+
+
+def _place(node: ast.expr) -> tuple[int, int]:
+    return node.lineno, node.col_offset
 
 
 def _asks_parameters(node: ast.AST) -> bool:

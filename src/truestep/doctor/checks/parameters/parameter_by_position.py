@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import seen_through
+from truestep.doctor.source.values import literal, seen_through
+
+LAST_OF_FIRST_LAYERS = 3  # whoever takes one of the first parameters looks at what they are
 
 
 class ParameterByPosition(SourceCheck):
@@ -31,21 +33,19 @@ class ParameterByPosition(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a literal index above 3 into the listed parameters of a module."""
         for node in module.all(ast.Subscript):
-            index = node.slice.value if isinstance(node.slice, ast.Constant) else None
-            listed = node.value
-            if (
-                isinstance(index, int)
-                and index > 3
-                and isinstance(listed, ast.Call)
-                and module.qualify(listed.func) == "list"
-                and listed.args
-            ):
-                inner = seen_through(module, listed.args[0])
-                if (
-                    isinstance(inner, ast.Call)
-                    and isinstance(inner.func, ast.Attribute)
-                    and inner.func.attr in ("parameters", "named_parameters")
-                ):
-                    yield At(
-                        node, f"Parameter number {index} is another one as soon as the model changes.", ADVICE
-                    )
+            index = literal(module, node.slice)
+            if type(index) is int and index > LAST_OF_FIRST_LAYERS and _lists_parameters(module, node.value):
+                text = f"Parameter number {index} is another one as soon as the model changes."
+                yield At(node, text, ADVICE)
+
+
+def _lists_parameters(module: SourceModule, node: ast.expr) -> bool:
+    """Tell `list(net.parameters())` and `[p for p in net.parameters()]`, be it under a name."""
+    listed = seen_through(module, node)
+    source: ast.expr | None = None
+    if isinstance(listed, ast.Call) and module.qualify(listed.func) == "list" and listed.args:
+        source = seen_through(module, listed.args[0])
+    elif isinstance(listed, ast.ListComp) and len(listed.generators) == 1:
+        source = listed.generators[0].iter
+    method = source.func if isinstance(source, ast.Call) else None
+    return isinstance(method, ast.Attribute) and method.attr in ("parameters", "named_parameters")

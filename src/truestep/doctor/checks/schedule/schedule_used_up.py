@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, QUESTION, At, SourceCheck
+from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 
 
@@ -47,16 +48,25 @@ class ScheduleUsedUp(SourceCheck):
             for event in trace.of("schedule"):
                 loops = event.loops()
                 path = event.loop_path()
-                if len(loops) != 1 or trace.within(path, "step", "unknown", "backward", "forward"):
+                if len(loops) != 1 or trace.within(path, "unknown", "backward", "grad", "forward", "learn"):
                     continue
                 later = trace.events[trace.order[event] :]
                 trains = any(each.kind in ("step", "backward") for each in later)
+                stepped = {each.subject for each in trace.within(path, "step")}
+                if stepped and not _is_trained_later(trace, later, path, stepped):
+                    continue  # the pair was made to be looked at
                 if any(_reads_rate(module, each, loops[0]) for each in module.method_calls("append")):
                     yield At(
                         event.node,
-                        "The loop steps the schedule without any optimizer step: it is used up afterwards.",
+                        "The loop steps the schedule and trains nothing: it is used up afterwards.",
                         BUG if trains else QUESTION,
                     )
+
+
+def _is_trained_later(trace: Trace, later: list[TraceEvent], path: Path, optimizers: set[str]) -> bool:
+    """Tell whether one of these optimizers steps in a loop of its own, in which something goes backward."""
+    steps = [each for each in later if each.kind == "step" and not each.inside(path)]
+    return any(each.subject in optimizers and trace.within(each.loop_path(), "backward") for each in steps)
 
 
 def _reads_rate(module: SourceModule, call: ast.Call, loop: ast.AST) -> bool:

@@ -9,8 +9,9 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.questions import mentions_torch
 from truestep.doctor.source.uses import arms
-from truestep.doctor.source.values import constant, seen_through
+from truestep.doctor.source.values import constant, literal, seen_through
 
+FEWEST = 4  # what is done in all but one of fewer steps may be meant
 _LEAVES = ast.Continue | ast.Break | ast.Return | ast.Raise
 
 
@@ -48,16 +49,41 @@ class RemainderNotCompared(SourceCheck):
             return
         for node in module.all(ast.If):
             asked, body, orelse = arms(node)
-            test = seen_through(module, asked)
-            if not isinstance(test, ast.BinOp) or not isinstance(test.op, ast.Mod) or orelse:
+            steps = _steps(module, body)
+            test = _remainder(seen_through(module, asked), compared=steps)
+            if test is None or orelse:
                 continue
-            counter, every = dotted(test.left), constant(test.right)
-            few = isinstance(every, int) and every < 4
-            if counter is None or few or not _only_calls(body) or not _counts(module, node, counter):
+            counter, every = _counter(test.left), literal(module, test.right)
+            few = isinstance(every, int) and every < FEWEST
+            if counter is None or (not steps and (few or not _only_calls(body))):
+                continue
+            if not _counts(module, node, counter):
                 continue
             yield At(
                 node, f"{ast.unparse(test)} is true unless it is 0: this is done at all other steps.", RISK
             )
+
+
+def _remainder(test: ast.expr | None, *, compared: bool) -> ast.BinOp | None:
+    """Return the remainder of `step % k`; of `step % k != 0` too, where that is asked for."""
+    if compared and isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq):
+        test = test.left if len(test.ops) == 1 and constant(test.comparators[0]) == 0 else test
+    return test if isinstance(test, ast.BinOp) and isinstance(test.op, ast.Mod) else None
+
+
+def _counter(node: ast.expr) -> str | None:
+    """Return the name of what counts in `step` and `step + 1`."""
+    is_sum = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
+    return dotted(node.left) if is_sum and isinstance(node, ast.BinOp) else dotted(node)
+
+
+def _steps(module: SourceModule, body: list[ast.stmt]) -> bool:
+    """Tell whether an arm steps an optimizer, and goes on: an accumulation does that in one of k batches."""
+    if any(isinstance(each, _LEAVES) for part in body for each in walk(part)):
+        return False
+    calls = [call.func for part in body for call in module.inside(part, ast.Call)]
+    methods = [each for each in calls if isinstance(each, ast.Attribute) and each.attr == "step"]
+    return any(module.kind(each.value) == "optimizer" for each in methods)
 
 
 def _only_calls(body: list[ast.stmt]) -> bool:
