@@ -79,10 +79,23 @@ def choice_by(drawn: random.Random) -> Callable[[list[Habit]], Habit]:
     return choose
 
 
+def meeting(number: int) -> list[Habit]:
+    """Return the habits that a draw begins with: a pair, and of the pairs half the way round the first that goes with it."""
+    first = list(pairs()[number % len(pairs())])
+    far = len(pairs()) // 2
+    for step in range(20):
+        second = pairs()[(number + far + step) % len(pairs())]
+        habits = {*first, *second}
+        slots_taken = {habit.slot for habit in habits}
+        if len(slots_taken) == len(habits) and all(a in beside(b) for a, b in combinations(habits, 2)):
+            return sorted(habits, key=lambda habit: habit.name)
+    return first
+
+
 def drawn_program(number: int, seed: int = 0) -> Program:
     """Return the program of a number: whatever is installed."""
     drawn = random.Random(f"{seed} {number}")
-    first = pairs()[number % len(pairs())]
+    first = meeting(number)
     for _ in range(100):  # what was chosen may leave nothing for a slot
         if (program := filled(list(first), choice_by(drawn))) is not None:
             return program
