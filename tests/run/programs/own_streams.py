@@ -119,6 +119,13 @@ def listed(batch):
     return tuple(map(torch.stack, zip(*batch, strict=True)))
 
 
+class Graphs:
+    """A batch of a class of the user's own, which nobody can look into."""
+
+    def __init__(self, samples):
+        self.number, self.x = map(torch.stack, zip(*samples, strict=True))
+
+
 def as_dict(number, x):
     return {"number": number, "x": x}
 
@@ -137,6 +144,11 @@ KINDS = {
     "lists": (lambda: Stream(WITHOUT_FIRST), {**SIZED, "collate": list}, listed),
     "loader": (lambda: DataLoader(Stream(UNEVEN), batch_size=2), SIZED, pair),
     "without short batches": (lambda: Stream(LONG_LAST), {**SIZED, "drop_last": True}, pair),
+    "batches of a class": (
+        lambda: Stream(LONG_LAST),
+        {**SIZED, "collate": Graphs, "drop_last": True},
+        attributes,
+    ),
     "noise": (lambda: Noisy(LONG_LAST), SIZED, pair),
 }
 STOPPED = [

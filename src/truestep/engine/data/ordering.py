@@ -53,9 +53,7 @@ def describe_data_options(options: DataOptions) -> dict[str, Any]:
 
 def _digest(values: Any) -> str:
     plain = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
-    numbers = np.ascontiguousarray(
-        plain, dtype=np.float64
-    )  # as it lies in memory: of 1e8 there is no second copy
+    numbers = np.ascontiguousarray(plain, dtype=np.float64)  # hashed where it lies: a copy of 1e8 is large
     return hashlib.blake2b(numbers.data.cast("B"), digest_size=16).hexdigest()
 
 
