@@ -151,6 +151,15 @@ KINDS = {
     ),
     "noise": (lambda: Noisy(LONG_LAST), SIZED, pair),
 }
+SOME = [
+    "data set",
+    "nothing on rank 0",
+    "named tuples",
+    "with a state",
+    "ready batches",
+    "lists",
+    "without short batches",
+]
 STOPPED = [
     "data set",
     "nothing on rank 0",
@@ -225,7 +234,7 @@ def main(folder, how, stop=None):
         found = trained(folder, STOPPED[int(stop) % len(STOPPED)], stop=int(stop) if how == "killed" else -1)
         (folder / f"{how}-{RANK}.json").write_text(json.dumps(found))
         return
-    kinds = ["data set", "nothing on rank 0", "named tuples"] if how == "fsdp" else KINDS
+    kinds = {"fsdp": SOME[:3], "some": SOME}.get(how, KINDS)
     found = {
         name: trained(folder / how, name, strategy="fsdp" if how == "fsdp" else "auto") for name in kinds
     }
