@@ -7,6 +7,7 @@ import signal
 
 import pytest
 import torch
+from support.streams import Buffered
 from torch import nn
 
 import truestep as ts
@@ -90,3 +91,53 @@ def test_another_number_of_workers_is_refused_where_there_is_no_state_either(tmp
         train(tmp_path, ByWorker())
     seen, _ = train(tmp_path, ByWorker(), num_workers=2)
     assert len(seen) == 80 - 28
+
+
+class Rows(Buffered):
+    def __iter__(self):
+        yield from (torch.tensor([float(number)]) for number in super().__iter__())
+
+
+@pytest.mark.parametrize(
+    ("keeps", "told"),
+    [
+        (("held", "draw"), "'stream': goes on from its own state"),
+        (
+            (),
+            "re-reading 36 samples (9 batches) of its pass, each batch compared with what was trained on: its own state gives",
+        ),
+        (
+            ("held",),
+            "its own state gives other batches: the 3 that were read behind it are not those that it gives now",
+        ),
+    ],
+)
+def test_a_state_is_used_where_it_is_all_of_it_and_otherwise_the_stream_is_read_again(
+    tmp_path, capsys, keeps, told
+):
+    whole, weights = train(tmp_path / "whole", Rows(60, 7, keeps))
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", Rows(60, 7, keeps), stop=15 + 9)
+    capsys.readouterr()
+    rest, resumed = train(tmp_path / "run", Rows(60, 7, keeps))
+    assert rest == whole[4 * (15 + 9) :]
+    assert all(map(torch.equal, weights, resumed))
+    said = capsys.readouterr().err
+    assert "bit-identical" in said
+    assert told in said
+
+
+def test_what_was_found_of_a_state_is_among_the_choices(tmp_path):
+    for keeps, found in (
+        (("held", "draw"), "was tried: it gives the batches"),
+        ((), "its own state gives other batches"),
+    ):
+        with ts.Run(tmp_path / str(keeps), progress=False) as run:
+            stream = run.data(Rows(60, 7, keeps), batch_size=4)
+            promise = [choice for choice in run.choices() if choice.name == "promise of stream"]
+            assert "from its own state once that was tried" in promise[0].reason
+            for _ in run.epochs(1):
+                for _ in run.batches(stream):
+                    pass
+            promise = [choice for choice in run.choices() if choice.name == "promise of stream"]
+            assert [found in choice.reason for choice in promise] == [True]

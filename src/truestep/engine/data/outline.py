@@ -20,6 +20,14 @@ def without_rows(batch: Any, making: Making) -> Any:
     return map_batch_tensors(lambda tensor: tensor.clone(), batch_rows(batch, 0, 0, making))
 
 
+def no_rows_left(why: str) -> BatchError:
+    """Return the error for batches that a rank can't have without rows."""
+    return BatchError(
+        f"A rank has no rows left while others have, and a batch without rows can't be made of these: {why}. Make batches of "
+        "tensors and plain values in collate=, or write drop_last=True, which ends the pass when the first rank has none left."
+    )
+
+
 def outline_of_batch(batch: Any) -> Outline:
     """Return a batch as tensors and plain values in dicts and lists; classes by the names that they have in each rank."""
     if isinstance(batch, Tensor) or batch is None or type(batch) in (bool, int, float, str):
@@ -27,10 +35,7 @@ def outline_of_batch(batch: Any) -> Outline:
     parts = structure.batch_children(batch)
     kind = type(batch)
     if parts is None or "<locals>" in kind.__qualname__:
-        raise BatchError(
-            "A rank has no rows left while others have, and a batch without rows can't be made for it: its parts are "
-            f"{kind.__name__}, and not tensors and plain values. Write drop_last=True, or make tensors of them in collate=."
-        )
+        raise no_rows_left(f"there is a {kind.__name__} in them")
     outlines = [outline_of_batch(part) for _, part in parts]
     keys = [*batch] if isinstance(batch, Mapping) else None
     return {"class": [kind.__module__, kind.__qualname__], "keys": keys, "parts": outlines}

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from truestep.core.errors import DataError
+from truestep.core.errors import BatchError, DataError
 from truestep.engine.batches import EmptyBatchError, Making, batch_rows, count_examples
-from truestep.engine.data.outline import batch_of_outline, outline_of_batch, without_rows
+from truestep.engine.data.outline import batch_of_outline, no_rows_left, outline_of_batch, without_rows
 from truestep.engine.data.streaming import StreamedBatch
 from truestep.engine.data.transfer import move_batch
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
@@ -66,6 +66,7 @@ class RankStreams:
         self._world, self._device = world, device
         self._collates, self._drop_last = collates, drop_last
         self._empty: Any = None
+        self._uncut: BatchError | None = None  # why a batch without rows can't be made
         self._in_columns = False
 
     def batches(self, read: Iterator[tuple[StreamedBatch, Any]]) -> Iterator[OwnBatch]:
@@ -84,7 +85,7 @@ class RankStreams:
                 self._learn_structure(piece, batch, have)
                 is_first = False
             if piece is None:
-                yield OwnBatch(None, self._empty, Making(0, self._in_columns))
+                yield OwnBatch(None, self._without_rows(), Making(0, self._in_columns))
             else:
                 yield OwnBatch(piece, batch, making_of(piece, collates=self._collates))
 
@@ -96,17 +97,25 @@ class RankStreams:
         if piece is not None:
             making = making_of(piece, collates=self._collates)
             self._in_columns = making.in_columns
-            self._empty = without_rows(batch, making)
+            try:
+                self._empty = without_rows(batch, making)
+            except BatchError as error:  # only a rank that has none left needs one
+                self._uncut = error
         if all(have):
             return
         source = have.index(True)
         sent = b""
         if self._world.rank == source:
-            sent = pack_rank_message([outline_of_batch(self._empty), self._in_columns])
+            sent = pack_rank_message([outline_of_batch(self._without_rows()), self._in_columns])
         found = self._world.share_bytes(sent, "what a batch of a stream looks like")[source]
         if piece is None:
             outline, self._in_columns = unpack_rank_message(found)
             self._empty = move_batch(batch_of_outline(outline), self._device)
+
+    def _without_rows(self) -> Any:
+        if self._uncut is not None:
+            raise no_rows_left("they can't be cut") from self._uncut
+        return self._empty
 
 
 def _refuse_same(firsts: list[float]) -> None:
