@@ -258,7 +258,7 @@ def _table(columns: list[str], rows: list[list[str]]) -> None:
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+    screen.tell_on_screen(text)
 
 
 def _print_json(document: dict[str, Any]) -> None:

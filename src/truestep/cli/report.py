@@ -32,7 +32,7 @@ def make_report(
 
     The page is one file that loads nothing. Runs that are at work can be given too: nothing of theirs is changed.
     """
-    from truestep.cli.screen import print_json_document, show_on_screen, warn_on_screen
+    from truestep.cli.screen import print_json_document, show_on_screen, tell_on_screen, warn_on_screen
     from truestep.report import directories_to_report, render_records, write_page
     from truestep.report.compare import compare_runs
     from truestep.report.record import read_records
@@ -51,7 +51,7 @@ def make_report(
         print_json_document({**found.to_dict(), "report": str(page)})
         return
     show_on_screen(found)
-    typer.echo(f"Report: {page}")
+    tell_on_screen(f"Report: {page}")
 
 
 def _runs_at(path: Path) -> list[Path]:
