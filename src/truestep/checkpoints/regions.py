@@ -12,6 +12,7 @@ from torch import Tensor
 from truestep.checkpoints.dtypes import DTYPES, is_dense_in_checkpoint
 from truestep.checkpoints.tree import SavedTensorLeaf, SavedTensorPiece
 from truestep.core.errors import CheckpointError
+from truestep.core.wording import a_type
 
 
 @dataclass(kw_only=True)
@@ -101,7 +102,7 @@ def _extent(order: int, leaf: SavedTensorLeaf) -> _Extent:
 def why_tensor_cannot_be_saved(tensor: Tensor) -> str | None:
     """Return why a tensor can't be saved, and what to save instead; None where it can."""
     if type(tensor) not in (Tensor, torch.nn.Parameter):
-        return f"is a {type(tensor).__name__}; save a plain tensor (of a DTensor: tensor.full_tensor())"
+        return f"is {a_type(tensor)}; save a plain tensor (of a DTensor: tensor.full_tensor())"
     if tensor.layout != torch.strided:
         return f"has the layout {tensor.layout}; save its parts (of a sparse one: indices and values)"
     if tensor.is_meta:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep checkpoints`: what a run has saved, whether it is sound, and what can be done with it."""
 
-import sys
 import warnings
 from collections import Counter
 from enum import Enum

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from truestep.cli.options import Json
+from truestep.core.wording import counted
 
 app = typer.Typer(add_completion=False)
 
@@ -46,7 +47,7 @@ def make_report(
     if csv is not None:
         from truestep.report.export import write_metrics_csv
 
-        warn_on_screen(f"wrote {write_metrics_csv(paths, found.runs, csv):,} values to {csv}")
+        warn_on_screen(f"wrote {counted(write_metrics_csv(paths, found.runs, csv), 'value')} to {csv}")
     if as_json:
         print_json_document({**found.to_dict(), "report": str(page)})
         return

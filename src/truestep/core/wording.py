@@ -14,6 +14,17 @@ def counted(count: int, what: str, several: str = "") -> str:
     return f"{count:,} {what if count == 1 else several or what + 's'}"
 
 
+def with_article(word: str) -> str:
+    """Return "a Tensor", "an int", "an LSTM"."""
+    spelled = word[:2].isupper()  # letter by letter: an LSTM, a GRU
+    return f"{'an' if word[:1] in ('AEFHILMNORSX' if spelled else 'aeioAEIO') else 'a'} {word}"
+
+
+def a_type(value: object) -> str:
+    """Return the class of a value with its article."""
+    return with_article(type(value).__name__)
+
+
 def number_or_dash(value: float | None) -> str:
     """Return the value as `number_text` writes it, and a dash where there is none."""
     return "-" if value is None else number_text(value)

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from truestep.core.errors import DataError
+from truestep.core.wording import a_type
 
 
 def is_map_style_data(data: Any) -> bool:
@@ -48,7 +49,7 @@ def _mistaken(data: Any) -> str | None:
         )
     if hasattr(data, "iloc") or hasattr(data, "__dataframe__"):
         return (
-            f"data is a {type(data).__name__}, whose [] asks for columns and not for samples. Write "
+            f"data is {a_type(data)}, whose [] asks for columns and not for samples. Write "
             "{'x': torch.tensor(frame[['a', 'b']].values), 'y': torch.tensor(frame['label'].values)}."
         )
     if type(data) is list and _looks_like_columns(data):
@@ -74,7 +75,7 @@ def _unloadable(data: Any) -> str | None:
             "epoch. Add __len__, or make it an IterableDataset with __iter__."
         )
     return (
-        f"data is a {type(data).__name__}, which is none of: tensors or arrays (one, or a tuple or dict of "
+        f"data is {a_type(data)}, which is none of: tensors or arrays (one, or a tuple or dict of "
         "them), a data set with __len__ and __getitem__, an iterable or a function that makes one, a "
         "DataLoader."
     )

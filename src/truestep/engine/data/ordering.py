@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from truestep.core.errors import DataError
+from truestep.core.wording import a_type
 from truestep.engine.data.draws import SampleIndices, SequentialSamples, ShuffledSamples, WeightedSamples
 from truestep.engine.data.keys import derive_sample_key, sample_keys_at
 from truestep.engine.data.options import ByLength, DataOptions
@@ -100,9 +101,7 @@ def _numbers(name: str, values: Any, num_samples: int) -> npt.NDArray[np.float64
     try:
         numbers = np.asarray(plain, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(
-            f"{name} must be numbers, one per sample; this is a {type(values).__name__}."
-        ) from error
+        raise DataError(f"{name} must be numbers, one per sample; this is {a_type(values)}.") from error
     if numbers.shape != (num_samples,):
         raise DataError(
             f"{name} has shape {numbers.shape} and the data has {num_samples} samples: which number belongs "

@@ -9,6 +9,7 @@ import torch
 
 from truestep.core.errors import DataError
 from truestep.core.frames import warn_user
+from truestep.core.wording import a_type, counted
 from truestep.engine.batches import Making, batch_rows, count_examples
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
@@ -114,9 +115,7 @@ class StreamSource(BatchSource):
 
     def _refuse(self, how: str) -> None:
         """Say that the stream is another than the run was trained on: an error, unless that was asked for."""
-        told = (
-            f"this stream (a {type(self._stream.data).__name__}) is not what this run was trained on: {how}."
-        )
+        told = f"this stream ({a_type(self._stream.data)}) is not what this run was trained on: {how}."
         if self._accepts_others:
             warn_user(f"{told} The run goes on with it as it is now, as resume='edited' asks.")
             return
@@ -177,10 +176,13 @@ class StreamSource(BatchSource):
         if not start or can_go_on(saved, start):
             return "goes on from its own state" if start else None
         if "read" not in saved:
-            return f"re-reading {start:,} batches; nothing tells whether they are those that were trained on"
+            return f"re-reading {counted(start, 'batch', 'batches')}; nothing tells whether they are those that were trained on"
         record = ReadRecord(saved["read"])
-        samples = f"{record.samples:,} samples" if record.batches == start and record.samples else "samples"
-        return f"re-reading {samples} ({start:,} batches) of its pass, each batch compared with what was trained on"
+        samples = (
+            counted(record.samples, "sample") if record.batches == start and record.samples else "samples"
+        )
+        batches = counted(start, "batch", "batches")
+        return f"re-reading {samples} ({batches}) of its pass, each batch compared with what was trained on"
 
     def close(self) -> None:
         """End the worker processes."""
@@ -223,7 +225,7 @@ def _check(stream: SampleStream, options: DataOptions) -> None:
     for name in ("shuffle", "weights", "by_length"):
         if getattr(options, name) not in (None, False):
             raise DataError(
-                f"{name}= needs samples that can be asked for by number, and a {type(stream.data).__name__} "
+                f"{name}= needs samples that can be asked for by number, and {a_type(stream.data)} "
                 "can only be read from front to back. Do it inside the stream, or give a data set with "
                 "__len__ and __getitem__."
             )
@@ -234,7 +236,7 @@ def _check(stream: SampleStream, options: DataOptions) -> None:
         )
     if stream.reads_once and options.num_workers not in ("auto", 0):
         raise DataError(
-            f"a {type(stream.data).__name__} can't be split among num_workers={options.num_workers}: each "
+            f"{a_type(stream.data)} can't be split among num_workers={options.num_workers}: each "
             "would read all of it. Give a data set with __iter__ that asks "
             "torch.utils.data.get_worker_info()."
         )
