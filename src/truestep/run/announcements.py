@@ -77,7 +77,8 @@ def _what_loses_updates(run: RunState) -> Iterator[str]:
 def nothing_is_left(directory: object, cursor: RunCursor, total: int, what: str) -> str:
     """Return what is said where a loop has nothing to do any more; `what` it counts: epochs or steps."""
     made = cursor.epoch if what == "epochs" else cursor.step
-    done = f"all {total} {what} are done already" if made <= total else f"{made} {what} are done already"
+    done = f"all {total} {what} are" if made <= total else f"{made} {what} are"
+    done = f"{f'the only {what[:-1]} is' if total == made == 1 else done} done already"
     more = f"run.{what} counts those of the whole run: write run.{what}({made + total}) for {total} more"
     if cursor.finished:
         done = f"run.finish() ended this run at step {cursor.step}"

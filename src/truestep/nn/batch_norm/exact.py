@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from truestep.core.errors import OptionError, check_choice, check_flag
 from truestep.core.modules import restoring_module
 from truestep.core.results import RenderableType, Result, result_table
-from truestep.core.wording import a_type
+from truestep.core.wording import a_type, counted
 from truestep.nn.layers import refuse_lazy_layers, refuse_non_module
 from truestep.nn.moments import StreamMoments, measure_moments, merge_moments
 
@@ -231,7 +231,9 @@ def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> Statistics
     """Return mean, variance and number of values per channel of a layer's inputs."""
     count = int(moments.weight.max()) if moments.weight.numel() else 0
     if count < (2 if unbiased else 1):
-        raise OptionError(f"{name!r} got {count} values per channel; an unbiased variance needs two.")
+        raise OptionError(
+            f"{name!r} got {counted(count, 'value')} per channel; an unbiased variance needs two."
+        )
     variance = moments.squares / (count - unbiased)
     if not (moments.mean.isfinite().all() and variance.isfinite().all()):
         raise OptionError(
