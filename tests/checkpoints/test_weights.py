@@ -352,7 +352,7 @@ def test_a_state_without_a_part_is_refused_with_what_there_is():
     ("source", "message"),
     [
         (None, "not from a NoneType: write 'runs/digits'"),
-        (5, "not from a int"),
+        (5, "not from an int"),
         (nn.Linear(2, 2), r"not from a Linear: write source\.state_dict\(\)"),
     ],
 )
@@ -370,7 +370,7 @@ def test_an_empty_file_is_refused_with_the_reason(tmp_path):
 def test_what_takes_no_state_is_refused_before_anything_is_loaded():
     net = nn.Linear(2, 2)
     before = net.weight.clone()
-    with pytest.raises(CheckpointError, match=r"'step' is a int, .* state\['step'\]"):
+    with pytest.raises(CheckpointError, match=r"'step' is an int, .* state\['step'\]"):
         apply_state({"net": nn.Linear(2, 2).state_dict(), "step": 3}, {"net": net, "step": 0})
     with pytest.raises(CheckpointError, match="The state is a NoneType"):
         apply_state(None, {"net": net})

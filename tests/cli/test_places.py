@@ -94,3 +94,65 @@ def test_a_log_comes_through_a_pipe_too(here):
     )
     assert explained.wait(60) == 0
     assert "no kernel image" in explained.output
+
+
+STEERING = "a\x1b[31m\x07b"
+CALLS = [
+    ["report", "{}"],
+    ["report", "{}", "--csv", "{}/v.csv"],
+    ["report", "{}/none"],
+    ["runs", "{}/.."],
+    ["checkpoints", "list", "{}"],
+    ["read", "{}"],
+    ["read", "{}", "--output", "concise"],
+    ["read", "{}", "--output", "github"],
+    ["doctor", "{}/theirs.py", "--steps", "2"],
+    ["doctor", "{}/none.py"],
+    ["explain", "{}/none.log"],
+    ["train", "{}/none.py"],
+    ["launch", "{}/none.py"],
+    ["train", "recipe.py", "--out", "{}/made"],
+]
+RECIPE = """\
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Config:
+    lr: float = 0.1  # learning rate
+
+
+def train(run, config):
+    net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=config.lr))
+    data = run.data(torch.ones(8, 4), batch_size=4)
+    for _ in run.epochs(1):
+        for rows in run.batches(data):
+            net.update(lambda rows: net(rows).square().mean(1), rows)
+    raise ValueError("mine")
+"""
+FAULTY = """\
+import torch
+
+net = torch.nn.Linear(4, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in [(torch.zeros(2, 4), torch.zeros(2).long())] * 3:
+    torch.nn.functional.cross_entropy(net(x), y).backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("words", CALLS, ids=" ".join)
+def test_no_name_steers_the_terminal(here, words):
+    folder = here / STEERING
+    (here / "run").rename(folder)
+    (folder / "theirs.py").write_text(FAULTY)
+    (folder / "bad.py").write_bytes(b"\xff(")
+    (here / "recipe.py").write_text(RECIPE)
+    ran = warm.run("-m", "truestep", *(word.format(STEERING) for word in words), cwd=here)
+    printed = ran.stdout + ran.stderr.partition("Traceback")[0]
+    assert printed
+    assert "\x1b" not in printed
+    assert "\x07" not in printed

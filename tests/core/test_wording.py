@@ -2,10 +2,24 @@
 """Numbers read the same everywhere: on the bar, in the log and in the report."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from truestep.core.wording import byte_size, duration_text, number_text, short_number
+import truestep
+from truestep.core.wording import (
+    a_type,
+    byte_size,
+    counted,
+    duration_text,
+    number_text,
+    printable_text,
+    short_number,
+    with_article,
+)
 
 NUMBERS = {
     0: "0", 3: "3", 12_345: "12,345", -2: "−2", 0.5: "0.5000", 2.302585: "2.303", 45.678: "45.68",
@@ -63,3 +77,45 @@ TIMES = {0: "0:00", 42.4: "0:42", 59.6: "1:00", 3723: "1:02:03", 47 * 3600: "47:
 @pytest.mark.parametrize(("seconds", "text"), TIMES.items())
 def test_duration(seconds, text):
     assert duration_text(seconds) == text
+
+
+def test_a_number_stands_with_its_noun():
+    assert [counted(each, "batch", "batches") for each in (0, 1, 2000)] == [
+        "0 batches",
+        "1 batch",
+        "2,000 batches",
+    ]
+    assert [counted(each, "epoch") for each in (1, 2)] == ["1 epoch", "2 epochs"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "an int",
+        "an OrderedDict",
+        "an array",
+        "a Tensor",
+        "a str",
+        "an LSTM",
+        "a GRU",
+        "an SGD",
+        "a uint8",
+        "a LambdaLR",
+    ],
+)
+def test_a_word_has_its_article(text):
+    assert with_article(text.partition(" ")[2]) == text
+
+
+def test_no_message_writes_an_article_before_a_class_by_hand():
+    package = Path(truestep.__file__).parent
+    by_hand = re.compile(r"\b[Aa] \{type\([^}]*\)\.__name__\}")
+    assert [path.name for path in package.rglob("*.py") if by_hand.search(path.read_text("utf-8"))] == []
+
+
+@given(st.text())
+def test_what_is_printed_steers_no_terminal(text):
+    shown = printable_text(text)
+    assert all(each.isprintable() or each in "\t\n" for each in shown)
+    assert shown == text or any(not each.isprintable() for each in text)
+    assert a_type(text) == "a str"

@@ -267,7 +267,7 @@ def test_what_a_user_put_in_place_of_train_stays():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ts.freeze(Net(), 0), r"ts\.freeze takes names.*got a int"),
+        (lambda: ts.freeze(Net(), 0), r"ts\.freeze takes names.*got an int"),
         (lambda: ts.freeze(Net(), ["head"]), r'got a list. Write each as a text: ts\.freeze\(net, "body"'),
         (lambda: ts.unfreeze(Net(), None), r"ts\.unfreeze takes names.*got a NoneType"),
         (lambda: ts.freeze(Net(), statistics="no"), r"statistics='no'\): write True or False"),

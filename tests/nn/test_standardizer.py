@@ -382,7 +382,7 @@ def test_numbers_that_are_not_there_one_by_one_are_refused(values, message):
 def test_a_state_or_a_part_of_another_kind_is_refused():
     with pytest.raises(ValueError, match="it is a NoneType"):
         Standardizer().load_state_dict(None)
-    with pytest.raises(TypeError, match="merges with another one, got a int"):
+    with pytest.raises(TypeError, match="merges with another one, got an int"):
         Standardizer().merge(3)
 
 

@@ -69,7 +69,7 @@ def test_a_run_that_is_started_anew_trains_from_the_beginning_and_leaves_the_old
     train(tmp_path / "x")
     files = {path: path.read_bytes() for path in (tmp_path / "x").rglob("*") if path.is_file()}
     said = capsys.readouterr().err
-    assert "all 1 epochs are done already; nothing is left to train" in said
+    assert "the only epoch is done already; nothing is left to train" in said
     assert 'ts.Run(..., resume="anew") starts a new run beside' in said
     run = train(tmp_path / "x", resume="anew", config={"lr": 3})
     assert (run.directory.name, run.step) == ("x-2", 2)

@@ -529,3 +529,27 @@ def test_what_went_wrong_is_what_is_told_though_nothing_can_be_saved(
         assert [each for each in lines if "Error: " in each and each[0] not in " t"] == ["ValueError: mine"]
     if lack == "threads":  # the save is made without one
         assert list((tmp_path / "run" / "checkpoints").glob("*-step-*"))
+
+
+def failing(training):
+    with training.run:
+        for _ in training.run.epochs(1):
+            for batch in training.run.batches(training.source):
+                training.update(batch)
+                raise ValueError("mine")
+
+
+def test_an_exception_before_the_first_whole_checkpoint_is_told_at_the_next_start_too(tmp_path, capsys):
+    """What it left is removed with the next whole one, so whoever wants to look at it is told in time."""
+    names = []
+    for _ in range(2):
+        training = Training(tmp_path / "run", every_steps=None)
+        with pytest.raises(ValueError, match="mine"):
+            failing(training)
+        said = capsys.readouterr().err
+        assert all(name in said for name in names)
+        left = [each.name for each in checkpoint_overview(tmp_path / "run")]
+        assert f"checkpoints/{left[0]}, to be looked at until a whole one is saved" in said
+        names = left[:1]
+    assert "was stopped before its first whole checkpoint, and" in said
+    assert "copy it" in said

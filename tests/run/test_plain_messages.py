@@ -213,7 +213,7 @@ CALLS = {
         lambda net, run: net.evaluate(run.data(DATA, batch_size=2), len),
         "data and function in each other's place",
     ),
-    "a number as data": (lambda net, run: net.evaluate(len, 3), "was given a int as data"),
+    "a number as data": (lambda net, run: net.evaluate(len, 3), "was given an int as data"),
     "an evaluation of nothing": (
         lambda net, run: net.evaluate(len),
         "takes a function of a batch, and the data",

@@ -46,4 +46,4 @@ def test_a_finished_run_says_that_nothing_is_left(tmp_path, capsys):
         for _ in run.epochs(1):
             for batch in run.batches(train):
                 net.update(lambda rows, net=net: net(rows).squeeze(1), batch)
-    assert "all 1 epochs are done already; nothing is left to train" in capsys.readouterr().err
+    assert "the only epoch is done already; nothing is left to train" in capsys.readouterr().err

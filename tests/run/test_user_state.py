@@ -135,5 +135,5 @@ def test_anything_else_is_refused_with_its_path_and_what_to_keep_instead(value, 
 
 
 def test_another_object_in_the_place_of_the_state_is_refused():
-    with pytest.raises(CheckpointError, match=r"run\.state is a int"):
+    with pytest.raises(CheckpointError, match=r"run\.state is an int"):
         check_run_state(5)

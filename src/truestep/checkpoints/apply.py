@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from truestep.checkpoints.weights import load_weights
 from truestep.core.errors import CheckpointError, nearest_names
 from truestep.core.trees import map_tree_leaves
+from truestep.core.wording import a_type
 
 
 class Stateful(Protocol):
@@ -30,13 +31,11 @@ def apply_state(state: Mapping[str, Any], objects: Mapping[str, Stateful]) -> No
     why; of a module, with every missing, unexpected and reshaped name.
     """
     if not isinstance(state, Mapping):
-        raise CheckpointError(
-            f"The state is a {type(state).__name__}; give a dict with one state for each name."
-        )
+        raise CheckpointError(f"The state is {a_type(state)}; give a dict with one state for each name.")
     plain = [name for name, target in objects.items() if not hasattr(target, "load_state_dict")]
     if plain:
         raise CheckpointError(
-            f"{plain[0]!r} is a {type(objects[plain[0]]).__name__}, which has no load_state_dict; nothing was loaded. Take its "
+            f"{plain[0]!r} is {a_type(objects[plain[0]])}, which has no load_state_dict; nothing was loaded. Take its "
             f"value out of the state: state[{plain[0]!r}]."
         )
     absent = [name for name in objects if name not in state]

@@ -12,6 +12,7 @@ from truestep.checkpoints.tree import saved_tensor_name
 from truestep.core.secret_values import HIDDEN, HIDDEN_VALUE
 from truestep.core.tensor_bytes import bytes_of_contiguous
 from truestep.core.trees import tree_leaves
+from truestep.core.wording import counted
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class StateChanges:
     def __str__(self) -> str:
         verdict = f"{self.differing_bytes:,} of {self.num_bytes:,} bytes differ"
         if not self.changes:
-            return f"{verdict}: {self.num_tensors} tensors and every other value are equal"
+            return f"{verdict}: {counted(self.num_tensors, 'tensor')} and every other value are equal"
         tensors = sum(change.differing_bytes > 0 for change in self.changes)
         others = len(self.changes) - tensors
         also = f", and {others} other value{'s' if others > 1 else ''}" if others else ""

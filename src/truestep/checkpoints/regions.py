@@ -104,7 +104,7 @@ def why_tensor_cannot_be_saved(tensor: Tensor) -> str | None:
     if is_lazy(tensor):
         return "has no shape yet, since its layer was never called; call the module once with a batch before"
     if type(tensor) not in (Tensor, torch.nn.Parameter):
-        return f"is a {type(tensor).__name__}; save a plain tensor (of a DTensor: tensor.full_tensor())"
+        return f"is {a_type(tensor)}; save a plain tensor (of a DTensor: tensor.full_tensor())"
     if tensor.is_nested:
         return "is a nested tensor; save its parts, tensor.unbind()"
     if tensor.is_quantized:

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 
 from truestep.core.errors import CheckpointError, nearest_names
+from truestep.core.wording import a_type
 
 MAX_DEPTH = 100  # a level takes two or three Python frames, of the 1,000 that a program has by default
 MAX_INTEGER_BITS = 8192  # some 2,500 digits; beyond 4,300 Python refuses to read an integer back
@@ -120,7 +121,7 @@ def _key(key: Any, path: tuple[Any, ...], depth: int = 0) -> Any:
     if type(key) is tuple and len(path) + depth < MAX_DEPTH:
         return {"tuple": [_key(part, path, depth + 1) for part in key]}
     raise CheckpointError(
-        f"The key {key!r} of the state at {state_path_text(path)} is a {type(key).__name__}. Keys of a state are None, bool, "
+        f"The key {key!r} of the state at {state_path_text(path)} is {a_type(key)}. Keys of a state are None, bool, "
         f"int, float, str and tuples of these, so that they come back equal; write {str(key)!r}."
     )
 

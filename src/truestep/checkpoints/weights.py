@@ -29,6 +29,7 @@ from truestep.checkpoints.snapshot import direct_image
 from truestep.checkpoints.sources import read_newest
 from truestep.checkpoints.tree import state_children, state_subtree
 from truestep.core.errors import CheckpointError
+from truestep.core.wording import a_type
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
@@ -91,12 +92,12 @@ def read_weights(
     """Return weights by name, on the CPU, from any of the sources of `load_weights`."""
     if hasattr(source, "directory"):
         raise CheckpointError(
-            f"Weights come from a folder, and not from a {type(source).__name__}: write run.directory."
+            f"Weights come from a folder, and not from {a_type(source)}: write run.directory."
         )
     if not isinstance(source, str | os.PathLike | Mapping):
         hint = "source.state_dict()" if isinstance(source, nn.Module) else "'runs/digits', say"
         raise CheckpointError(
-            f"Weights come from a run's directory, a checkpoint, a file or a state dict, and not from a {type(source).__name__}: "
+            f"Weights come from a run's directory, a checkpoint, a file or a state dict, and not from {a_type(source)}: "
             f"write {hint}."
         )
     if checkpoint is not None and (isinstance(source, Mapping) or not Path(source).is_dir()):

@@ -10,6 +10,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 from truestep.cli.usage import USAGE_ERROR
+from truestep.core.wording import printable_text
 
 END_OF_OPTIONS = "--"
 
@@ -40,7 +41,9 @@ class OptionsBehindFile:
 
     def __str__(self) -> str:
         found = shlex.join(self.options)
-        return f"The doctor did not take {found}: what stands behind the file is the script's. For the doctor: {self.command}"
+        return printable_text(
+            f"The doctor did not take {found}: what stands behind the file is the script's. For the doctor: {self.command}"
+        )
 
     @classmethod
     def among(cls, context: Any, file: Sequence[str], arguments: Sequence[str]) -> "OptionsBehindFile | None":

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep checkpoints`: what a run has saved, whether it is sound, and what can be done with it."""
 
-import sys
 import warnings
 from collections import Counter
 from enum import Enum
@@ -258,7 +257,7 @@ def _table(columns: list[str], rows: list[list[str]]) -> None:
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+    screen.tell_on_screen(text)
 
 
 def _print_json(document: dict[str, Any]) -> None:

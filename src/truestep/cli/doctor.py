@@ -120,7 +120,10 @@ class CommandReportDelivery:
     behind: OptionsBehindFile | None  # options that the doctor did not take
 
     def deliver(self, report: "WatchedRunReport") -> int:
-        """Print or write the report; return the status to end with."""
+        """Print or write the report, behind all that the script printed; return the status to end with."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # the script may have closed it
+                stream.flush()
         if self.path is None:
             is_text = self.output is ReadOutput.TEXT
             self._print(report, self.stderr if is_text else self.stdout, width=None)

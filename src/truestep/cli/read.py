@@ -2,6 +2,7 @@
 """`truestep read`: the source checks, as a linter."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -13,6 +14,7 @@ import typer
 from truestep.cli.screen import command_console, warn_on_screen
 from truestep.cli.statuses import EXIT_FAILED, EXIT_USAGE
 from truestep.core.errors import OptionError
+from truestep.core.wording import printable_text
 from truestep.doctor.finding import Severity
 from truestep.doctor.fixing import FixedFile, fix_files
 from truestep.doctor.kept import source_readings_folder
@@ -94,7 +96,8 @@ def read(
     tell_passed_over(selection, reading)
     if diff:
         for each in fix_files(reading.findings, write=False):
-            typer.echo("".join(each.diff()), nl=False)
+            text = "".join(each.diff())  # for `patch` as it is, for eyes without what steers a terminal
+            sys.stdout.write(printable_text(text) if sys.stdout.isatty() else text)
         raise typer.Exit(_status(reading, fail_on))
     fixed: list[FixedFile] = []
     if make_fixes:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from truestep.cli.options import Json
+from truestep.core.wording import counted
 
 app = typer.Typer(add_completion=False)
 
@@ -32,7 +33,7 @@ def make_report(
 
     The page is one file that loads nothing. Runs that are at work can be given too: nothing of theirs is changed.
     """
-    from truestep.cli.screen import print_json_document, show_on_screen, warn_on_screen
+    from truestep.cli.screen import print_json_document, show_on_screen, tell_on_screen, warn_on_screen
     from truestep.report import directories_to_report, render_records, write_page
     from truestep.report.compare import compare_runs
     from truestep.report.record import read_records
@@ -46,12 +47,12 @@ def make_report(
     if csv is not None:
         from truestep.report.export import write_metrics_csv
 
-        warn_on_screen(f"wrote {write_metrics_csv(paths, found.runs, csv):,} values to {csv}")
+        warn_on_screen(f"wrote {counted(write_metrics_csv(paths, found.runs, csv), 'value')} to {csv}")
     if as_json:
         print_json_document({**found.to_dict(), "report": str(page)})
         return
     show_on_screen(found)
-    typer.echo(f"Report: {page}")
+    tell_on_screen(f"Report: {page}")
 
 
 def _runs_at(path: Path) -> list[Path]:

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.results import RenderableType, Result, print_results
+from truestep.core.wording import printable_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,6 +54,11 @@ def show_result(result: Result, *, as_json: bool) -> None:
     print_json_document(result.to_dict()) if as_json else show_on_screen(result)
 
 
+def tell_on_screen(message: str) -> None:
+    """Print a line among the results, in which no name steers the terminal."""
+    sys.stdout.write(f"{printable_text(message)}\n")
+
+
 def warn_on_screen(message: str) -> None:
     """Print a message for the person, beside the results."""
     complain_on_screen(f"truestep: {message}\n")
@@ -60,6 +66,7 @@ def warn_on_screen(message: str) -> None:
 
 def complain_on_screen(text: str) -> None:
     """Print on standard error; on a terminal lines are broken between words, elsewhere they stay whole."""
+    text = printable_text(text)
     if sys.stderr.isatty():
         text = "".join(f"{_folded(line)}\n" for line in text.splitlines())
     sys.stderr.write(text)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from truestep.cli.screen import tell_on_screen
 from truestep.cli.statuses import EXIT_INTERRUPTED, EXIT_MISSING
 from truestep.core.errors import OptionError
 from truestep.explainer.block import explain_errors
@@ -125,4 +126,4 @@ def _train(name: str, arguments: Sequence[str]) -> None:
     if as_json:
         _print_json(directory)
     else:
-        typer.echo(f"Report: {directory / 'report.html'}")
+        tell_on_screen(f"Report: {directory / 'report.html'}")

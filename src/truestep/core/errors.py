@@ -22,6 +22,8 @@ import numbers
 from collections.abc import Iterable
 from pathlib import Path
 
+from truestep.core.wording import a_type
+
 
 class TruestepError(Exception):
     """Base of every exception that Truestep raises for its users."""
@@ -131,7 +133,7 @@ def check_number(owner: str, name: str, value: object, *, example: float, least:
     if isinstance(value, bool) or not isinstance(value, kind):
         whole = "whole " if kind is numbers.Integral else ""
         raise OptionError(
-            f"{owner}({name}={value!r}) was given a {type(value).__name__} where a {whole}number is compared: write one, such as "
+            f"{owner}({name}={value!r}) was given {a_type(value)} where a {whole}number is compared: write one, such as "
             f"{owner}({name}={example})."
         )
     if least is not None and not value >= least:  # type: ignore[operator]  # NaN is not

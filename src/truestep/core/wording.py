@@ -1,7 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers as people read them: four digits, 1.2M, 0:42, 3.1 GiB."""
+"""Numbers and names as people read them: four digits, 1.2M, 0:42, 3.1 GiB, 1 batch; no name steers a terminal."""
 
 import math
+
+
+def printable_text(text: str, keep: str = "\t\n") -> str:
+    """Return a text in which characters that steer a terminal are written out: a file may be called anything."""
+    return "".join(each if each.isprintable() or each in keep else repr(each)[1:-1] for each in text)
+
+
+def counted(count: int, what: str, several: str = "") -> str:
+    """Return "1 batch" or "1,000 batches": a number with its noun, which gets an s where `several` does not say."""
+    return f"{count:,} {what if count == 1 else several or what + 's'}"
+
+
+def with_article(word: str) -> str:
+    """Return "a Tensor", "an int", "an LSTM"."""
+    spelled = word[:2].isupper()  # letter by letter: an LSTM, a GRU
+    return f"{'an' if word[:1] in ('AEFHILMNORSX' if spelled else 'aeioAEIO') else 'a'} {word}"
+
+
+def a_type(value: object) -> str:
+    """Return the class of a value with its article."""
+    return with_article(type(value).__name__)
 
 
 def number_or_dash(value: float | None) -> str:

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError
 from truestep.core.frames import line_of_user_code, warn_user
+from truestep.core.wording import a_type
 from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.watch import NEVER_BEGUN, Watch, WatchOptions
 from truestep.doctor.selection import selection_of
@@ -53,7 +54,7 @@ def watch(
             made.recorder.add_model(each)
         else:
             raise OptionError(
-                f"watch() was given a {type(each).__name__}. It follows models (nn.Module) and optimizers; "
+                f"watch() was given {a_type(each)}. It follows models (nn.Module) and optimizers; "
                 "name those, or nothing: what the block uses is known from its first use."
             )
     made.if_never_begun = finalize(made, _tell_unused, line_of_user_code() or "this script")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.core.other_words import advice_by_word
+from truestep.core.wording import a_type
 from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
 
 _ELSEWHERE = advice_by_word("""
@@ -155,7 +156,7 @@ def _buffer_at(place: tuple[nn.Module, str]) -> Tensor:
     buffer = part._buffers[name]
     if buffer is None:
         raise OptionError(
-            f"The buffer {name!r} of a {type(part).__name__} became None, so ts.EMA(buffers=True) has nothing to average. Use "
+            f"The buffer {name!r} of {a_type(part)} became None, so ts.EMA(buffers=True) has nothing to average. Use "
             "buffers=False, or keep a tensor there."
         )
     return buffer

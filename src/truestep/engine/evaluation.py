@@ -14,6 +14,7 @@ from truestep.core.calls import is_argument_error
 from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.core.random_streams import random_key
 from truestep.core.trees import map_tree_leaves
+from truestep.core.wording import counted
 from truestep.engine.batches import batch_to_device
 from truestep.engine.context import LearnerContext
 from truestep.engine.counting import BatchCounting
@@ -225,8 +226,9 @@ class _Totals:
             )
         if weights is None and values.numel() != (num_examples or len(values)):
             raise LossError(
-                f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for {num_examples} examples; "
-                "return one value per example, or ts.weighted(values, weights) for values that count otherwise."
+                f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for "
+                f"{counted(num_examples or len(values), 'example')}; return one value per example, or ts.weighted(values, weights) "
+                "for values that count otherwise."
             )
 
     def _be_of_all(self, world: World) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from truestep.core.errors import LossError
 from truestep.core.other_words import option_by_other_name
+from truestep.core.wording import a_type
 from truestep.engine.outputs import check_loss_outputs
 
 # what a run writes under its own names
@@ -53,7 +54,7 @@ def weighted(
         raise LossError(f"ts.weighted needs a tensor of losses, got {type(values).__name__}.")
     if weights is not None and not isinstance(weights, Tensor):
         raise LossError(
-            f"ts.weighted was given a {type(weights).__name__} as weights; give a tensor of the losses' shape "
+            f"ts.weighted was given {a_type(weights)} as weights; give a tensor of the losses' shape "
             f"{tuple(values.shape)}, on their device: torch.as_tensor(weights, device=values.device)."
         )
     if weights is not None and weights.shape != values.shape:

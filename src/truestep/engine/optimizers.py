@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from truestep.core.calls import is_argument_error
 from truestep.core.errors import OptionError
 from truestep.core.modules import NORMS
+from truestep.core.wording import a_type
 
 OptimizerFactory = Callable[["Parameters"], Optimizer | Sequence[Optimizer]]
 
@@ -99,7 +100,7 @@ def muon_with_adamw(
     """
     if not isinstance(parameters, Parameters):
         raise OptionError(
-            f"ts.muon_with_adamw was given a {type(parameters).__name__}. It takes what a learner gives its factory, which knows "
+            f"ts.muon_with_adamw was given {a_type(parameters)}. It takes what a learner gives its factory, which knows "
             "the layers: run.learner(net, ts.muon_with_adamw), or lambda p: ts.muon_with_adamw(p, lr=0.02)."
         )
     optimizers: list[Optimizer] = []

@@ -9,6 +9,7 @@ from torch import nn
 
 from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.core.schedule_units import ScheduleFactory
+from truestep.core.wording import a_type
 from truestep.engine.averages import EMA
 from truestep.engine.buffer_rules import BufferRule
 from truestep.engine.clipping import Clip
@@ -42,7 +43,7 @@ class LearnerOptions:
         if self.ema is not None and not isinstance(self.ema, EMA):
             decay = self.ema if isinstance(self.ema, float) else 0.999
             raise OptionError(
-                f"run.learner(ema={self.ema!r}) was given a {type(self.ema).__name__}, and an average of the weights is more than "
+                f"run.learner(ema={self.ema!r}) was given {a_type(self.ema)}, and an average of the weights is more than "
                 f"one number: when it starts, what it averages. Write ema=ts.EMA({decay})."
             )
         if not isinstance(self.name, str) or not self.name.strip() or not self.name.isprintable():

@@ -8,17 +8,18 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
+from truestep.core.wording import a_type, counted
 
 
 def check_loss_outputs(outputs: Any) -> dict[str, Tensor]:
     """Return named outputs, or raise a LossError that says what they must be."""
     if not isinstance(outputs, Mapping) or not all(isinstance(name, str) for name in outputs):
         raise LossError(
-            f"ts.weighted(outputs=...) was given a {type(outputs).__name__}; give named tensors, outputs={{'hidden': hidden}}."
+            f"ts.weighted(outputs=...) was given {a_type(outputs)}; give named tensors, outputs={{'hidden': hidden}}."
         )
     for name, value in outputs.items():
         if not isinstance(value, Tensor) or value.ndim == 0:
-            what = "a number" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            what = "a number" if isinstance(value, Tensor) else f"{a_type(value)}"
             raise LossError(
                 f"The output {name!r} is {what}. An output is a tensor with the examples of the batch along one dimension, so that "
                 "the parts of a split batch can be put together; give the tensors of a tuple one name each, and values to "
@@ -53,9 +54,9 @@ class BatchOutputs:
         dim = min(self.dim, value.ndim - 1)
         if num_examples not in (None, value.shape[dim]):
             raise LossError(
-                f"The output {name!r} has shape {tuple(value.shape)}, and the batch {num_examples} examples: they must lie along "
-                f"dimension {dim} of it, as in the batch. Move them there (an LSTM's hidden state is (layers, batch, features): "
-                "hidden.transpose(0, 1)), or pass split=1 where they lie along dimension 1 of everything."
+                f"The output {name!r} has shape {tuple(value.shape)}, and the batch {counted(num_examples, 'example')}: they must "
+                f"lie along dimension {dim} of it, as in the batch. Move them there (an LSTM's hidden state is (layers, batch, "
+                "features): hidden.transpose(0, 1)), or pass split=1 where they lie along dimension 1 of everything."
             )
 
     @property

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from truestep.core.calls import is_argument_error
 from truestep.core.errors import LossError, OptionError, RankError
+from truestep.core.wording import a_type
 from truestep.engine.structure import batch_children, batch_leaves
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _COMPUTED = (
 def loss_is_no_function(loss: Any) -> str:
     """Say that a value was given in the place of a loss function."""
     return (
-        f"update was given a {type(loss).__name__} instead of a loss function. The engine calls the loss itself, so that it "
+        f"update was given {a_type(loss)} instead of a loss function. The engine calls the loss itself, so that it "
         "can split the batch or try it again: def loss(batch): ... and then net.update(loss, batch). "
         + _COMPUTED
     )
@@ -59,14 +60,14 @@ def check_evaluation(values: Any, data: Any, metric: Any) -> None:
     """Raise an OptionError where `net.evaluate` was given something else than a function, batches and a metric object."""
     if not callable(values):
         exchanged = callable(data) and not hasattr(data, "__iter__")
-        what = "data and function in each other's place" if exchanged else f"a {type(values).__name__} first"
+        what = "data and function in each other's place" if exchanged else f"{a_type(values)} first"
         raise OptionError(
             f"net.evaluate was given {what}. It calls a function with each batch, so the function comes first, and the data after "
             f"it: {_CORRECT}"
         )
     if not hasattr(data, "batches") and not hasattr(data, "__iter__"):
         raise OptionError(
-            f"net.evaluate was given a {type(data).__name__} as data. Give what run.data returned, or any iterable of batches: "
+            f"net.evaluate was given {a_type(data)} as data. Give what run.data returned, or any iterable of batches: "
             f"{_CORRECT}"
         )
     _refuse_tensors(data)
@@ -99,7 +100,7 @@ def _check_metric(metric: Any) -> None:
     if metric is not None and lacking:
         shown = repr(metric) if isinstance(metric, str | int | float) else f"{type(metric).__name__}(...)"
         raise OptionError(
-            f"net.evaluate(metric={shown}) was given a {type(metric).__name__}, which has no {' and no '.join(lacking)}: "
+            f"net.evaluate(metric={shown}) was given {a_type(metric)}, which has no {' and no '.join(lacking)}: "
             "a metric is an object that is fed batch by batch, such as torchmetrics.Accuracy(...). An accuracy needs none, as what "
             f"the function returns is averaged: {_CORRECT}"
         )
@@ -126,7 +127,7 @@ def _note_batch(error: Exception, batch: Any) -> None:
     """Note beside an exception out of a function of a batch what that batch is made of: types and shapes, no values."""
     parts = [f"batch{name} {_kind(leaf)}" for name, leaf in batch_leaves(batch)]
     shown = ", ".join(parts[:_MOST_LEAVES]) + (", ..." if len(parts) > _MOST_LEAVES else "")
-    whole = "" if batch_children(batch) is None else f"a {type(batch).__name__} of "
+    whole = "" if batch_children(batch) is None else f"{a_type(batch)} of "
     apart = ""
     if isinstance(batch, dict) and (names := [key for key in batch if isinstance(key, str)][:_MOST_LEAVES]):
         apart = f" Take it apart by name: {', '.join(f'batch[{name!r}]' for name in names)}."
@@ -145,7 +146,7 @@ def loss_call_error(error: TypeError, function: Callable[[Any], Any], batch: Any
     """Say what is wrong with a loss that takes other arguments than one batch; None where the error is another one."""
     if not is_argument_error(error, through=_BETWEEN):
         return None
-    given = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
+    given = f"{a_type(batch)}" + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
     name = getattr(function, "__qualname__", type(function).__name__).rpartition(".")[2]
     return LossError(
         f"The function {name} was called with the batch, {given}, as its only argument, and python says: {error}. Let it take one "

@@ -76,7 +76,8 @@ class Explainer(ABC):
         for case in self.page().cases:
             with suppress(KeyError):
                 if case.is_in(told):
-                    return replace(case, says=case.says.format_map(facts), fix=case.fix.format_map(facts))
+                    says, fix = (_with_articles(each.format_map(facts)) for each in (case.says, case.fix))
+                    return replace(case, says=says, fix=fix)
         return None
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
@@ -86,6 +87,11 @@ class Explainer(ABC):
     def concerns(self, tensor: Any) -> bool:
         """Whether a tensor on the user's line is one that the cases mean by {tensor}."""
         return True
+
+
+def _with_articles(text: str) -> str:
+    """Return a text with "an" where a fact begins with a vowel: a case says "a {kind}"."""
+    return re.sub(r"\b([Aa]) (?=[aeioAEIO]\w)", r"\1n ", text)
 
 
 @cache

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from truestep.core.wording import counted
 from truestep.explainer.crash import Crash
 from truestep.explainer.source import crash_name_grows_in_loop
 from truestep.explainer.values import is_tensor_at_crash, torch_at_crash
@@ -23,7 +24,7 @@ def kept_graphs(crash: Crash) -> dict[str, str]:
         items = list(value.values()) if type(value) is dict else value if type(value) is list else []
         graphs = _with_graphs(items)
         if len(graphs) >= _MANY:
-            what = f"holds {len(graphs)} tensors with their graphs."
+            what = f"holds {counted(len(graphs), 'tensor with its graph', 'tensors with their graphs')}."
             fix = f"keep {name} without graphs: append(x.detach().cpu()), or x.item() for numbers."
             return {"kept": f"`{name}` in {frame.function} ({frame.place}) {what}", "kept_fix": fix}
     return {}

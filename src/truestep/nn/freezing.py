@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from truestep.core.errors import OptionError, check_flag
 from truestep.core.modules import as_module
 from truestep.core.results import Result
+from truestep.core.wording import a_type
 from truestep.nn.layers import layer_names_within, layer_tensor_name, refuse_lazy_layers
 
 SHOWN_NAMES = 6
@@ -207,7 +208,7 @@ def _release(layer: nn.Module) -> None:
 def _check(piece: str, module: nn.Module, patterns: tuple[object, ...], statistics: object) -> None:
     if strange := [each for each in patterns if not isinstance(each, str)]:
         raise OptionError(
-            f"{piece} takes names of parameters or modules, and got a {type(strange[0]).__name__}. Write each as a text: "
+            f"{piece} takes names of parameters or modules, and got {a_type(strange[0])}. Write each as a text: "
             f'{piece}(net, "body", "head.*").'
         )
     check_flag(piece, "statistics", statistics)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice
+from truestep.core.wording import a_type
 from truestep.nn import moments
 from truestep.nn.moments import StreamMoments
 
@@ -67,7 +68,7 @@ class Standardizer:
     def merge(self, other: "Standardizer") -> "Standardizer":
         """Take in all that another one has seen, for example in another process; `a + b` and `sum(parts)` make a new one."""
         if not isinstance(other, Standardizer):
-            raise TypeError(f"A Standardizer merges with another one, got a {type(other).__name__}.")
+            raise TypeError(f"A Standardizer merges with another one, got {a_type(other)}.")
         if other._moments is not None:
             self._check_features(other._moments.weight.shape)
             self._take(other._moments)
@@ -124,7 +125,7 @@ class Standardizer:
         """Take over what `state_dict` returned, in place of all that was seen here."""
         names = StreamMoments._fields
         if not isinstance(state, Mapping) or set(state) != set(names):
-            found = f"has {sorted(state)}" if isinstance(state, Mapping) else f"is a {type(state).__name__}"
+            found = f"has {sorted(state)}" if isinstance(state, Mapping) else f"is {a_type(state)}"
             raise ValueError(f"This is no state of a Standardizer: it {found}, expected {sorted(names)}.")
         self._moments = None
         if state["weight"] is not None:
@@ -234,7 +235,7 @@ def _to_float64(values: Tensor | NDArray[Any]) -> Tensor:
         )
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return torch.from_numpy(values.astype(np.float64))
-    kind = f"an array of {values.dtype}" if hasattr(values, "dtype") else f"a {type(values).__name__}"
+    kind = f"an array of {values.dtype}" if hasattr(values, "dtype") else f"{a_type(values)}"
     raise TypeError(
         f"A Standardizer takes tensors and NumPy arrays of real numbers, got {kind}. For lists: torch.tensor(values)."
     )

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from truestep.core.errors import RunDirectoryError
 from truestep.core.files import open_regular_file, sync_folder
+from truestep.core.wording import counted
 from truestep.report.history import MetricsMark
 from truestep.report.media import MediaLine, decode_media, encode_media
 
@@ -172,7 +173,7 @@ class MetricsFile:
 
     def _unwritten(self, error: OSError) -> RunDirectoryError:
         return RunDirectoryError(
-            f"{self.path}: {error.strerror}, so {len(self._waiting)} lines of metrics could not be written. "
+            f"{self.path}: {error.strerror}, so {counted(len(self._waiting), 'line')} of metrics could not be written. "
             "The run's history would have a hole. Make room on the disk and resume the run."
         )
 

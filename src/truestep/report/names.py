@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from truestep.core.errors import OptionError
+from truestep.core.wording import a_type
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
@@ -16,7 +17,5 @@ def folder_of_run(directory: object) -> Path:
     """Return a folder that was given as a path; an OptionError says so where a run itself was given."""
     if not isinstance(directory, str | os.PathLike):
         instead = " Write run.directory." if hasattr(directory, "directory") else ""
-        raise OptionError(
-            f"A folder of runs is given by its path, and not as a {type(directory).__name__}.{instead}"
-        )
+        raise OptionError(f"A folder of runs is given by its path, and not as {a_type(directory)}.{instead}")
     return Path(directory)

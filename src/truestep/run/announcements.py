@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.run.cursor import RunCursor
+from truestep.run.directory import CHECKPOINTS
 from truestep.run.fingerprint import resume_promise, run_fingerprint
 from truestep.run.state import RunState
 
@@ -33,7 +35,7 @@ def said_at_run_start(run: RunState, resumed: RunBeginning | None, tracked: dict
         yield f"going on from {resumed.checkpoint} ({where_run_stands(run.cursor)}); the rest is {promised}"
         yield from run.cursor.how_it_resumes()
     elif run.holds_run:
-        yield "this run was stopped before its first checkpoint; it starts at the beginning"
+        yield f"this run was stopped before its first whole checkpoint{_left_in_the_middle(run)}; it starts at the beginning"
     if resumed is None:
         yield from run.cursor.what_it_costs()
     if tracked:
@@ -41,6 +43,18 @@ def said_at_run_start(run: RunState, resumed: RunBeginning | None, tracked: dict
         yield f"every checkpoint also keeps what run.track was given: {listed}"
     yield from (f"{each.name}: {each.value}; {each.reason}" for each in choices if each.weakens)
     yield from _what_loses_updates(run)
+
+
+def _left_in_the_middle(run: RunState) -> str:
+    """Name what an exception left there to be looked at: it stays until a whole one is saved."""
+    from truestep.checkpoints.listing import checkpoint_overview  # a run that goes on never comes here
+
+    folder = run.directory / CHECKPOINTS
+    there = checkpoint_overview(folder) if run.is_main and folder.is_dir() else []
+    left = [each for each in there if isinstance(each, Checkpoint) and not each.summary.complete]
+    if not left:
+        return ""
+    return f", and {left[0].name} ({left[0].summary.reason}) is no state to go on from; copy it if you want to look at it later"
 
 
 def where_run_stands(cursor: RunCursor) -> str:
@@ -65,7 +79,8 @@ def _what_loses_updates(run: RunState) -> Iterator[str]:
 def nothing_is_left(directory: object, cursor: RunCursor, total: int, what: str) -> str:
     """Return what is said where a loop has nothing to do any more; `what` it counts: epochs or steps."""
     made = cursor.epoch if what == "epochs" else cursor.step
-    done = f"all {total} {what} are done already" if made <= total else f"{made} {what} are done already"
+    done = f"all {total} {what} are" if made <= total else f"{made} {what} are"
+    done = f"{f'the only {what[:-1]} is' if total == made == 1 else done} done already"
     more = f"run.{what} counts those of the whole run: write run.{what}({made + total}) for {total} more"
     if cursor.finished:
         done = f"run.finish() ended this run at step {cursor.step}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from truestep.core.errors import DataError
+from truestep.core.wording import a_type
 from truestep.engine.data import BatchSource
 from truestep.engine.data.source import MadeBatch
 from truestep.run.awaited import SourceAwaitedByRun
@@ -316,7 +317,7 @@ class RunCursor:
             if stream.source is source:
                 return stream
         raise DataError(
-            f"run.batches was given a {type(source).__name__} that run.data did not make, so it has no order or place that a "
+            f"run.batches was given {a_type(source)} that run.data did not make, so it has no order or place that a "
             "resumed run could find again. Write train = run.data(data_set, batch_size=...) once, before the loop."
         )
 

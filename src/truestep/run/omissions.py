@@ -4,6 +4,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from truestep.core.errors import did_you_mean
+from truestep.core.wording import counted
 from truestep.engine.parts import LearnerParts
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.notebook import is_interactive_session
@@ -119,7 +120,7 @@ class RunOmissions:
         self._look_for_updates()
         self._look_for_batches()
         if self._epochs_logged >= _EPOCHS_WAITED:
-            self._look_for_metrics(f"has not come in {self._epochs_logged} epochs")
+            self._look_for_metrics(f"has not come in {counted(self._epochs_logged, 'epoch')}")
 
     def run_ended(self) -> None:
         """Look for the last time."""
@@ -137,8 +138,8 @@ class RunOmissions:
             return
         names = " and ".join(map(repr, learners))
         self._once(
-            f"no update was made in {num_batches} batches, so the weights of {names} are as they were at first. To train, "
-            "write net.update(loss, batch) in the loop: for batch in run.batches(source)",
+            f"no update was made in {counted(num_batches, 'batch', 'batches')}, so the weights of {names} are as they were at "
+            "first. To train, write net.update(loss, batch) in the loop: for batch in run.batches(source)",
             key="updates",
         )
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_flag, check_number
 from truestep.core.metric_names import ask_for_best_mode
+from truestep.core.wording import a_type
 from truestep.engine.policy import NON_FINITE
 from truestep.model.layers.interval import check_look_interval
 from truestep.report.metrics import is_metric_name
@@ -234,7 +235,7 @@ def check_run_directory(directory: Any) -> Path | None:
         return None
     if not isinstance(directory, str | os.PathLike):
         raise OptionError(
-            f"ts.Run was given a {type(directory).__name__} first. Give the directory of the run, ts.Run('runs/digits'), say; "
+            f"ts.Run was given {a_type(directory)} first. Give the directory of the run, ts.Run('runs/digits'), say; "
             "metrics and checkpoints go there. A model goes to run.learner(module, optimizer)."
         )
     return Path(directory).absolute()

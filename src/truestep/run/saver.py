@@ -275,8 +275,10 @@ class RunSaver:
         saved = self._newest()
         if complete:
             return saved
-        newest = next((found.name for found in self.store.usable() if found.summary.complete), None)
-        return f"{saved}, to be looked at; the next start goes on from {newest or 'the beginning'}"
+        there = self.store.usable()
+        newest = next((found.name for found in there if found.summary.complete), "the beginning")
+        made = f"{saved}/{there[0].name}" if there else saved
+        return f"{made}, to be looked at until a whole one is saved; the next start goes on from {newest}"
 
     def give_up_behind_passes(self) -> None:
         """No run can go on from what was saved behind a pass of an epoch, since the code there needs that pass."""

@@ -3,6 +3,7 @@
 
 import sys
 
+from truestep.core.wording import printable_text
 from truestep.run.progress import Progress
 
 
@@ -23,7 +24,7 @@ class RunScreen:
     def say(self, text: str) -> None:
         """Print a message."""
         if not self._is_quiet:
-            self.progress.line(f"truestep: {text}")
+            self.progress.line(printable_text(f"truestep: {text}"))
 
     def say_once(self, text: str, key: str = "") -> None:
         """Print a message the first time that it, or one of its key, is said."""

@@ -10,7 +10,7 @@ import torch
 
 from truestep.checkpoints.differences import compare_weight_names
 from truestep.core.errors import CheckpointError, OptionError, nearest_names
-from truestep.core.wording import byte_size
+from truestep.core.wording import a_type, byte_size
 from truestep.engine.context import LearnerContext
 from truestep.engine.data import BatchSource
 from truestep.engine.learner import Learner
@@ -177,7 +177,7 @@ def _check_kind(name: str, tracked: Any) -> None:
     missing = [f"{method}()" for method in methods if not callable(getattr(tracked, method, None))]
     if missing:
         raise OptionError(
-            f"run.track({name}=...) was given a {type(tracked).__name__}, which has no {' and no '.join(missing)}. Give it both "
+            f"run.track({name}=...) was given {a_type(tracked)}, which has no {' and no '.join(missing)}. Give it both "
             f"(tensors, arrays and JSON values out, the same in), or keep plain values in run.state[{name!r}]."
         )
 

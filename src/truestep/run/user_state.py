@@ -19,6 +19,7 @@ from truestep.checkpoints.regions import why_tensor_cannot_be_saved
 from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
 from truestep.core.errors import CheckpointError
 from truestep.core.trees import tree_leaves
+from truestep.core.wording import a_type
 
 MAX_DEPTH = 30  # a checkpoint takes 100, of which a run and the objects that it tracks need some
 
@@ -35,7 +36,7 @@ def check_run_state(state: dict[str, Any]) -> None:
     """Raise a CheckpointError with the path of whatever a resumed run would not find as it was."""
     if type(state) not in (dict, OrderedDict):
         raise CheckpointError(
-            f"run.state is a {type(state).__name__} and not the dict it was, so write run.state['name'] = value and leave "
+            f"run.state is {a_type(state)} and not the dict it was, so write run.state['name'] = value and leave "
             "run.state itself."
         )
     check_run_state_value(state, "run.state")
@@ -80,7 +81,7 @@ def _check_key(key: Any, path: str) -> None:
     parts = key if type(key) is tuple else (key,)
     if not all(part is None or type(part) in (bool, int, float, str) for part in parts):
         raise CheckpointError(
-            f"The key {key!r} of {path} is a {type(key).__name__}, which would not come back equal; write {str(key)!r}."
+            f"The key {key!r} of {path} is {a_type(key)}, which would not come back equal; write {str(key)!r}."
         )
 
 

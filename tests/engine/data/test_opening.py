@@ -94,7 +94,7 @@ class Frame:
     ("data", "words"),
     [
         ("train.csv", "a name and not data"),
-        (3, "data is a int, which is none of"),
+        (3, "data is an int, which is none of"),
         (None, "data is a NoneType"),
         (NoLength(), "has __getitem__ but no __len__"),
         (NoLength, "Make an object of it: NoLength(...)"),

@@ -150,7 +150,7 @@ def test_a_stream_without_a_state_is_read_again_and_says_so():
     next(source.batches(0))
     again = opened(Numbers())
     again.load_state_dict(source.state_dict())
-    assert "re-reading 4 samples (1 batches)" in again.how_it_resumes(0, 1)
+    assert "re-reading 4 samples (1 batch)" in again.how_it_resumes(0, 1)
     assert None is source.num_batches
     with pytest.raises(TypeError, match="not known"):
         len(source)

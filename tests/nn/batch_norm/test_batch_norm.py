@@ -235,7 +235,7 @@ def test_bad_input_is_refused_and_the_statistics_stay():
         ("NaN or infinite", lambda: ts.nn.exact_batch_norm(net, broken)),
         ("NaN or infinite", lambda: ts.nn.exact_batch_norm(net, broken, method="one_pass")),
         ("one value per channel", lambda: ts.nn.exact_batch_norm(net, data, method="one_pass")),
-        ("got 1 values per channel", lambda: ts.nn.exact_batch_norm(net, data[1:])),
+        ("got 1 value per channel", lambda: ts.nn.exact_batch_norm(net, data[1:])),
         ("method='fast'", lambda: ts.nn.exact_batch_norm(net, data, method="fast")),
         ("no batch norm", lambda: ts.nn.exact_batch_norm(nn.Linear(2, 2), data)),
         ("'norm' is used several times", lambda: ts.nn.exact_batch_norm(Twice(), [torch.randn(4, 2)])),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from truestep.core.wording import printable_text
 from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Severity
@@ -143,7 +144,8 @@ def workflow_commands(findings: Sequence[Finding]) -> list[str]:
 
 
 def _escaped(text: str, more: str = "") -> str:
-    return "".join(f"%{ord(each):02X}" if each in "%\r\n" + more else each for each in text)
+    shown = printable_text(text, keep="\r\n")
+    return "".join(f"%{ord(each):02X}" if each in "%\r\n" + more else each for each in shown)
 
 
 def _uri(path: str) -> str:

@@ -7,6 +7,8 @@ None says that the finding's message holds the value already; the JSON document 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from truestep.core.wording import counted
+
 Words = str | Callable[[Any], str] | None
 
 
@@ -86,7 +88,7 @@ WORDS: Mapping[str, Words] = {
     "terms": "The loss has {} terms.",
     "trained_on_and_looked_at": "Of training {} examples were looked at.",
     "training": None,
-    "training_set": lambda number: f"The training loader has {number} examples." if number else "",
+    "training_set": lambda number: f"The training loader has {counted(number, 'example')}." if number else "",
     "units": None,
     "weight": "It counts {} times in the loss.",
     "with_another_target": None,

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from truestep.core.wording import printable_text
 from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.finding import Finding, Place, Severity
 from truestep.doctor.reporting.evidence import finding_sentences
@@ -26,7 +27,7 @@ STYLES = {
 
 def printable_finding(text: str) -> str:
     """Return a text in which characters that steer a terminal are written out."""
-    return "".join(each if each.isprintable() or each == "\t" else repr(each)[1:-1] for each in text)
+    return printable_text(text, keep="\t")
 
 
 def show_findings(findings: Sequence[Finding], lines: Mapping[Place, str]) -> list[RenderableType]:

@@ -12,6 +12,7 @@ from torch.utils.data import Subset, TensorDataset
 
 from truestep.core.errors import DataError
 from truestep.core.tensor_bytes import bytes_of_contiguous
+from truestep.core.wording import a_type
 from truestep.engine import structure
 
 Column = torch.Tensor | npt.NDArray[Any]
@@ -139,7 +140,7 @@ def _check(named: list[tuple[str, Any]]) -> None:
     for name, leaf in named:
         if not isinstance(leaf, (torch.Tensor, np.ndarray)):
             raise DataError(
-                f"{name} is a {type(leaf).__name__}, not a tensor or an array. A tuple or dict given as data "
+                f"{name} is {a_type(leaf)}, not a tensor or an array. A tuple or dict given as data "
                 "holds columns, one row a sample. Write torch.tensor(...) for this column, or give a list of "
                 "samples or a data set with __len__ and __getitem__."
             )

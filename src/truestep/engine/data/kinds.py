@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from truestep.core.errors import DataError
+from truestep.core.wording import a_type
 
 
 def is_map_style_data(data: Any) -> bool:
@@ -90,7 +91,7 @@ def _unloadable(data: Any) -> str | None:
             "epoch. Add __len__, or make it an IterableDataset with __iter__."
         )
     return (
-        f"data is a {type(data).__name__}, which is none of: tensors or arrays (one, or a tuple or dict of "
+        f"data is {a_type(data)}, which is none of: tensors or arrays (one, or a tuple or dict of "
         "them), a data set with __len__ and __getitem__, an iterable or a function that makes one, a "
         "DataLoader."
     )

@@ -10,6 +10,8 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from truestep.core.wording import a_type
+
 _ROWS = (
     "    def rows():\n"
     "        for part in {batches}:\n"
@@ -54,7 +56,7 @@ def _several_sets(data: Any) -> str | None:
     splits = [*data]
     first = "train" if "train" in splits else splits[0]
     return (
-        f"data is a {type(data).__name__} of the data sets {', '.join(map(repr, splits))}, and not of columns. Each is "
+        f"data is {a_type(data)} of the data sets {', '.join(map(repr, splits))}, and not of columns. Each is "
         f"a source of its own:\n    train = run.data(data[{first!r}], batch_size=64, shuffle=True)"
     )
 
@@ -79,7 +81,7 @@ def _parquet_file(data: Any) -> str | None:
         return None
     rows = _ROWS.format(batches="pyarrow.parquet.ParquetFile(path).iter_batches()")
     return (
-        f"data is a {type(data).__name__}, an open file and not samples. Read it from front to back, opened anew for each pass:\n"
+        f"data is {a_type(data)}, an open file and not samples. Read it from front to back, opened anew for each pass:\n"
         f"{rows}\nor have samples by number, which can be shuffled:\n{_BY_NUMBER.format(files='path')}"
     )
 
@@ -88,7 +90,7 @@ def _arrow_data_set(data: Any) -> str | None:
     if not all(hasattr(data, name) for name in ("schema", "to_batches", "scanner", "get_fragments")):
         return None
     return (
-        f"data is a {type(data).__name__} of pyarrow.dataset, whose samples can't be asked for by number. Read it from front to "
+        f"data is {a_type(data)} of pyarrow.dataset, whose samples can't be asked for by number. Read it from front to "
         f"back:\n{_ROWS.format(batches='data.to_batches()')}\n"
         f"or have samples by number, which can be shuffled:\n{_BY_NUMBER.format(files='data.files')}"
     )
@@ -98,7 +100,7 @@ def _frame(data: Any) -> str | None:
     if not hasattr(data, "iloc") and not hasattr(data, "__dataframe__"):
         return None
     return (
-        f"data is a {type(data).__name__}, whose [] asks for columns and not for samples. Write "
+        f"data is {a_type(data)}, whose [] asks for columns and not for samples. Write "
         "{'x': torch.tensor(frame[['a', 'b']].values), 'y': torch.tensor(frame['label'].values)}."
     )
 

@@ -12,6 +12,7 @@ import torch
 from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_flag
 from truestep.core.other_words import advice_by_word
+from truestep.core.wording import a_type
 
 Numbers = Sequence[float] | npt.NDArray[Any] | torch.Tensor
 
@@ -154,7 +155,7 @@ def _check_count(name: str, value: object, least: int) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
         kinds = f"a whole number of at least {least}" + (' or "auto"' if name == "num_workers" else "")
-        raise OptionError(f"{name}={value!r} is a {type(value).__name__}; write {kinds}.")
+        raise OptionError(f"{name}={value!r} is {a_type(value)}; write {kinds}.")
     if value < least:
         raise OptionError(f"{name}={value} is too small; write a whole number of at least {least}.")
 

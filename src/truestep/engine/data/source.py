@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 from truestep.core.errors import DataError
 from truestep.core.held import SealedAttributes
 from truestep.core.other_words import advice_by_word
+from truestep.core.wording import counted
 from truestep.engine.batches import UNKNOWN, Making
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataKeywords
@@ -118,9 +119,11 @@ class BatchSource(SealedAttributes, ABC):
 
     def __repr__(self) -> str:
         order = self.fingerprint().get("order") or {}
-        batches = "batches" if self.num_batches is None else f"{self.num_batches:,} batches"
+        batches = "batches" if self.num_batches is None else counted(self.num_batches, "batch", "batches")
         size = f" of {order['batch_size']:,}" if order.get("batch_size") else ""
-        samples = "samples of unknown number" if self.num_samples is None else f"{self.num_samples:,} samples"
+        samples = (
+            "samples of unknown number" if self.num_samples is None else counted(self.num_samples, "sample")
+        )
         return (
             f"{type(self).__name__}({samples}, {batches}{size}{', shuffled' if order.get('shuffle') else ''})"
         )

@@ -9,6 +9,7 @@ import torch
 
 from truestep.core.errors import DataError
 from truestep.core.frames import warn_user
+from truestep.core.wording import counted
 from truestep.engine.choices import Choice
 from truestep.engine.data import stream_words as words
 from truestep.engine.data.options import DataOptions
@@ -256,10 +257,11 @@ class StreamSource(BatchSource):
         if not start:
             return None
         if "read" not in saved:
-            return f"re-reading {start:,} batches; nothing tells whether they are those that were trained on"
+            return f"re-reading {counted(start, 'batch', 'batches')}; nothing tells whether they are those that were trained on"
         record = ReadRecord(saved["read"])
-        samples = f"{record.samples:,} samples" if saved["batches"] == start and record.samples else "samples"
-        told = f"re-reading {samples} ({start:,} batches) of its pass, each batch compared with what was trained on"
+        is_known = saved["batches"] == start and record.samples
+        samples = counted(record.samples, "sample") if is_known else "samples"
+        told = f"re-reading {samples} ({counted(start, 'batch', 'batches')}) of its pass, each batch compared with what was trained on"
         why = saved.get("why_not_its_state") if self._trial is None else self._trial.why
         return f"{told}: {why}" if why else told
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.core.errors import DataError
+from truestep.core.wording import a_type
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.read_digest import ReadRecord
@@ -58,7 +59,7 @@ def difference_from_training(
     stream: SampleStream, how: str, saved: dict[str, Any], *, is_accepted: bool
 ) -> str:
     """Return what is said where a stream gives other samples than were trained on."""
-    told = f"this stream (a {type(stream.data).__name__}) is not what this run was trained on: {how}."
+    told = f"this stream ({a_type(stream.data)}) is not what this run was trained on: {how}."
     if is_accepted:
         return f"{told} The run goes on with it as it is now, as resume='edited' asks."
     samples = ReadRecord(saved["read"]).samples if "read" in saved else 0

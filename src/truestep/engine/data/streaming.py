@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from truestep.core.errors import DataError
+from truestep.core.wording import a_type
 from truestep.engine.data.probe import digest_samples
 from truestep.engine.data.randomness import SampleRandomness
 from truestep.engine.data.read_digest import chained_digest, digest_batch
@@ -82,7 +83,7 @@ class SampleStream:
             return self.data(epoch) if self._takes_epoch else self.data()
         if self.reads_once and self._was_read and not (goes_on and self.may_have_state):
             raise DataError(
-                f"data is a {type(self.data).__name__} that was read already, and can be read only once: "
+                f"data is {a_type(self.data)} that was read already, and can be read only once: "
                 f"there is nothing for epoch {epoch} or for a resumed run. Give the function that makes it, "
                 "without calling it (it may take the number of the epoch), or an object with __iter__."
             )

@@ -15,6 +15,8 @@ from itertools import chain
 from traceback import walk_stack
 from typing import Any
 
+from truestep.core.wording import a_type
+
 MAX_PATHS = 2
 MAX_DEPTH = 24
 MAX_LOOKS = 150  # each look asks the garbage collector about every object of the process
@@ -150,7 +152,7 @@ def _held_by(holder: Any) -> tuple[Iterable[tuple[str, Any]], str]:
 
 
 def _key(key: Any) -> str:
-    return f"[{key!r}]" if isinstance(key, str | int) else f"[a {type(key).__name__}]"
+    return f"[{key!r}]" if isinstance(key, str | int) else f"[{a_type(key)}]"
 
 
 def _safe(holder: Any, name: str) -> Any:

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from truestep.core.errors import OptionError
 from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, schedule_ends_after
+from truestep.core.wording import a_type
 
 DEFAULTS = {"lr": 1.0, "momentum": 0.9, "weight_decay": 0.0}
 WRITTEN_BY_SCHEDULES = ("initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")
@@ -31,7 +32,7 @@ def dummy_optimizer_like(like: "float | Optimizer | None") -> DummyOptimizer:
         return DummyOptimizer(groups, dict(like.defaults))
     if like is not None and (isinstance(like, bool) or not isinstance(like, int | float)):
         raise OptionError(
-            f"optimizer={like!r} is a {type(like).__name__}. Give the optimizer that is scheduled (it is copied, not used), or its "
+            f"optimizer={like!r} is {a_type(like)}. Give the optimizer that is scheduled (it is copied, not used), or its "
             "learning rate: optimizer=3e-4."
         )
     return DummyOptimizer([_number()], DEFAULTS | ({} if like is None else {"lr": float(like)}))
@@ -108,11 +109,11 @@ def _made(factory: Any, optimizer: Optimizer) -> Any:
     inner = made.scheduler if isinstance(made, Plateau) else made
     if not isinstance(inner, LRScheduler | ReduceLROnPlateau):
         raise OptionError(
-            f"The function returned a {type(made).__name__} and no schedule: return the torch scheduler."
+            f"The function returned {a_type(made)} and no schedule: return the torch scheduler."
         )
     if inner.optimizer is not optimizer and not getattr(factory, "brings_its_own", False):
         raise OptionError(
-            f"The function made a {type(inner).__name__} of another optimizer than the one it was given: plotting it would use up "
+            f"The function made {a_type(inner)} of another optimizer than the one it was given: plotting it would use up "
             "that one's schedule. Use the argument: lambda optimizer: Scheduler(optimizer, ...)."
         )
     return inner

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from truestep.core.errors import OptionError, check_choice, check_flag
 from truestep.core.modules import restoring_module
 from truestep.core.results import RenderableType, Result, result_table
+from truestep.core.wording import a_type, counted
 from truestep.nn.layers import refuse_lazy_layers, refuse_non_module
 from truestep.nn.moments import StreamMoments, measure_moments, merge_moments
 
@@ -124,7 +125,7 @@ def exact_batch_norm(
 def _check_data(model: nn.Module, batches: object, forward: object, *, in_order: bool) -> None:
     if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
         raise OptionError(
-            f"The batches are a {type(batches).__name__}; give several in a list or a DataLoader: [inputs], or inputs.split(256)."
+            f"The batches are {a_type(batches)}; give several in a list or a DataLoader: [inputs], or inputs.split(256)."
         )
     if in_order and isinstance(batches, Iterator):
         raise OptionError(
@@ -144,7 +145,7 @@ def _default_forward(model: nn.Module) -> Forward:
         inputs = batch[0] if isinstance(batch, tuple | list) and batch else batch
         if not isinstance(inputs, Tensor):
             raise OptionError(
-                f"A batch is a {type(batch).__name__} and its inputs can't be told; say how the model is run: "
+                f"A batch is {a_type(batch)} and its inputs can't be told; say how the model is run: "
                 'forward=lambda batch: model(batch["image"]).'
             )
         return model(inputs.to(device))
@@ -230,7 +231,9 @@ def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> Statistics
     """Return mean, variance and number of values per channel of a layer's inputs."""
     count = int(moments.weight.max()) if moments.weight.numel() else 0
     if count < (2 if unbiased else 1):
-        raise OptionError(f"{name!r} got {count} values per channel; an unbiased variance needs two.")
+        raise OptionError(
+            f"{name!r} got {counted(count, 'value')} per channel; an unbiased variance needs two."
+        )
     variance = moments.squares / (count - unbiased)
     if not (moments.mean.isfinite().all() and variance.isfinite().all()):
         raise OptionError(

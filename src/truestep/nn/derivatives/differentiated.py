@@ -15,6 +15,7 @@ from torch.func import functional_call
 
 from truestep.core.errors import LossError, OptionError
 from truestep.core.modules import as_module, module_of
+from truestep.core.wording import a_type
 from truestep.nn.derivatives.undisturbed import (
     check_differentiable,
     derivative_input_under_autocast,
@@ -115,7 +116,7 @@ def _quiet(
         with torch.enable_grad(), undisturbed_derivatives(function, device, purpose):
             output = run(primals, inputs)
         if not isinstance(output, Tensor) or not output.is_floating_point():
-            what = output.dtype if isinstance(output, Tensor) else f"a {type(output).__name__}"
+            what = output.dtype if isinstance(output, Tensor) else f"{a_type(output)}"
             raise LossError(
                 f"The function returned {what}; a derivative is of one floating-point tensor. Pick it: lambda x: function(x)[0]."
             )

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.func import jacfwd, jvp, vjp, vmap
 
 from truestep.core.errors import LossError, check_choice, check_number
+from truestep.core.wording import counted
 from truestep.nn.derivatives.differentiated import DerivedFunction, Patterns, load_forward_mode_rules
 from truestep.nn.derivatives.mixing import refuse_mixed_examples
 
@@ -135,8 +136,8 @@ def _one_hot(tensor: Tensor) -> Tensor:
 def _check_rows(output: Tensor, batch: int) -> None:
     if output.ndim == 0 or len(output) != batch:
         raise LossError(
-            f"The function returned shape {tuple(output.shape)} for {batch} examples; a Jacobian per example needs one row each. "
-            "For the gradient of a scalar use torch.autograd.grad."
+            f"The function returned shape {tuple(output.shape)} for {counted(batch, 'example')}; a Jacobian per example needs "
+            "one row each. For the gradient of a scalar use torch.autograd.grad."
         )
 
 

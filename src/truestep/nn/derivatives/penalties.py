@@ -10,6 +10,7 @@ from torch import Tensor
 
 from truestep.core.errors import LossError, OptionError, check_choice, check_number
 from truestep.core.example_draws import rand
+from truestep.core.wording import a_type, counted
 from truestep.nn.derivatives.undisturbed import (
     check_differentiable,
     derivative_input_under_autocast,
@@ -159,13 +160,13 @@ def _rows(scores: Any, batch: int) -> Tensor:
     """Return the critic's output as (batch, outputs per example)."""
     if not isinstance(scores, Tensor):
         raise LossError(
-            f"The critic returned a {type(scores).__name__}, and a penalty is of one score per example. Say which: "
+            f"The critic returned {a_type(scores)}, and a penalty is of one score per example. Say which: "
             "ts.gradient_penalty(lambda x: critic(x)[0], ...), or one penalty for each scale, added up with their weights."
         )
     if scores.ndim == 0 or len(scores) != batch:
         raise LossError(
-            f"The critic returned shape {tuple(scores.shape)} for {batch} examples; return one row per example, (batch,) or "
-            "(batch, ...), not a mean over them."
+            f"The critic returned shape {tuple(scores.shape)} for {counted(batch, 'example')}; return one row per example, "
+            "(batch,) or (batch, ...), not a mean over them."
         )
     return _rows_of(scores)
 

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from truestep.core.wording import a_type
 from truestep.nn.named_axes.names import (
     POINTWISE,
     Names,
@@ -195,7 +196,7 @@ class Named:
         size = self.sizes[name]
         if isinstance(index, bool) or not isinstance(index, int | slice | list | tuple | Tensor):
             raise TypeError(
-                f"The index {index!r} of {name} is a {type(index).__name__}; give a number, a slice, a list, or a tensor of "
+                f"The index {index!r} of {name} is {a_type(index)}; give a number, a slice, a list, or a tensor of "
                 "indices or truth values."
             )
         if isinstance(index, int) and not -size <= index < size:
@@ -238,7 +239,7 @@ class Named:
         """Return Σ self·other over the axes `names`, which both have; other common axes are matched, not summed."""
         if not isinstance(other, Named):
             raise TypeError(
-                f"dot sums over axes by name, and got a {type(other).__name__}. Name its axes: ts.named(other, 'N C')."
+                f"dot sums over axes by name, and got {a_type(other)}. Name its axes: ts.named(other, 'N C')."
             )
         summed = read_axis_names(names)
         if not summed:
