@@ -11,7 +11,7 @@ from support.ranks import on_ranks
 PROGRAM = Path(__file__).parent / "programs" / "whole_batch.py"
 
 
-def test_masks_of_their_own_and_a_codebook_end_on_ranks_as_on_one(tmp_path):
+def test_masks_of_their_own_a_codebook_and_a_carried_state_end_on_ranks_as_on_one(tmp_path):
     spec = importlib.util.spec_from_file_location("whole_batch", PROGRAM)
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What needs the whole batch, as the pages write it: two masks with denominators of their own, a codebook by moving average."""
+"""What needs the whole batch, as the pages write it: two masks, a codebook by moving average, a state that is carried on."""
 
 import json
 import os
@@ -94,7 +94,43 @@ def codebook(run):
     return ended(net)
 
 
-PROGRAMS = {"two masks": two_masks, "codebook": codebook}
+class Carried:
+    """What goes from one batch to the next: each process has its own rows' part."""
+
+    def __init__(self):
+        self.hidden = None
+
+    def state_dict(self):
+        return {"hidden": self.hidden}
+
+    def load_state_dict(self, state):
+        self.hidden = state["hidden"]
+
+
+def carried_state(run):
+    texts, length = 6, 5
+    recurrent, head = made(nn.GRU(4, 3), nn.Linear(3, 4))
+    net = run.learner(nn.ModuleList([recurrent, head]), lambda p: torch.optim.SGD(p, lr=0.5))
+    stream, carried = drawn(8 * length, texts, 4), Carried()
+    run.track(per_rank=True, carried=carried)
+
+    def loss(batch):
+        piece, hidden = batch
+        output, hidden = recurrent(piece, hidden)
+        losses = (head(output) - piece).square().mean((0, 2))
+        return ts.weighted(losses, outputs={"hidden": hidden})
+
+    in_order = torch.cat([piece.transpose(0, 1) for piece in stream.split(length)])
+    for rows in run.batches(run.data(in_order, batch_size=texts)):
+        hidden = carried.hidden
+        if hidden is None:
+            hidden = torch.zeros(1, len(rows), 3, dtype=torch.float64)
+        update = net.update(loss, (rows.transpose(0, 1), hidden), split=1)
+        carried.hidden = update.outputs["hidden"]
+    return ended(net)
+
+
+PROGRAMS = {"two masks": two_masks, "codebook": codebook, "carried state": carried_state}
 
 
 def main(folder):
