@@ -65,6 +65,18 @@ def test_the_figure_of_the_schedules_is_what_the_schedules_do():
     assert text_of("figures/schedules.svg") == figure(), "run: python docs/make_schedule_figure.py"
 
 
+def test_the_figure_of_the_lock_and_the_ring_is_drawn_by_its_script_and_readable_on_a_phone():
+    script = runpy.run_path(str(DOCS / "make_parallel_figure.py"))
+    drawn = text_of("figures/parallel.svg")
+    assert drawn == script["figure"](), "run: python docs/make_parallel_figure.py"
+    assert set(re.findall(r'(?:fill|stroke)="([^"]+)"', drawn)) <= {"none", "currentColor", script["COLOUR"]}
+    texts = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="(\w+)"[^>]*>([^<]+)</text>', drawn)
+    assert len(texts) > 10
+    for x, anchor, text in texts:  # at 380 units across, 15 of them high: 11 pixels on a screen of 280
+        width = 8 * len(text.replace("&#215;", "x"))
+        assert float(x) + width / (2 if anchor == "middle" else 1) <= script["WIDTH"] + 30, text
+
+
 def test_every_precision_and_clip_has_its_row():
     rows = [line for line in text_of("choose-precision.md").splitlines() if line.startswith("| `")]
     assert [name for name in MODES | APEX_LEVELS if not any(f'`"{name}"`' in row for row in rows)] == []

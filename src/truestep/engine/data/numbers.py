@@ -71,5 +71,5 @@ class SampleNumbers:
         """Return what tells these numbers from others."""
         found = hashlib.blake2b(digest_size=16)
         for _, piece in self.pieces():
-            found.update(np.ascontiguousarray(piece))
+            found.update(np.ascontiguousarray(piece).data)
         return found.hexdigest()

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pages write for losses and buffers that need the whole batch is exact on several ranks."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from support.ranks import on_ranks
+
+PROGRAM = Path(__file__).parent / "programs" / "whole_batch.py"
+
+
+def test_masks_of_their_own_a_codebook_and_a_carried_state_end_on_ranks_as_on_one(tmp_path):
+    spec = importlib.util.spec_from_file_location("whole_batch", PROGRAM)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    (tmp_path / "alone").mkdir()
+    program.main(tmp_path / "alone")
+    alone = json.loads((tmp_path / "alone" / "weights-0.json").read_text())
+    finished = on_ranks(PROGRAM, tmp_path, size=2)
+    assert [each.status for each in finished] == [0] * 2, finished[0].error
+    for rank in range(2):
+        found = json.loads((tmp_path / f"weights-{rank}.json").read_text())
+        for name, tensors in alone.items():
+            for one, other in zip(found[name], tensors, strict=True):
+                assert flat(one) == pytest.approx(flat(other), rel=1e-12, abs=1e-14), name
+
+
+def flat(values):
+    return [leaf for value in values for leaf in (flat(value) if isinstance(value, list) else [value])]
