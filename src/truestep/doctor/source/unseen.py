@@ -3,6 +3,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cached_property
 
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.module import SourceModule
@@ -24,7 +25,7 @@ class UnseenFunctions:
             if isinstance(self.index.parents.get(each), ast.ClassDef):
                 self.methods.setdefault(each.name, []).append(each)
         self.files = self._imported_from({self.index.tree_of(each) for each in around})
-        self.region = self._reached_from(around)
+        self.around = around
 
     def _imported_from(self, trees: set[ast.Module]) -> set[ast.Module]:
         """Return some files and all that their imports reach: whose tops run before."""
@@ -39,12 +40,13 @@ class UnseenFunctions:
                 waiting += self.resolver.linker.files_imported(tree, nodes)
         return found
 
-    def _reached_from(self, around: frozenset[Scope]) -> set[Scope]:
-        """Return what may run meanwhile: what calls lead to, by their target or by a method's name, from all of these files."""
+    @cached_property
+    def region(self) -> set[Scope]:
+        """What may run meanwhile: what calls lead to, by their target or by a method's name, from all of these files."""
         found: set[Scope] = set()
-        trees = {self.index.tree_of(each) for each in around}
+        trees = {self.index.tree_of(each) for each in self.around}
         handed = [each for module in self.modules if module.tree in trees for each in self._handed_on(module)]
-        waiting: list[Scope] = [*around, *handed]
+        waiting: list[Scope] = [*self.around, *handed]
         while waiting:
             scope = waiting.pop()
             if scope not in found:
