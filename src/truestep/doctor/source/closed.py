@@ -46,7 +46,8 @@ class ClosedWorld:
         unseen = self._unseen[around]
         for doer in self.doers(action):
             scope = self.index.scope_of[doer]
-            if self._is_handed_on(doer) or (scope not in around and self._is_unseen(unseen, scope, action)):
+            is_handed_on = self._is_handed_on(doer) and unseen.may_run(doer)
+            if is_handed_on or (scope not in around and self._is_unseen(unseen, scope, action)):
                 return doer
         return next(self._open_calls(around), None)
 

@@ -89,13 +89,11 @@ class UnseenFunctions:
         if isinstance(function, ast.Lambda):
             return not self._was_entered(function)
         if not leaves_alone(self.resolver, function):
-            return not self._was_entered(
-                function
-            )  # an engine's decorator registers it, and the engine is followed
+            return not self._was_entered(function)  # what an engine's decorator registers was, by its run
         if self._is_driven(function):
             owner = self.index.parents.get(function)
             named = owner.name if isinstance(owner, ast.ClassDef) else function.name
-            return any(self._may_run(each) for module in self.modules for each in module.read_under(named))
+            return any(self.may_run(each) for module in self.modules for each in module.read_under(named))
         if (decorated := wrappers_of(self.resolver).get(function)) is not None:
             return any(self.runs(each) for each in decorated)
         return any(self._escapes(function, each) for each in self._references(function)) or any(
@@ -145,7 +143,7 @@ class UnseenFunctions:
         """Tell whether a name hands a function on, or calls it where nobody followed."""
         parent = self.index.parents.get(node)
         is_plain = isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS_PARTS
-        if is_plain or not self._may_run(node) or not self._may_mean(function, node):
+        if is_plain or not self.may_run(node) or not self._may_mean(function, node):
             return False
         if not is_called(self.index, node):
             return not self._decorates(function, node)
@@ -156,7 +154,7 @@ class UnseenFunctions:
         entered = self.modules[0].entered_by(parent)
         return run is not function and function not in entered and not (entered and run is None)
 
-    def _may_run(self, node: ast.AST) -> bool:
+    def may_run(self, node: ast.AST) -> bool:
         """Tell whether what stands at a node runs before or meanwhile: at the top of a file, or where calls lead to."""
         scope = self.index.scope_of[node]
         return scope in self.files or scope in self.region
