@@ -8,7 +8,7 @@ import pytest
 from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_text
+from truestep.doctor.read import read_text, read_texts
 
 READERS = {code: check for code, check in checks().items() if issubclass(check, SourceCheck)}
 NEVER = [code for code, check in READERS.items() if check.never]
@@ -119,3 +119,18 @@ def test_it_is_not_said_of_what_happens_behind_a_call_that_is_not_followed(code,
 def test_it_is_still_said_where_another_thing_happens_there(code, habit):
     reading = read_text(with_it_behind(code, habit, act="pass"))
     assert code in {each.code for each in reading.findings}
+
+
+@pytest.mark.parametrize("habit", ["callback", "hook", "partial", "subclass"])
+def test_what_another_script_does_opens_nothing(habit):
+    """Two scripts that share a file are one program to whoever links them: neither runs in the other."""
+    before, call = HABITS[habit]
+    shared = "import torch\n\n\ndef make():\n    return torch.nn.Linear(3, 1)\n"
+    loop = "from shared import make\n\nnet = make()\n" + READERS["GRAD001"].page().bad
+    texts = {
+        "shared.py": shared,
+        "plain.py": PRELUDE + loop,
+        "other.py": PRELUDE + before.replace("ACT", "opt.zero_grad()") + f"\n{loop}    {call}\n",
+    }
+    found = [(each.code, each.place.path) for each in read_texts(texts).findings]
+    assert found == [("GRAD001", "plain.py")]

@@ -14,7 +14,7 @@ from functools import cached_property
 from truestep.doctor.source.actions import Action
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope
+from truestep.doctor.source.names import Function, Scope, dotted
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
 from truestep.doctor.source.signatures import raises_alone
 from truestep.doctor.source.unseen import UnseenFunctions, is_called
@@ -22,6 +22,7 @@ from truestep.doctor.source.unseen import UnseenFunctions, is_called
 _BY_TEXT = ("getattr", "attrgetter", "methodcaller", "setattr")
 MAX_DEPTH = 4  # from a variable back to the text that it holds
 _CODE = ("eval", "exec")
+_KNOWN_BASES = ("torch.", "object", "abc.", "typing.", "lightning.", "pytorch_lightning.", "enum.")
 
 
 class ClosedWorld:
@@ -45,7 +46,8 @@ class ClosedWorld:
         unseen = self._unseen[around]
         for doer in self.doers(action):
             scope = self.index.scope_of[doer]
-            if self._is_handed_on(doer) or (scope not in around and self._is_unseen(unseen, scope, action)):
+            is_handed_on = self._is_handed_on(doer) and unseen.may_run(doer)
+            if is_handed_on or (scope not in around and self._is_unseen(unseen, scope, action)):
                 return doer
         return next(self._open_calls(around), None)
 
@@ -161,13 +163,39 @@ class ClosedWorld:
         is_for_effect = isinstance(self.index.parents.get(call), ast.Expr)
         target = self.resolver.target(call)
         if target is None:
-            outside = isinstance(call.func, ast.Name) and self._comes_from_outside(call.func)
-            return is_for_effect and (outside or self._is_given_all(call))
+            return is_for_effect and (
+                self._is_looked_up_by_variable(call.func)
+                or self._is_inherited(call.func)
+                or (isinstance(call.func, ast.Name) and self._comes_from_outside(call.func))
+                or self._is_given_all(call)
+            )
         if isinstance(target, ast.Lambda):
             return False
         if not leaves_alone(self.resolver, target):
             return home.loop(call) is not None
         return is_for_effect and raises_alone(target) and not home.entered_by(call) - {target}
+
+    def _is_looked_up_by_variable(self, node: ast.expr) -> bool:
+        """Tell `getattr(self, name)` of a name that nobody knows, be it kept in a variable."""
+        found = [node, *(self.resolver.definitions(node) if isinstance(node, ast.Name) else [])]
+        calls = [each for each in found if isinstance(each, ast.Call) and dotted(each.func) == "getattr"]
+        names = [name for each in calls for name in each.args[1:2]]
+        return any(next(self._texts_of(name), None) is None for name in names)
+
+    def _is_inherited(self, node: ast.expr) -> bool:
+        """Tell `self.after_step` of a class whose base is out of sight, which alone can have it."""
+        if (
+            not isinstance(node, ast.Attribute)
+            or not isinstance(node.value, ast.Name)
+            or node.value.id != "self"
+        ):
+            return False
+        owner = self.resolver.class_of(node.value)
+        lineage = self.resolver.lineage(owner) if owner is not None else []
+        if any(node.attr in self.index.attributes.get(each, {}) for each in lineage):
+            return False
+        bases = [base for each in lineage for base in each.bases if self.resolver.class_named(base) is None]
+        return any(not (self.modules[0].qualify(base) or "").startswith(_KNOWN_BASES) for base in bases)
 
     def _is_given_all(self, call: ast.Call) -> bool:
         """Tell `hooks.fire(self)`: a call out of sight that is given the object itself which trains."""

@@ -55,8 +55,15 @@ def wrapper_made_by(resolver: Resolver, decorator: ast.expr) -> Decoration | Non
 
 def decorations(resolver: Resolver, function: Function) -> list[Decoration]:
     """Return what decorators of the program put around a function, outermost first."""
-    found = [wrapper_made_by(resolver, each) for each in getattr(function, "decorator_list", ())]
-    return [each for each in found if each is not None]
+    decorators = getattr(function, "decorator_list", None)
+    if not decorators:
+        return []
+    key = (decorations, function)
+    if key not in resolver.remembered:
+        made = [wrapper_made_by(resolver, each) for each in decorators]
+        resolver.remembered[key] = [each for each in made if each is not None]
+    found: list[Decoration] = resolver.remembered[key]
+    return found
 
 
 def calls_parameter(resolver: Resolver, call: ast.Call, made: Function) -> bool:
@@ -96,7 +103,6 @@ def wrappers_of(resolver: Resolver) -> dict[Function, list[Decorated]]:
     if found is None:
         found = resolver.remembered["wrappers",] = {}
         for function in [each for each in resolver.index.names if isinstance(each, Decorated)]:
-            for decorator in function.decorator_list:
-                if (made := wrapper_made_by(resolver, decorator)) is not None:
-                    found.setdefault(made[1], []).append(function)
+            for _, wrapper in decorations(resolver, function):
+                found.setdefault(wrapper, []).append(function)
     return found

@@ -429,7 +429,11 @@ class ProgramTracer:
     def with_maker(self, event: TraceEvent, subject: LocatedExpression) -> TraceEvent:
         """Note what is known of how an optimizer or a schedule was made."""
         module, made = self.modules[0], self.contexts.origin(subject).node
-        is_made = isinstance(made, ast.Call) and module.given_by_library(made) is None
+        is_made = (
+            isinstance(made, ast.Call)
+            and module.given_by_library(made) is None
+            and module.class_named(made.func) is None  # one of one's own may be around another
+        )
         kind = module.kind(made)
         known = isinstance(made, ast.Call) and kind in ("optimizer", "scheduler")
         waits = self.may_wait and not known and module.kind(subject.node) in ("optimizer", "scheduler")

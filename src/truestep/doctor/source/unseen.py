@@ -3,6 +3,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cached_property
 
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.module import SourceModule
@@ -24,7 +25,7 @@ class UnseenFunctions:
             if isinstance(self.index.parents.get(each), ast.ClassDef):
                 self.methods.setdefault(each.name, []).append(each)
         self.files = self._imported_from({self.index.tree_of(each) for each in around})
-        self.region = self._reached_from(around)
+        self.around = around
 
     def _imported_from(self, trees: set[ast.Module]) -> set[ast.Module]:
         """Return some files and all that their imports reach: whose tops run before."""
@@ -39,12 +40,13 @@ class UnseenFunctions:
                 waiting += self.resolver.linker.files_imported(tree, nodes)
         return found
 
-    def _reached_from(self, around: frozenset[Scope]) -> set[Scope]:
-        """Return what may run meanwhile: what calls lead to, by their target or by a method's name, from all of these files."""
+    @cached_property
+    def region(self) -> set[Scope]:
+        """What may run meanwhile: what calls lead to, by their target or by a method's name, from all of these files."""
         found: set[Scope] = set()
-        trees = {self.index.tree_of(each) for each in around}
+        trees = {self.index.tree_of(each) for each in self.around}
         handed = [each for module in self.modules if module.tree in trees for each in self._handed_on(module)]
-        waiting: list[Scope] = [*around, *handed]
+        waiting: list[Scope] = [*self.around, *handed]
         while waiting:
             scope = waiting.pop()
             if scope not in found:
@@ -87,13 +89,11 @@ class UnseenFunctions:
         if isinstance(function, ast.Lambda):
             return not self._was_entered(function)
         if not leaves_alone(self.resolver, function):
-            return not self._was_entered(
-                function
-            )  # an engine's decorator registers it, and the engine is followed
+            return not self._was_entered(function)  # what an engine's decorator registers was, by its run
         if self._is_driven(function):
             owner = self.index.parents.get(function)
             named = owner.name if isinstance(owner, ast.ClassDef) else function.name
-            return any(self._may_run(each) for module in self.modules for each in module.read_under(named))
+            return any(self.may_run(each) for module in self.modules for each in module.read_under(named))
         if (decorated := wrappers_of(self.resolver).get(function)) is not None:
             return any(self.runs(each) for each in decorated)
         return any(self._escapes(function, each) for each in self._references(function)) or any(
@@ -143,7 +143,7 @@ class UnseenFunctions:
         """Tell whether a name hands a function on, or calls it where nobody followed."""
         parent = self.index.parents.get(node)
         is_plain = isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS_PARTS
-        if is_plain or not self._may_run(node) or not self._may_mean(function, node):
+        if is_plain or not self.may_run(node) or not self._may_mean(function, node):
             return False
         if not is_called(self.index, node):
             return not self._decorates(function, node)
@@ -154,7 +154,7 @@ class UnseenFunctions:
         entered = self.modules[0].entered_by(parent)
         return run is not function and function not in entered and not (entered and run is None)
 
-    def _may_run(self, node: ast.AST) -> bool:
+    def may_run(self, node: ast.AST) -> bool:
         """Tell whether what stands at a node runs before or meanwhile: at the top of a file, or where calls lead to."""
         scope = self.index.scope_of[node]
         return scope in self.files or scope in self.region

@@ -14,6 +14,8 @@ from truestep.doctor.source.values import argument, constant
 _TENSORS = functions("takes numbers over")
 _HELD_OUT = re.compile(r"(^|_)(va|val|valid|validation|te|test|dev|held|holdout)(_|$)", re.IGNORECASE)
 
+MAX_DEPTH = 5  # from what is split back to what was fitted
+
 
 class StatisticsBeforeSplit(SourceCheck):
     """A scaler is fitted on all data before they are split into training and test.
@@ -40,11 +42,17 @@ class StatisticsBeforeSplit(SourceCheck):
     """
 
     code = "DATA013"
-    words = ("train_test_split", ".mean(", ".std(", "fit_transform")
+    words = ("train_test_split", ".mean(", ".std(", "fit_transform", "random_split")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report fit or fit_transform whose data reach a later split in the same scope."""
-        for split in module.calls("sklearn.model_selection.train_test_split"):
+        for split in module.calls(*functions("splits at random")):
+            fitted = [call for each in split.args for call in _fitted_behind(module, each)]
+            for call in dict.fromkeys(fitted):
+                yield At(
+                    call,
+                    f"This is fitted on all data; line {split.lineno} splits off the test data only afterwards.",
+                )
             data = {dotted(each) for each in split.args} - {None}
             for call in module.method_calls("fit_transform", "fit"):
                 earlier = call.lineno < split.lineno and module.scope(call) is module.scope(split)
@@ -53,7 +61,7 @@ class StatisticsBeforeSplit(SourceCheck):
                         call,
                         f"This is fitted on all data; line {split.lineno} splits off the test data only afterwards.",
                     )
-        for call in module.method_calls("fit_transform"):
+        for call in module.method_calls("fit_transform", "random_split"):
             if _is_scaler(module, call) and any(
                 _is_split(module, name) for name in _names(module, call) if name
             ):
@@ -171,7 +179,35 @@ def _is_scaler(module: SourceModule, call: ast.Call) -> bool:
 
 
 def _names(module: SourceModule, call: ast.Call) -> set[str | None]:
-    """Return the names of what is fitted, and of what the result is stored under."""
+    """Return the names of what is fitted, of what the result is stored under, and of what is transformed by it."""
     statement = module.statement(call)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return {dotted(each) for each in (*targets, *call.args)}
+    scaler = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
+    turned = [each for each in module.method_calls("transform") if dotted(each.func.value) == scaler]  # type: ignore[attr-defined]
+    later = [module.statement(each) for each in turned if scaler is not None and _is_of_fitted(each, call)]
+    targets = [*targets, *(name for each in later if isinstance(each, ast.Assign) for name in each.targets)]
+    return {
+        dotted(each.value if isinstance(each, ast.Subscript) else each) for each in (*targets, *call.args)
+    }
+
+
+def _is_of_fitted(turned: ast.Call, fitted: ast.Call) -> bool:
+    """Tell `scaler.transform(x)` after `scaler.fit(x)`: of the same data."""
+    given = [[ast.dump(each) for each in call.args[:1]] for call in (turned, fitted)]
+    return given[0] == given[1]
+
+
+def _fitted_behind(module: SourceModule, node: ast.expr, depth: int = 0) -> Iterator[ast.Call]:
+    """Yield each `scaler.fit_transform(...)` that a value comes from, through names, data sets and functions."""
+    for each in walk(node) if depth < MAX_DEPTH else ():
+        found: list[ast.expr | None] = []
+        if isinstance(each, ast.Call) and getattr(each.func, "attr", "") == "fit_transform":
+            if _is_scaler(module, each):
+                yield each
+        elif isinstance(each, ast.Call) and (function := module.target(each)) is not None:
+            found += module.resolver.results(function)
+        elif isinstance(each, ast.Name):
+            found += module.definitions(each)
+        for value in found:
+            if value is not None:
+                yield from _fitted_behind(module, value, depth + 1)

@@ -57,9 +57,8 @@ class LeafLostByMove(SourceCheck):
             asks = made in MAKERS and constant(asked) is True
             if _changes_nothing(module, call, inner) or moved_already(call, inner):
                 continue
-            if not _is_asked_for(module, call, parameter=made == "nn.Parameter"):
-                continue
-            if asks or (made == "nn.Parameter" and (asked is None or constant(asked) is True)):
+            is_parameter = made == "nn.Parameter" and (asked is None or constant(asked) is True)
+            if (asks or is_parameter) and _is_asked_for(module, call, parameter=is_parameter):
                 method = ast.unparse(call.func).rsplit(".", 1)[-1]
                 text = f".{method}() after requires_grad=True: the result is no leaf, its .grad stays None."
                 yield At(call, text, BUG if _is_on_host(module, call, inner) else RISK)

@@ -86,10 +86,10 @@ def _is_over_batch(module: SourceModule, call: ast.Call) -> bool:
     layers = [call, *(each for each in value_origins(module, call.func) if isinstance(each, ast.Call))]
     for each in layers:
         if module.qualify(each.func) in _LAYERS:
-            return literal(module, argument(each, 0, "dim")) == 0
+            return bool(literal(module, argument(each, 0, "dim")) == 0)
     name = module.qualify(call.func) or ""
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if name.rpartition(".")[2] not in _SOFTMAX and method not in _SOFTMAX:
         return False
     place = 1 if name.startswith("torch.") else 0  # behind the input
-    return literal(module, argument(call, place, "dim")) == 0
+    return bool(literal(module, argument(call, place, "dim")) == 0)
