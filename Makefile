@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH ?= new
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture new-check new-error clean
+.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture torture-programs new-check new-error clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -105,6 +105,12 @@ docs: .venv-test/wheel ## build the documentation into docs/_build/html
 
 torture: .venv-test/wheel ## the long tests: kills, damage, faults (hours)
 	.venv-test/bin/python -m pytest -q -m slow $(ARGS)
+
+SLICE ?= 0
+MINUTES ?= 60
+
+torture-programs: .venv-test/wheel ## hold three laws over 1,000 drawn programs: make torture-programs SLICE=3; the tally is build/programs.json
+	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONPATH=tests PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m programs.torture $(SLICE) --minutes $(MINUTES)
 
 PYODIDE := pyodide@314.0.7
 PLAYGROUND := docs/_build/html/playground

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m programs.naming [--each 20] [--run]`: how many planted mistakes the doctor names, kind by kind, by reading and by running.
+"""`python -m programs.naming [--each 20] [--run]`: how many planted mistakes the doctor names, by reading and by running.
+With `--habits`: which habits silence reading. A mistake is named in the plainest program, and not where this one habit stands in it.
 
 An abstention counts as not named. The table of kinds that have a check comes first, then that of kinds that have none.
 """
@@ -9,6 +10,8 @@ import tempfile
 from pathlib import Path
 
 from programs.compose import Program
+from programs.draws import filled, suited
+from programs.habits import Habit, all_habits, named
 from programs.laws.reading import findings_of
 from programs.laws.running import written
 from programs.laws.watched import doctored
@@ -31,7 +34,26 @@ def row(plant: Plant, each: int, runs: bool) -> tuple[int, int, int | None]:
     """Return how many programs have a mistake in them, and how many are named by reading, and by running."""
     wrong = planted(plant, each)
     read = sum(bool(read_codes(program) & plant.codes) for program in wrong)
-    return len(wrong), read, sum(bool(run_codes(program) & plant.codes) for program in wrong) if runs else None
+    return (
+        len(wrong),
+        read,
+        sum(bool(run_codes(program) & plant.codes) for program in wrong) if runs else None,
+    )
+
+
+def silencing(plant: Plant) -> list[str] | None:
+    """Return the habits each of which, alone, hides a mistake from reading; None where it isn't named in the plainest program."""
+    needed = [named(name) for name in plant.words["habits"].split()]
+    needed = [named("plain"), *(habit for habit in needed if habit.slot != "framework")]
+
+    def is_named(*more: Habit) -> bool | None:
+        program = filled([*needed, *more])
+        wrong = None if program is None else plant.into(program)
+        return None if wrong is None else bool(read_codes(wrong) & plant.codes)
+
+    taken = {habit.slot for habit in needed}
+    others = [habit for habit in suited(all_habits(), needed) if habit.slot not in taken]
+    return [habit.name for habit in others if is_named(habit) is False] if is_named() else None
 
 
 def table(rows: dict[Plant, tuple[int, int, int | None]]) -> str:
@@ -39,7 +61,9 @@ def table(rows: dict[Plant, tuple[int, int, int | None]]) -> str:
     lines = [f"{'plant':32}{'kind':56}{'code':20}{'read':>8}{'run':>8}"]
     for plant, (count, read, run) in rows.items():
         shown = "-" if run is None else f"{run}/{count}"
-        lines.append(f"{plant.name:32}{plant.kind[:54]:56}{plant.words['code']:20}{f'{read}/{count}':>8}{shown:>8}")
+        lines.append(
+            f"{plant.name:32}{plant.kind[:54]:56}{plant.words['code']:20}{f'{read}/{count}':>8}{shown:>8}"
+        )
     total = sum(count for count, _, _ in rows.values())
     lines.append(f"named by reading: {sum(read for _, read, _ in rows.values())} of {total}")
     if any(run is not None for _, _, run in rows.values()):
@@ -52,7 +76,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--each", type=int, default=20, help="how many programs for each plant")
     parser.add_argument("--run", action="store_true", help="run them, too")
+    parser.add_argument(
+        "--habits", action="store_true", help="only which habits hide which mistake from reading"
+    )
     asked = parser.parse_args()
+    if asked.habits:
+        for plant in plants():
+            hidden = silencing(plant) if plant.codes else []
+            print(f"{plant.name}: {'not named at all' if hidden is None else ' '.join(hidden) or 'none'}")
+        return
     rows = {plant: row(plant, asked.each, asked.run) for plant in plants()}
     print("Kinds that have a check\n" + table({plant: each for plant, each in rows.items() if plant.codes}))
     rest = [f"{plant.name}: {plant.kind}" for plant in rows if not plant.codes]

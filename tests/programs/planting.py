@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """One mistake planted into a right program, so that it is known what the doctor should say of it.
 
-A plant is a text file as a habit is: a sentence; the kind that it is modelled on, of those that maintainers fixed (benchmarks/doctor/corpus/work);
-the codes of which any names it, or none where there is no check; the habits that it needs; and pieces of source text with what
-takes their place.
+A plant is a text file as a habit is. It says in a sentence what it is, and of which kind: those that maintainers fixed
+(benchmarks/doctor/corpus/work). It names the codes of which any is right, or none where there is no check, and the habits that it
+needs; then come pieces of source text, each with what takes its place.
 """
 
 import re
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count, islice
-from pathlib import Path
 from random import Random
 
 from programs.compose import Program
@@ -50,7 +49,9 @@ class Plant:
             replace(each, pieces={name: self.edited(text) for name, text in each.pieces.items()})
             for each in program.habits
         )
-        changed = [each.name for old, each in zip(program.habits, habits, strict=True) if old.pieces != each.pieces]
+        changed = [
+            each.name for old, each in zip(program.habits, habits, strict=True) if old.pieces != each.pieces
+        ]
         wrong = Program(habits)
         return wrong if changed and wrong.files() != program.files() and is_python(wrong) else None
 
@@ -84,6 +85,7 @@ def plants() -> tuple[Plant, ...]:
     return tuple(found)
 
 
+@cache
 def planted(plant: Plant, number: int, seed: int = 0) -> list[Program]:
     """Return so many different programs in plain PyTorch with the mistake."""
     needed = [named(name) for name in plant.words["habits"].split()]

@@ -69,13 +69,17 @@ def table(kept: dict) -> str:
 
 
 def run_slice(number: int, minutes: float, count: int) -> tuple[Counter, list[dict]]:
-    """Hold the laws over the programs of a slice, until its time is over."""
+    """Hold the laws over the programs of a slice, until its time is over; keep the tally now and then."""
     counts: Counter = Counter()
     violations: list[dict] = []
-    until = time.monotonic() + 60 * minutes
+    begun = kept = time.monotonic()
     for each, law, program in trials(number, count):
-        if time.monotonic() > until:
+        now = time.monotonic()
+        if now > begun + 60 * minutes:
             break
+        if now > kept + 60:
+            tallied(TALLY, number, counts, violations, now - begun)
+            kept = now
         end, seen = outcome(law, program)
         for name in ("all", *(habit.name for habit in program.habits)):
             counts[law, name, end] += 1

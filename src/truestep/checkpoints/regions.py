@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from truestep.checkpoints.dtypes import DTYPES, MAX_DIMENSIONS, is_dense_in_checkpoint
 from truestep.checkpoints.tree import SavedTensorLeaf, SavedTensorPiece
 from truestep.core.errors import CheckpointError
+from truestep.core.wording import a_type
 
 
 @dataclass(kw_only=True)

@@ -25,7 +25,9 @@ def ranks_agree(program: Program, folder: Path) -> str:
         trial.end("together", size, STOP=stop)
     together = trial.end("together", sizes[-1])
     seen = apart(*(ends(each)["learners"] for each in (alone, together)), WITHIN)
-    if not program.habit("batching").has("is", "reordered"):  # by its collate function, on each rank for itself
+    if not program.habit("batching").has(
+        "is", "reordered"
+    ):  # by its collate function, on each rank for itself
         seen += batches_apart(alone, together, sizes)
     return trial.same([f"on {sizes} processes", *seen] if seen else [])
 

@@ -261,7 +261,8 @@ class StreamSource(BatchSource):
         record = ReadRecord(saved["read"])
         is_known = saved["batches"] == start and record.samples
         samples = counted(record.samples, "sample") if is_known else "samples"
-        told = f"re-reading {samples} ({counted(start, 'batch', 'batches')}) of its pass, each batch compared with what was trained on"
+        batches = counted(start, "batch", "batches")
+        told = f"re-reading {samples} ({batches}) of its pass, each batch compared with what was trained on"
         why = saved.get("why_not_its_state") if self._trial is None else self._trial.why
         return f"{told}: {why}" if why else told
 

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes planted into drawn programs: each can be planted, and reading names those that it always named."""
+
+import pytest
+from programs.habits import MAX_LINES
+from programs.naming import read_codes
+from programs.planting import PLANTED, planted, plants
+
+WORDS = {"kind", "code", "habits", "by", "read"}
+EACH, LEAST_NAMED = 4, 0.5  # the share of those that have a check; the goal is 0.9 (issue 31)
+
+
+@pytest.mark.parametrize("plant", plants(), ids=lambda plant: plant.name)
+def test_a_plant_says_what_it_is_and_has_a_place_in_drawn_programs(plant):
+    assert plant.about.endswith(".")
+    assert {"kind", "code", "habits"} <= plant.words.keys() <= WORDS
+    assert len((PLANTED / f"{plant.name}.txt").read_text("utf-8").splitlines()) <= MAX_LINES
+    assert len(planted(plant, EACH)) == EACH
+
+
+@pytest.mark.parametrize(
+    "plant", [each for each in plants() if "read" in each.words], ids=lambda plant: plant.name
+)
+def test_reading_names_a_mistake_in_whatever_habits_it_stands(plant):
+    for wrong in planted(plant, EACH):
+        assert read_codes(wrong) & plant.codes, f"{plant.name} in {wrong!r}"
+
+
+def test_half_of_the_planted_mistakes_that_have_a_check_are_named_by_reading():
+    wrong = [(plant, each) for plant in plants() if plant.codes for each in planted(plant, EACH)]
+    named = sum(bool(read_codes(program) & plant.codes) for plant, program in wrong)
+    assert named / len(wrong) >= LEAST_NAMED
