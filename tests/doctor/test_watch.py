@@ -491,7 +491,8 @@ def test_a_watch_of_checks_that_a_block_does_not_run_is_refused():
 
 
 def test_a_watch_is_its_report_in_a_notebook():
-    assert "0 optimizer steps" in ts.watch()._repr_html_()
+    with ts.watch() as watch:
+        assert "0 optimizer steps" in watch._repr_html_()
 
 
 def calls_in(step):

@@ -140,10 +140,12 @@ class Watch:
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         """Show the findings so far."""
+        from rich.text import Text
+
         from truestep.doctor.reporting.findings import render_watched
 
         if self.never_begun:
-            yield NEVER_BEGUN
+            yield Text(NEVER_BEGUN)
             return
         yield from render_watched(self.findings, self.history.num_steps, self.dispatcher.seconds)
 
