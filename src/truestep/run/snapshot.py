@@ -33,7 +33,13 @@ from truestep.run.loop_random import loop_random_state
 from truestep.run.own_streams import cursor_of_rank, own_stream_states
 from truestep.run.rank_data import places_read
 from truestep.run.state import RunState
-from truestep.run.user_state import check_run_state, decode_run_state, encode_run_state
+from truestep.run.user_state import (
+    check_run_state,
+    decode_run_state,
+    encode_run_state,
+    refuse_differing_run_states,
+    run_state_digests,
+)
 
 
 class TakenRunState(NamedTuple):
@@ -113,11 +119,13 @@ def _ranks(run: RunState, tracked: dict[str, Any]) -> tuple[list[dict[str, Any]]
         "healthy": are_run_weights_finite(context),
         "switches": run_switches(context),
         "read": {name: [*place] for name, place in places_read(run.cursor).items()},
+        "user": run_state_digests(run.user),
     }
     everybody = run.agreement.gathered("a checkpoint", mine | seen)
     check_run_weights(context, [each.pop("sums") for each in everybody])
     check_run_switches([each.pop("switches") for each in everybody])
     refuse_differing_places([each.pop("read") for each in everybody])
+    refuse_differing_run_states([each.pop("user") for each in everybody])
     healthy = [each.pop("healthy") for each in everybody]
     return everybody, all(healthy)
 

@@ -145,6 +145,27 @@ def run_state_digest(tree: Any) -> str | None:
     return hashed.hexdigest()
 
 
+def run_state_digests(state: dict[str, Any]) -> dict[str, str]:
+    """Return what tells each value of `run.state` from every other, by what one writes for it."""
+    return {
+        f"run.state[{name!r}]": run_state_digest([encode_run_state(value)]) or ""
+        for name, value in state.items()
+    }
+
+
+def refuse_differing_run_states(ranks: list[dict[str, str]]) -> None:
+    """Raise a CheckpointError where a rank has another `run.state` than rank 0, whose is saved."""
+    for rank, mine in enumerate(ranks):
+        for name in [*ranks[0], *mine]:
+            if ranks[0].get(name) != mine.get(name):
+                raise CheckpointError(
+                    f"{name} is another value on rank {rank} than on rank 0. A checkpoint keeps rank 0's, for all, so a run that "
+                    "goes on would be another training. What each process has of its own (a state of its rows) belongs into an "
+                    "object with state_dict() and load_state_dict(): run.track(per_rank=True, name=object). Else set the same "
+                    "value on all ranks."
+                )
+
+
 def _bytes_of_leaf(path: tuple[Any, ...], leaf: Any) -> Iterator[bytes | memoryview]:
     if isinstance(leaf, Tensor):
         yield repr((path, leaf.dtype, tuple(leaf.shape))).encode()
