@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m programs.naming [--each 20] [--run]`: how many planted mistakes the doctor names, by reading and by running.
-With `--habits`: which habits silence reading. A mistake is named in the plainest program, and not where this one habit stands in it.
+With `--habits`: which habits silence reading. A mistake is named in the plainest program, and not beside this one habit.
 
 An abstention counts as not named. The table of kinds that have a check comes first, then that of kinds that have none.
 """

@@ -8,14 +8,14 @@ from programs.laws import hold
 SEED = 31
 PAIRS = {  # of how many programs each law is held
     "plain": 30,
-    "split": 26,
-    "order": 20,
-    "resume": 24,
-    "ranks": 12,
-    "ownership": 16,
+    "split": 24,
+    "order": 16,
+    "resume": 18,
+    "ranks": 10,
+    "ownership": 12,
     "truthful": 22,
-    "watched": 30,
-    "read": 120,
+    "watched": 28,
+    "read": 140,
 }
 PARTS = 4
 

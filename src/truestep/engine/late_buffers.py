@@ -16,7 +16,7 @@ def late_buffers(learner: LearnerParts) -> list[str]:
 def expected_with_late_buffers(
     learner: LearnerParts, mine: dict[str, Any], saved: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the modules' state with the buffers of a checkpoint that a forward has registered, and this one not yet."""
+    """Return the modules' state as it is with the buffers of a checkpoint that a forward has registered, and none here yet."""
     return mine | {name: saved["modules"][name] for name in _missing(learner, saved)}
 
 
