@@ -219,3 +219,39 @@ def test_the_callers_random_state_is_not_touched_by_a_trial():
     stopped(Buffered(96, 5), 12)
     assert random.getstate() == before[0]
     assert torch.equal(torch.get_rng_state(), before[1])
+
+
+class OfTheNewest(IterableDataset):
+    """Tells the state of its newest iterator, as `datasets` does: an evaluation of the same stream makes another one."""
+
+    starts_at = 0
+
+    def __iter__(self):
+        start, self.starts_at = self.starts_at, 0
+        self.state = state = {"at": start}
+        for number in range(start, 200):
+            state["at"] = number + 1
+            yield number
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.starts_at = state["at"]
+
+
+@pytest.mark.parametrize("behind", [1, 2, 3, 5, 8, 11])
+def test_a_state_of_another_reading_of_the_same_stream_is_found_out(behind):
+    source = opened(OfTheNewest())
+    reading = source.batches(0)
+    for _ in range(10):
+        next(reading)
+    assert len([*source.made_for_evaluation()]) == 50
+    for _ in range(behind):
+        next(reading)
+    state, rest = source.state_dict(), [*reading]
+    again = opened(OfTheNewest())
+    again.load_state_dict(state)
+    how = again.how_it_resumes(0, 10 + behind)
+    assert "goes on from" in how or "its own state gives" in how
+    assert same([*again.batches(0, 10 + behind)], rest)
