@@ -126,7 +126,9 @@ def main(name: str, command: list[str]) -> int:
     )
     around = Surroundings(scratch, command)
     around.use_scratch(scratch / "tmp")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which ends the command, and leaves nothing there
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # which ends the command, and leaves nothing there
     try:
         ENVIRONMENTS[name](around)
         print(f"odd: {name}: {ENVIRONMENTS[name].__doc__}", flush=True)
