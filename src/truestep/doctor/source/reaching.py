@@ -59,12 +59,9 @@ class ReachingBindings:
     ) -> bool:
         """Tell whether both arms of an `if` before the reader give a value: one of them is in force."""
         choice = self.index.parents.get(self._statement(binding))
-        is_before = isinstance(choice, ast.If) and choice not in above
-        return (
-            is_before
-            and self.index.parents.get(choice) in above
-            and {(choice, "body"), (choice, "orelse")} <= replaced
-        )
+        if not isinstance(choice, ast.If) or choice in above or self.index.parents[choice] not in above:
+            return False
+        return {(choice, "body"), (choice, "orelse")} <= replaced
 
     def _is_certain(self, binding: Binding, above: set[ast.AST]) -> bool:
         """Tell whether what stands around the reader, or a `with` among it, holds the binding."""
