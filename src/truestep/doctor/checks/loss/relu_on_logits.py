@@ -36,5 +36,5 @@ class ReluOnLogits(SourceCheck):
         for call in losses_of(module, "cross_entropy", "binary_cross_entropy_with_logits"):
             given = argument(call, 0, "input")
             operations = last_operations(module, given) if given is not None else set()
-            if operations and operations <= {"relu", "relu6"}:
+            if operations and operations <= {"relu", "relu6", "relu_"}:
                 yield At(call, "The logits are the result of a ReLU: none can be negative.", RISK)
