@@ -15,17 +15,16 @@ from truestep.engine.data import stream_words as words
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.read_digest import ReadRecord
-from truestep.engine.data.samples import stack_samples
 from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.engine.data.stream_place import StreamPlace, can_go_on
-from truestep.engine.data.stream_ranks import COMPARED, OwnBatch, RankStreams, rows_of_rank
+from truestep.engine.data.stream_ranks import OwnBatch, RankStreams, reading_of_rank, rows_of_rank
 from truestep.engine.data.stream_trial import StateTrial, try_stream_state
 from truestep.engine.data.streaming import (
     SampleStream,
     StreamBatches,
     StreamedBatch,
-    StreamReading,
     StreamStart,
+    warned_of_duplicates,
 )
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool
@@ -54,7 +53,7 @@ class StreamSource(BatchSource):
         self.num_batches = self.num_samples = None
         self._stream, self._options, self._device, self._share = stream, options, device, share
         self._world = world if options.per_rank and share.size > 1 else None
-        self._reading = _reading(options, seed, share)
+        self._reading = reading_of_rank(options, seed, share)
         self._num_workers = 0 if options.num_workers == "auto" else int(options.num_workers)
         self._readers = max(1, self._num_workers)
         self._place: StreamPlace | None = None  # of the pass that was read last
@@ -176,7 +175,7 @@ class StreamSource(BatchSource):
             reader, self._num_workers, self._options, pin=self._device.type == "cuda"
         )
         try:
-            yield from _without_duplicates(pool.batches())
+            yield from warned_of_duplicates(pool.batches())
         finally:
             pool.close()
 
@@ -275,35 +274,3 @@ class StreamSource(BatchSource):
         """End the worker processes."""
         if self._pool is not None:
             self._pool.close()
-
-
-def _reading(options: DataOptions, seed: int, share: RankShare) -> StreamReading:
-    """Return how this process reads: with `per_rank` as many samples a batch as are its rows of one."""
-    size, is_shared = options.batch_size, options.per_rank and share.size > 1
-    if size is not None and is_shared:
-        part = share.of(size)
-        size = part.stop - part.start
-    return StreamReading(
-        seed=seed,
-        batch_size=size,
-        collate=options.collate or stack_samples,
-        drop_last=options.drop_last,
-        rank=share.rank if is_shared else None,
-        num_compared=min(COMPARED, (options.batch_size or share.size) // share.size) if is_shared else 1,
-    )
-
-
-def _without_duplicates(pieces: Iterator[StreamedBatch | None]) -> Iterator[StreamedBatch]:
-    """Warn when two workers begin with the same sample: each of them then reads the whole stream."""
-    begun: dict[str, int] = {}
-    for piece in pieces:
-        if piece is None:
-            continue
-        if piece.first is not None and begun.setdefault(piece.first, piece.worker) != piece.worker:
-            warn_user(
-                f"workers {begun[piece.first]} and {piece.worker} began with the same sample: each reads "
-                "the whole stream, so every sample comes several times an epoch. In __iter__ ask "
-                "torch.utils.data.get_worker_info() and read only that worker's part, or write "
-                "num_workers=0.",
-            )
-        yield piece

@@ -8,8 +8,10 @@ import torch
 
 from truestep.core.errors import BatchError, DataError
 from truestep.engine.batches import EmptyBatchError, Making, batch_rows, count_examples
+from truestep.engine.data.options import DataOptions
 from truestep.engine.data.outline import batch_of_outline, no_rows_left, outline_of_batch, without_rows
-from truestep.engine.data.streaming import StreamedBatch
+from truestep.engine.data.samples import stack_samples
+from truestep.engine.data.streaming import StreamedBatch, StreamReading
 from truestep.engine.data.transfer import move_batch
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
 from truestep.engine.processes.shares import RankShare
@@ -27,6 +29,22 @@ class OwnBatch(NamedTuple):
     piece: StreamedBatch | None
     batch: Any
     making: Making
+
+
+def reading_of_rank(options: DataOptions, seed: int, share: RankShare) -> StreamReading:
+    """Return how this process reads: with `per_rank` as many samples a batch as are its rows of one."""
+    size, is_shared = options.batch_size, options.per_rank and share.size > 1
+    if size is not None and is_shared:
+        part = share.of(size)
+        size = part.stop - part.start
+    return StreamReading(
+        seed=seed,
+        batch_size=size,
+        collate=options.collate or stack_samples,
+        drop_last=options.drop_last,
+        rank=share.rank if is_shared else None,
+        num_compared=min(COMPARED, (options.batch_size or share.size) // share.size) if is_shared else 1,
+    )
 
 
 def making_of(piece: StreamedBatch, *, collates: bool) -> Making:

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from truestep.core.errors import DataError
+from truestep.core.frames import warn_user
 from truestep.core.wording import a_type
 from truestep.engine.data.probe import digest_samples
 from truestep.engine.data.randomness import SampleRandomness
@@ -170,3 +171,19 @@ def _compared(again: Iterator[StreamedBatch], count: int, digest: str) -> str | 
     if found == digest:
         return None
     return f"its own state gives other batches: the {count:,} that were read behind it are not those that it gives now"
+
+
+def warned_of_duplicates(pieces: Iterator[StreamedBatch | None]) -> Iterator[StreamedBatch]:
+    """Warn when two workers begin with the same sample: each of them then reads the whole stream."""
+    begun: dict[str, int] = {}
+    for piece in pieces:
+        if piece is None:
+            continue
+        if piece.first is not None and begun.setdefault(piece.first, piece.worker) != piece.worker:
+            warn_user(
+                f"workers {begun[piece.first]} and {piece.worker} began with the same sample: each reads "
+                "the whole stream, so every sample comes several times an epoch. In __iter__ ask "
+                "torch.utils.data.get_worker_info() and read only that worker's part, or write "
+                "num_workers=0.",
+            )
+        yield piece
