@@ -32,6 +32,8 @@ def leaves(tree):
     """Return what a batch is made of, as tensors."""
     if isinstance(tree, torch.Tensor):
         return [tree]
+    if isinstance(tree, str | float | int):
+        return []
     if dataclasses.is_dataclass(tree):
         tree = vars(tree)
     members = tree.values() if isinstance(tree, dict) else tree

@@ -31,7 +31,8 @@ def plain_is_exact(program: Program, folder: Path) -> str:
         [torch.load(folder / side / f"{name}.pt") for side in sides] for name in ("end", "losses")
     )
     rounds = any("plain rounds" in habit.words for habit in program.habits)
-    within = float(program.habit("precision").words["plain within"]) if rounds else 1e-6
+    precision = program.habit("precision").words
+    within = float(precision["plain within"] if rounds else precision.get("losses within", "1e-6"))
     for end in ends:
         end["optimizer"] = end["optimizer"]["state"]  # its options name how it is computed, fused or not
     seen = far(*losses, within) + ([] if rounds else differing(*ends))
