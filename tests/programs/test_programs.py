@@ -7,15 +7,15 @@ from programs.laws import hold
 
 SEED = 31
 PAIRS = {  # of how many programs each law is held
-    "plain": 30,
-    "split": 24,
-    "order": 16,
-    "resume": 18,
-    "ranks": 10,
-    "ownership": 12,
-    "truthful": 22,
-    "watched": 28,
-    "read": 140,
+    "plain": 24,
+    "split": 22,
+    "order": 12,
+    "resume": 14,
+    "ranks": 8,
+    "ownership": 10,
+    "truthful": 16,
+    "watched": 24,
+    "read": 170,
 }
 PARTS = 4
 
