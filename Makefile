@@ -60,7 +60,7 @@ recipes: .venv/installed ## train every recipe to its goal, over three seeds (an
 SCRATCH = $$(mktemp -d -p "$$(test -w /dev/shm && echo /dev/shm || echo "$${TMPDIR:-/tmp}")" truestep-tests.XXXXXX)
 
 test: .venv-test/wheel ## run every test against the built wheel, in an environment of its own
-	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
+	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m pytest -q -n 2 --max-worker-restart=0 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
 
 # the newest torch, with torchvision (a build for CUDA, as most people have it), and the oldest that pyproject.toml admits
 VERSIONS ?= newest oldest
@@ -81,7 +81,7 @@ test-versions: $(VERSIONS:%=test-torch-%) ## run the tests with the newest and t
 
 test-torch-%: .venv-torch-%/installed .venv-test/wheel
 	.venv-torch-$*/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps dist/truestep-*.whl
-	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-torch-$*/bin/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
+	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-torch-$*/bin/python -m pytest -q -n 2 --max-worker-restart=0 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
 
 # where people run it, and the tests seldom do; tools/odd.py says what each is
 ODD ?= bare lang tz tmpdir umask files ignored user
@@ -89,7 +89,7 @@ ODD ?= bare lang tz tmpdir umask files ignored user
 test-odd: $(ODD:%=test-odd-%) ## run the tests in each of eight odd environments (ODD="lang tz" chooses some; -k goes on after a failure)
 
 test-odd-%: .venv-test/wheel
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python tools/odd.py $* .venv-test/bin/python -m pytest -q -p no:cacheprovider -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python tools/odd.py $* .venv-test/bin/python -m pytest -q -p no:cacheprovider -n 2 --max-worker-restart=0 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
 
 check: .venv-test/wheel ## ruff, mypy --strict and the documentation, warnings as errors
 	.venv-test/bin/ruff check .

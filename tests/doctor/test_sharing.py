@@ -170,7 +170,9 @@ def test_a_process_that_is_ended_from_outside_is_told(monkeypatch):
     monkeypatch.setattr(processes, "_WORTH_IT", 1)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     with pytest.raises(ChildProcessError, match="ended from outside"):
-        list(read_sources_in_processes(exits_outside_of, [(os.getpid(),)] * 2, [9, 9], meanwhile=lambda: None))
+        list(
+            read_sources_in_processes(exits_outside_of, [(os.getpid(),)] * 2, [9, 9], meanwhile=lambda: None)
+        )
 
 
 def test_what_fails_in_a_process_fails_here(monkeypatch):
