@@ -131,7 +131,7 @@ def test_reading_and_fixing_need_the_standard_library_and_pyflakes_alone(tmp_pat
     done = subprocess.run(
         [sys.executable, "-c", code, *bare.stdout.split()], check=True, capture_output=True, text=True
     )
-    assert done.stdout.strip() == "['pyflakes']"
+    assert done.stdout.strip() in ("[]", "['pyflakes']")  # asked only where a name may lack a value
 
 
 def test_the_page_brings_pyflakes_along(tmp_path):

@@ -56,6 +56,9 @@ def test_a_unit_that_is_shared_gives_what_it_gives_alone(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(processes, "_WORTH_IT", 1)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(
+        processes.threading, "active_count", lambda: 1
+    )  # a progress bar of another test's may wait
     monkeypatch.setattr(read, "shares_of", lambda sizes: asked.append(sizes) or shares_of(sizes))
     assert told(read.read_paths([tmp_path])) == alone
     assert [len(sizes) for sizes in asked] == [NUM_FILES]
@@ -80,6 +83,9 @@ def test_who_shares_a_unit_follows_nothing_of_it(tmp_path, monkeypatch):
 
     monkeypatch.setattr(processes, "_WORTH_IT", 1)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(
+        processes.threading, "active_count", lambda: 1
+    )  # a progress bar of another test's may wait
     monkeypatch.setattr(ProgramTracer, "worlds_of", noted)
     (tmp_path / "code").mkdir()
     read.read_paths(written(tmp_path / "code"))
@@ -169,6 +175,9 @@ def exits_outside_of(parent):
 def test_a_process_that_is_ended_from_outside_is_told(monkeypatch):
     monkeypatch.setattr(processes, "_WORTH_IT", 1)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(
+        processes.threading, "active_count", lambda: 1
+    )  # a progress bar of another test's may wait
     with pytest.raises(ChildProcessError, match="ended from outside"):
         list(
             read_sources_in_processes(exits_outside_of, [(os.getpid(),)] * 2, [9, 9], meanwhile=lambda: None)
@@ -178,6 +187,9 @@ def test_a_process_that_is_ended_from_outside_is_told(monkeypatch):
 def test_what_fails_in_a_process_fails_here(monkeypatch):
     monkeypatch.setattr(processes, "_WORTH_IT", 1)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(
+        processes.threading, "active_count", lambda: 1
+    )  # a progress bar of another test's may wait
     with pytest.raises(ZeroDivisionError):
         list(read_sources_in_processes(divmod, [(1, 1), (1, 0)], [9, 9], meanwhile=lambda: None))
 

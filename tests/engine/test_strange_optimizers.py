@@ -105,7 +105,7 @@ def test_a_state_that_no_checkpoint_can_hold_is_refused_at_the_first_step(tmp_pa
         LearnerContext(torch.device("cpu")),
     )
     with pytest.raises(
-        ts.OptionError, match=r"'exp_avg' is a OwnTensor, which no checkpoint can hold.*AdamW"
+        ts.OptionError, match=r"'exp_avg' is an OwnTensor, which no checkpoint can hold.*AdamW"
     ):
         learner.update(lambda rows: learner(rows).squeeze(1), torch.ones(4, 3))
 

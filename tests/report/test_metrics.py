@@ -171,7 +171,7 @@ def test_closing_on_a_full_disk_says_how_many_lines_are_lost(tmp_path):
     """
     result = child(program, tmp_path / "metrics.jsonl")
     assert "RunDirectoryError" in result.stderr
-    assert "1 lines of metrics could not be written" in result.stderr
+    assert "1 line of metrics could not be written" in result.stderr
     assert (tmp_path / "metrics.jsonl").read_bytes() == b""
 
 

@@ -42,7 +42,11 @@ OPTIONS = {
     "schedule": {"schedule": lambda o: ts.warmup_cosine(o, warmup_steps=2, total_steps=8)},
     "skip": {"nonfinite": "skip"},
     "rollback": {"nonfinite": "rollback"},
-    "bf16": {"precision": "bf16", "clip": ts.ClipNorm(0.1)},
+    "bf16": {
+        "precision": "bf16",
+        "clip": ts.ClipNorm(0.1),
+        "optimizer": lambda p: torch.optim.SGD(p, lr=0.1),
+    },
 }
 
 

@@ -62,7 +62,7 @@ def test_a_stream_without_a_state_is_read_again_compared_and_exact(tmp_path, cap
     said = capsys.readouterr().err
     assert "bit-identical" in said
     done = stop % 10
-    told = f"'stream': re-reading {4 * done} samples ({done} batches) of its pass, each batch compared"
+    told = f"'stream': re-reading {4 * done} samples ({done} batch{'es' * (done > 1)}) of its pass, each batch compared"
     assert (told in said) == (done > 0)
 
 

@@ -240,7 +240,7 @@ def test_the_real_ones_are_known(tmp_path):
         (datasets.DatasetDict(train=found, test=found), "a DatasetDict of the data sets"),
         (
             datasets.IterableDatasetDict(train=found.to_iterable_dataset()),
-            "a IterableDatasetDict of the data sets 'train'",
+            "an IterableDatasetDict of the data sets 'train'",
         ),
     ):
         with pytest.raises(DataError) as caught:

@@ -52,7 +52,7 @@ def test_a_stream_goes_on_with_the_same_batches_whatever_its_state_leaves_out(
     how = again.how_it_resumes(1, batches)
     assert same([*again.batches(1, batches)], rest)
     assert how == "goes on from its own state" or how.startswith(
-        f"re-reading {4 * batches} samples ({batches} batches)"
+        f"re-reading {4 * batches} samples ({batches} batch"
     )
     if keeps == ("held", "draw") and batches >= 6 * max(1, num_workers):
         assert how == "goes on from its own state"

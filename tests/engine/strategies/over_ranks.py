@@ -447,7 +447,7 @@ def measured_with_empty_batches(run):
     values = lambda rows: net(rows).squeeze(1).abs()
     found = []
     for data in (
-        run.data(torch.utils.data.DataLoader(range(12), batch_size=4, collate_fn=collate)),
+        run.data(torch.utils.data.DataLoader(range(12), batch_size=4, collate_fn=collate), batch_size=4),
         run.data(lambda: map(collate, [range(4), range(4, 8), range(8, 12)])),
     ):
         found += [net.evaluate(values, data), net.evaluate(values, data, metric=Largest())]
