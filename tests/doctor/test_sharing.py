@@ -51,14 +51,17 @@ def told(reading):
     )
 
 
-def test_a_unit_that_is_shared_gives_what_it_gives_alone(tmp_path, monkeypatch):
-    alone = told(read.read_paths(written(tmp_path)))
-    asked = []
+@pytest.fixture
+def in_two_processes(monkeypatch):
     monkeypatch.setattr(processes, "_WORTH_IT", 1)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(
-        processes.threading, "active_count", lambda: 1
-    )  # a progress bar of another test's may wait
+    # a progress bar of another test's may wait
+    monkeypatch.setattr(processes.threading, "active_count", lambda: 1)
+
+
+def test_a_unit_that_is_shared_gives_what_it_gives_alone(tmp_path, monkeypatch, in_two_processes):
+    alone = told(read.read_paths(written(tmp_path)))
+    asked = []
     monkeypatch.setattr(read, "shares_of", lambda sizes: asked.append(sizes) or shares_of(sizes))
     assert told(read.read_paths([tmp_path])) == alone
     assert [len(sizes) for sizes in asked] == [NUM_FILES]
@@ -72,7 +75,7 @@ def test_shares_hold_each_piece_once_and_in_order(sizes):
     assert [index for start, end in shares for index in range(start, end)] == list(range(len(sizes)))
 
 
-def test_who_shares_a_unit_follows_nothing_of_it(tmp_path, monkeypatch):
+def test_who_shares_a_unit_follows_nothing_of_it(tmp_path, monkeypatch, in_two_processes):
     followed = tmp_path / "followed"
     inner = ProgramTracer.worlds_of
 
@@ -81,11 +84,6 @@ def test_who_shares_a_unit_follows_nothing_of_it(tmp_path, monkeypatch):
             file.write(f"{os.getpid()} {id(root)}\n")
         return inner(tracer, root)
 
-    monkeypatch.setattr(processes, "_WORTH_IT", 1)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(
-        processes.threading, "active_count", lambda: 1
-    )  # a progress bar of another test's may wait
     monkeypatch.setattr(ProgramTracer, "worlds_of", noted)
     (tmp_path / "code").mkdir()
     read.read_paths(written(tmp_path / "code"))
@@ -171,24 +169,14 @@ def exits_outside_of(parent):
     os._exit(3)
 
 
-def test_a_process_that_is_ended_from_outside_is_told(monkeypatch):
-    monkeypatch.setattr(processes, "_WORTH_IT", 1)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(
-        processes.threading, "active_count", lambda: 1
-    )  # a progress bar of another test's may wait
+def test_a_process_that_is_ended_from_outside_is_told(in_two_processes):
     with pytest.raises(ChildProcessError, match="ended from outside"):
         list(
             read_sources_in_processes(exits_outside_of, [(os.getpid(),)] * 2, [9, 9], meanwhile=lambda: None)
         )
 
 
-def test_what_fails_in_a_process_fails_here(monkeypatch):
-    monkeypatch.setattr(processes, "_WORTH_IT", 1)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(
-        processes.threading, "active_count", lambda: 1
-    )  # a progress bar of another test's may wait
+def test_what_fails_in_a_process_fails_here(in_two_processes):
     with pytest.raises(ZeroDivisionError):
         list(read_sources_in_processes(divmod, [(1, 1), (1, 0)], [9, 9], meanwhile=lambda: None))
 
