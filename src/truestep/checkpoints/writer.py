@@ -32,10 +32,8 @@ class BackgroundCheckpointWriter:
         thread = threading.Thread(target=self._run, args=(job,), name="truestep-checkpoint")
         try:
             thread.start()
-        except (
-            RuntimeError
-        ):  # the system has no more: the caller waits for the job, which is done all the same
-            self._run(job)
+        except RuntimeError:
+            self._run(job)  # the system has no more threads: the caller waits for the job
         else:
             self._thread = thread
 
