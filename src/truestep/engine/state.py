@@ -279,8 +279,11 @@ def _are_of_one_dtype(own: dict[str, Any], saved: dict[str, Any]) -> bool:
 def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any], *, keep_dtypes: bool) -> None:
     """Load an optimizer's state; which kernel runs it stays this machine's choice."""
     kernels = [{key: group.get(key) for key in KERNEL_OPTIONS} for group in optimizer.param_groups]
-    saved = loadable_optimizer_state(saved)
+    saved, defaults = loadable_optimizer_state(saved), dict(optimizer.defaults)
     optimizer.load_state_dict(saved)
+    # torch may add to them there, and a group that is added later would have options that it has not in a run without a stop
+    optimizer.defaults.clear()
+    optimizer.defaults.update(defaults)
     for group, kernel in zip(optimizer.param_groups, kernels, strict=True):
         group.update({key: value for key, value in kernel.items() if key in group})
     if keep_dtypes:
