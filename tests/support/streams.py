@@ -25,6 +25,7 @@ class Buffered(IterableDataset):
         if "draw" in saved:
             draw.bit_generator.state = saved["draw"]
         self.draw, self.held, self.at = draw, [*saved.get("held", [])], saved.get("at", 0)
+        self.drained = saved.get("drained", False)
         for number in self.part()[self.at :]:
             self.at += 1
             if len(self.held) < self.buffer:
@@ -33,7 +34,9 @@ class Buffered(IterableDataset):
             place = int(draw.integers(self.buffer))
             given, self.held[place] = self.held[place], number
             yield given
-        draw.shuffle(self.held)
+        if not self.drained:
+            draw.shuffle(self.held)
+            self.drained = True
         while self.held:
             yield self.held.pop()
 
@@ -42,6 +45,7 @@ class Buffered(IterableDataset):
         if "held" in self.keeps:
             state["held"] = self.held
         if "draw" in self.keeps:
+            state["drained"] = self.drained
             state["draw"] = {
                 name: {key: int(part) for key, part in value.items()} if isinstance(value, dict) else value
                 for name, value in self.draw.bit_generator.state.items()
