@@ -83,6 +83,20 @@ def test_a_reader_that_is_gone_ends_it_without_a_word(arguments, buffered):
     assert (ended.returncode, ended.stderr) == (1, "")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("command", ["", "--version", "read bad.py", "no-such-command"])
+def test_closed_streams_change_neither_the_status_nor_a_file(command, closed, tmp_path):
+    (tmp_path / "bad.py").write_text("import torch\nloss = torch.nn.CrossEntropyLoss()\nloss.bakward()\n")
+    text = f"exec {sys.executable} -m truestep {command} "
+    plain, ended = (
+        subprocess.run(["sh", "-c", text + end], capture_output=True, text=True, cwd=tmp_path, check=False)
+        for end in ("", closed)
+    )
+    assert ended.returncode == plain.returncode
+    assert "Traceback" not in ended.stderr
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["bad.py"]
+
+
 def test_a_pipe_that_breaks_in_a_training_is_told(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Config:\n    lr: float = 0.1\n\n\n"

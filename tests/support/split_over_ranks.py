@@ -17,6 +17,7 @@ DIVIDED = [
     "gone_back",
     "few_examples",
     "experts",
+    "detached",
     "mixed",
     "mixed_fp16",
 ]

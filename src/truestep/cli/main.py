@@ -191,6 +191,7 @@ def main() -> None:
         from typer.completion import get_completion_inspect_parameters
 
         get_completion_inspect_parameters()  # which makes typer's own shells known
+    _open_standard_streams()
     try:
         _run_command()
     except TruestepError as error:
@@ -223,8 +224,21 @@ def _run_command() -> None:
     try:
         app(prog_name="truestep")
     finally:
-        if sys.stdout is not None:  # Python's own word for one that is closed
-            sys.stdout.flush()
+        sys.stdout.flush()
+
+
+def _open_standard_streams() -> None:
+    """Have what was started with a closed stdin, stdout or stderr (`truestep >&-`) write nowhere.
+
+    Closed, the next file that is opened would have its number, and whatever a child prints would end in that file.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:  # Python's own word for one that is closed
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - open until the process ends
 
 
 def _forget_stdout() -> None:

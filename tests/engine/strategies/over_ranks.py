@@ -309,6 +309,53 @@ def experts_measured(run):
     return of_experts(run, lambda: [1][: int(torch.is_grad_enabled() or run.rank)], evaluates=True)
 
 
+class DetachedLayers(nn.Module):
+    """Three layers of unlike sizes beside another; `choose` names those whose output is detached."""
+
+    def __init__(self, choose):
+        super().__init__()
+        sizes = (4, 7, 5, 4)
+        self.layers = nn.ModuleList(map(nn.Linear, sizes, sizes[1:]))
+        self.beside = nn.Linear(4, 4)
+        self.choose = choose
+
+    def forward(self, rows):
+        beside = self.beside(rows)
+        for number, layer in enumerate(self.layers):
+            rows = layer(rows).tanh()
+            rows = rows.detach() if number in self.choose() else rows
+        return rows + beside
+
+
+def of_detached(run, choose):
+    net = run.learner(DetachedLayers(choose), lambda p: torch.optim.SGD(p, lr=0.1))
+    data = run.data(torch.randn(16, 4, generator=generator(6), dtype=DOUBLE), batch_size=4)
+    for _ in run.epochs(1):
+        for batch in run.batches(data):
+            net.update(lambda rows: net(rows).square().mean(1), batch)
+    return {"weights": list(net.parameters())}
+
+
+def detached(run):
+    """A layer whose output is detached for some updates, on all ranks alike."""
+    return of_detached(run, lambda: [run.step % 3 - 1])
+
+
+def detached_apart(run):
+    """A layer whose output one rank alone detaches."""
+    return of_detached(run, lambda: [0] if run.rank else [])
+
+
+def detached_at_last(run):
+    """The last layer's output, which another layer's is added to."""
+    return of_detached(run, lambda: [2] if run.rank else [])
+
+
+def detached_later(run):
+    """Likewise the middle layer, on the other rank and later on."""
+    return of_detached(run, lambda: [1] if run.rank == 0 and run.step > 2 else [])
+
+
 def adversaries(run):
     """Two learners, spectral norm, batch statistics, one example a rank at last."""
     spectral = torch.nn.utils.parametrizations.spectral_norm
@@ -585,8 +632,16 @@ OPTIONS = {
     "gone_back": {"nonfinite": "rollback", "saving": ts.Saving(every_steps=4, rollback_after=2)},
 }
 DIRECTORIES = {"half": "resumed", "rest": "resumed"}
-APART = (experts_apart, experts_more, experts_fewer_later, experts_measured)
-MORE = {case.__name__: case for case in (half, rest, mixed, mixed_fp16, dropped, experts, *APART)}
+APART = (
+    experts_apart,
+    experts_more,
+    experts_fewer_later,
+    experts_measured,
+    detached_apart,
+    detached_at_last,
+    detached_later,
+)
+MORE = {case.__name__: case for case in (half, rest, mixed, mixed_fp16, dropped, experts, detached, *APART)}
 """Cases of some strategies."""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from truestep.core.errors import LossError, RankError
 from truestep.engine.batches import map_batch_tensors
@@ -17,6 +18,10 @@ from truestep.engine.processes.world import World
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 _MEETING = 'a layer of divided weights (strategy="fsdp"), which every rank must call'
 _BACKWARD = 0  # stands for the backward, where a unit's tag is expected
+_ITS_END = 2**32 + 1
+_WITH_INPUTS = (
+    2**33
+)  # added to the tag of a unit whose inputs get gradients: torch sums such a unit's at once, others' at the end
 
 
 def fsdp_roots(module: nn.Module) -> list[nn.Module]:
@@ -53,19 +58,21 @@ def _members(module: nn.Module) -> Iterator[nn.Module]:
 class FsdpUnitCalls:
     """The calls of a module's units: that all ranks make the same, which weights got gradients, and who has begun a backward.
 
-    The ranks meet before each unit is gathered: where one gathers another unit, or sums gradients, gloo ends the process.
+    The ranks meet before each unit is gathered, in a backward too: where one gathers another unit, or sums gradients, gloo ends the
+    process.
     """
 
     def __init__(self, module: nn.Module, world: World) -> None:
         self._paths = {part: name for name, part in module.named_modules()}
         self._world = world
-        self._names = {_BACKWARD: "the backward"}
+        self._names = {_BACKWARD: "the backward", _ITS_END: "the end of the backward"}
         """What a rank has come for, by the number that it says so with."""
         self._unhooked: dict[nn.Module, list[tuple[str, Tensor]]] = {}
         self.used: set[str] = set()
         """Names of the weights that a backward has come to."""
         self.goes_back = False
         """Whether a backward is one that the engine has begun."""
+        self._going_back = -1
 
     def begin(self) -> None:
         """Count from here on."""
@@ -75,15 +82,22 @@ class FsdpUnitCalls:
         """Compare the calls of a unit, whose weights are gathered when its last hook is called."""
         tag = zlib.crc32(self._paths[unit].encode()) + 1  # 32 bits are exact in what travels
         self._names[tag] = self._paths[unit] or "the whole module"
-        unit.register_forward_pre_hook(lambda *_: self._called(tag), prepend=True)
+        self._names[tag + _WITH_INPUTS] = f"{self._names[tag]} with inputs that get gradients"
+        unit.register_forward_pre_hook(
+            lambda _, *inputs: self._called(tag, inputs), prepend=True, with_kwargs=True
+        )
         unit.register_forward_pre_hook(lambda unit, _: self._gathered(unit))
-        unit.register_forward_hook(lambda _, __, output: _without_views(output), prepend=True)
-        unit.register_forward_hook(lambda _, __, output: self._returned(output))
+        # The first hook of all, so that what it puts on outputs comes before torch gathers the unit.
+        unit.register_forward_hook(lambda _, __, output: self._returned(tag, output), prepend=True)
 
-    def _called(self, tag: int) -> None:
+    def _called(self, tag: int, inputs: Any) -> None:
         if torch._C._current_graph_task_id() == -1:  # no checkpointed layer that runs again in a backward
             self.goes_back = False
-            self.meet(tag)
+            leaves = tree_leaves(inputs)
+            gets_gradients = torch.is_grad_enabled() and any(
+                isinstance(each, Tensor) and each.requires_grad for each in leaves
+            )
+            self.meet(tag + _WITH_INPUTS * gets_gradients)
 
     def meet(self, tag: int = _BACKWARD) -> None:
         """Meet the other ranks before a unit is gathered, or before the backward; raise where they are somewhere else."""
@@ -107,16 +121,28 @@ class FsdpUnitCalls:
     def _use(self, name: str, _: Tensor) -> None:
         self.used.add(name)
 
-    def _returned(self, output: Any) -> None:
-        if torch.is_grad_enabled():
-            map_batch_tensors(self._hook, output)
+    def _returned(self, tag: int, output: Any) -> Any:
+        """Return an output without views that says when a backward comes to it."""
+        if not torch.is_grad_enabled():
+            return output
+        output = _without_views(output)
+        come = partial(self._went_back, tag, set())
+        map_batch_tensors(lambda each: each.register_hook(come) if each.requires_grad else each, output)
+        return output
 
-    def _hook(self, tensor: Tensor) -> Tensor:
-        if tensor.requires_grad:
-            tensor.register_hook(self._check)  # type: ignore[no-untyped-call]
-        return tensor
+    def _went_back(self, tag: int, backwards: set[int], gradient: Tensor) -> None:
+        """Meet the other ranks once for a call and backward, and at the backward's end before torch sums what is left."""
+        self._check()
+        backward = torch._C._current_graph_task_id()
+        if backward in backwards:  # another output of the same call
+            return
+        backwards.add(backward)
+        if backward != self._going_back:
+            self._going_back = backward
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: self.meet(_ITS_END))
+        self.meet(tag)
 
-    def _check(self, gradient: Tensor) -> None:
+    def _check(self) -> None:
         if not self.goes_back:
             raise LossError(
                 "The loss goes back through the model itself (a gradient penalty, torch.autograd.grad), which can't be done with "
@@ -126,8 +152,8 @@ class FsdpUnitCalls:
 
 
 _OTHER_LAYERS = (
-    'The ranks called other layers, or in another order, and with strategy="fsdp" each gathers its weights from all: {called}. '
-    "Layer drop that differs by rank is such a case, and a layer for some examples only. Make the choice the same on all ranks "
+    'The ranks called other layers, or in another order, or their losses go back to other layers, and with strategy="fsdp" each gathers its weights from all: {called}. '
+    "Layer drop that differs by rank is such a case, a layer for some examples only, and a detach() on some ranks. Make the choice the same on all ranks "
     '(draw it with ts.rand(())), or use strategy="ddp".'
 )
 
