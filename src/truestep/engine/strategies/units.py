@@ -152,9 +152,10 @@ class FsdpUnitCalls:
 
 
 _OTHER_LAYERS = (
-    'The ranks called other layers, or in another order, or their losses go back to other layers, and with strategy="fsdp" each gathers its weights from all: {called}. '
-    "Layer drop that differs by rank is such a case, a layer for some examples only, and a detach() on some ranks. Make the choice the same on all ranks "
-    '(draw it with ts.rand(())), or use strategy="ddp".'
+    'The ranks called other layers, or in another order, or their losses go back to other layers, and with strategy="fsdp" each '
+    "gathers its weights from all: {called}. Layer drop that differs by rank is such a case, a layer for some examples only, and a "
+    "detach() on some ranks. Make the choice the same on all ranks (draw it with ts.rand(())), or use "
+    'strategy="ddp".'
 )
 
 
