@@ -74,7 +74,7 @@ def twice(p):
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        (foreign, r"holds 1 parameters that are not the learner's \(shapes \[\(3,\)\]\)"),
+        (foreign, r"holds 1 parameter not of the learner \(shapes \[\(3,\)\]\)"),
         (twice, "stepped twice"),
         (
             lambda p: torch.optim.SGD(list(p)[:2], lr=0.1),

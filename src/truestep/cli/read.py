@@ -14,7 +14,7 @@ import typer
 from truestep.cli.screen import command_console, warn_on_screen
 from truestep.cli.statuses import EXIT_FAILED, EXIT_USAGE
 from truestep.core.errors import OptionError
-from truestep.core.wording import printable_text
+from truestep.core.wording import counted, printable_text
 from truestep.doctor.finding import Severity
 from truestep.doctor.fixing import FixedFile, fix_files
 from truestep.doctor.kept import source_readings_folder
@@ -154,4 +154,4 @@ def tell_passed_over(selection: CheckSelection, reading: SourceReading) -> None:
 
 def tell_files_read(done: int, total: int) -> None:
     """Say how far a long reading is."""
-    warn_on_screen(f"{done} of {total} files read")
+    warn_on_screen(f"{done} of {counted(total, 'file')} read")

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from truestep.core.calls import is_argument_error
 from truestep.core.errors import OptionError
 from truestep.core.modules import NORMS
-from truestep.core.wording import a_type
+from truestep.core.wording import a_type, counted
 
 OptimizerFactory = Callable[["Parameters"], Optimizer | Sequence[Optimizer]]
 
@@ -216,8 +216,8 @@ def _check_membership(optimizers: Sequence[Optimizer], parameters: Parameters) -
     foreign = [tuple(p.shape) for p in held if id(p) not in mine]
     if foreign:
         raise OptionError(
-            f"The optimizer holds {len(foreign)} parameters that are not the learner's (shapes {foreign[:4]}), so it would train "
-            "something else and leave the module as it is. Use the parameters that the factory is given: "
+            f"The optimizer holds {counted(len(foreign), 'parameter')} not of the learner (shapes {foreign[:4]}), so it "
+            "would train something else and leave the module as it is. Use the parameters that the factory is given: "
             "lambda p: torch.optim.AdamW(p, lr=1e-3)."
         )
     if len({id(p) for p in held}) < len(held):

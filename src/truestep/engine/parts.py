@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.core.buffers import MovingBufferSnapshot, Place
+from truestep.core.wording import counted
 from truestep.engine.averages import LearnerAverage
 from truestep.engine.compiling import LossCompiler
 from truestep.engine.counters import UpdateCounters
@@ -54,7 +55,7 @@ class LearnerParts:
 
     def __repr__(self) -> str:
         count = sum(parameter.numel() for parameter in self.weights.parameters)
-        return f"Learner({self.name!r}, {type(self.module).__name__}, {count:,} parameters, {self.precision.name})"
+        return f"Learner({self.name!r}, {type(self.module).__name__}, {counted(count, 'parameter')}, {self.precision.name})"
 
     def __post_init__(self) -> None:
         self.name: str = self.options.name

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from truestep.core.calls import is_argument_error
 from truestep.core.errors import LossError, OptionError, RankError
-from truestep.core.wording import a_type
+from truestep.core.wording import a_type, counted
 from truestep.engine.structure import batch_children, batch_leaves
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def wrong_update_message(arguments: tuple[Any, ...]) -> str:
 
 def wrong_evaluate_message(arguments: tuple[Any, ...]) -> str:
     """Say what `net.evaluate` takes, for a call that python refused."""
-    return f"net.evaluate takes a function of a batch, and the data, not {len(arguments)} values: {_CORRECT}"
+    return f"net.evaluate takes a function of a batch, and the data, not {counted(len(arguments), 'value')}: {_CORRECT}"
 
 
 def check_evaluation(values: Any, data: Any, metric: Any) -> None:

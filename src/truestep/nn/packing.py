@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from truestep.core.errors import BatchError, OptionError
+from truestep.core.wording import counted
 
 State = Tensor | tuple[Tensor, Tensor]
 
@@ -71,7 +72,7 @@ def _checked(lengths: Tensor | Sequence[int], batch: int, time: int, expected: s
         )
     if batch and (high := int(numbers.max())) > time:
         raise BatchError(
-            f"lengths holds {high}, and the inputs are padded to {time} steps. Were batch and time exchanged? "
+            f"lengths holds {high}, and the inputs are padded to {counted(time, 'step')}. Were batch and time exchanged? "
             f"Inputs are {expected}."
         )
     return numbers.to(torch.int64)

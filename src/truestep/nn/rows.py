@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import BatchError
+from truestep.core.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,7 +86,7 @@ class PackedRows:
 
     def __repr__(self) -> str:
         return (
-            f"PackedRows({len(self.lengths)} sequences in {self.num_rows} rows of {self.row_length}, "
+            f"PackedRows({counted(len(self.lengths), 'sequence')} in {counted(self.num_rows, 'row')} of {self.row_length}, "
             f"{self.padding_share:.1%} padding)"
         )
 

@@ -276,7 +276,7 @@ X = make(["N", "C", "H", "W"])
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: ts.named(torch.ones(2, 3), "N"), ValueError, "2 axes, and got 1 names: N"),
+        (lambda: ts.named(torch.ones(2, 3), "N"), ValueError, "2 axes, and got 1 name: N"),
         (lambda: ts.named(torch.ones(2, 3), "N N"), ValueError, "more than once"),
         (lambda: ts.named(torch.ones(2), ["2nd"]), ValueError, "Python identifiers"),
         (lambda: ts.named([1.0], "N"), TypeError, "got list"),

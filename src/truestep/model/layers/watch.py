@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from truestep.core.errors import OptionError
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
-from truestep.core.wording import number_or_dash, number_text
+from truestep.core.wording import counted, number_or_dash, number_text
 from truestep.model.layers import look as looking
 from truestep.model.layers.findings import (
     LOOKS,
@@ -181,7 +181,9 @@ class LayerWatch(Result):
             values = number_text(each.mean), number_text(each.spread)
             flows = number_or_dash(each.gradient), number_or_dash(ratio)
             table.add_row(each.name, each.type, *values, dead, saturated, *flows)
-        words = [f"{len(self.looks)} looks, one in {self._looks.interval.every} steps or fewer"]
+        words = [
+            f"{counted(len(self.looks), 'look')}, one in {counted(self._looks.interval.every, 'step')} or fewer"
+        ]
         words += [f"{each.message}. {each.advice}" for each in self.findings]
         return Group(table, Text("\n".join(["", *words])))
 

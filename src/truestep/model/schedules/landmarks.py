@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from truestep.core.wording import number_text
+from truestep.core.wording import counted, number_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ def landmark_points(marks: Landmarks, num_steps: int) -> dict[int, str]:
 def schedule_fit(marks: Landmarks, num_steps: int, ends_after: int | None, stopped: str | None) -> str:
     """Return how the length of a schedule and that of the training go together, "" where they do or nothing tells."""
     if stopped is not None:
-        return f"The schedule is too short for {num_steps:,} updates: it raises {stopped}."
+        return f"The schedule is too short for {counted(num_steps, 'update')}: it raises {stopped}."
     share = f"{marks.last / marks.peak:.0%} of its peak" if marks.peak else "0"
     if ends_after is not None and ends_after < num_steps:
         return (
@@ -61,7 +61,7 @@ def schedule_fit(marks: Landmarks, num_steps: int, ends_after: int | None, stopp
         )
     if ends_after is not None and ends_after > num_steps:
         return (
-            f"The training ends after {num_steps:,} updates, the schedule after {ends_after:,}: the last update is made with "
-            f"{number_text(marks.last)}, {share}."
+            f"The training ends after {counted(num_steps, 'update')}, the schedule after {ends_after:,}: the last update is "
+            f"made with {number_text(marks.last)}, {share}."
         )
     return ""

@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from truestep.core.errors import OptionError
 from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, schedule_ends_after
-from truestep.core.wording import a_type
+from truestep.core.wording import a_type, counted
 
 DEFAULTS = {"lr": 1.0, "momentum": 0.9, "weight_decay": 0.0}
 WRITTEN_BY_SCHEDULES = ("initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")
@@ -134,7 +134,7 @@ def _followed(schedule: Any, optimizer: Optimizer, training: ScheduledTraining, 
         try:
             _step(schedule, training.metric, step)
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything; the plot shows where
-            stopped = f"{type(error).__name__} after {step:,} updates: {error}"
+            stopped = f"{type(error).__name__} after {counted(step, 'update')}: {error}"
             break
     length = schedule_ends_after(schedule)
     names = [str(group.get("name", number)) for number, group in enumerate(optimizer.param_groups)]

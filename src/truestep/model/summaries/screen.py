@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from truestep.core.wording import byte_size, short_number
+from truestep.core.wording import byte_size, counted, short_number
 
 if TYPE_CHECKING:
     from truestep.model.summaries.summary import Layer, Summary
@@ -42,7 +42,7 @@ def _cells(layer: "Layer", summary: "Summary", *, is_timed: bool) -> list[Render
     for shared in layer.shared_parameters:
         title.append(f" ({shared})", "cyan")
     if layer.num_calls != 1:
-        title.append(f" {layer.num_calls} calls" if layer.num_calls else " not called", "yellow")
+        title.append(f" {counted(layer.num_calls, 'call')}" if layer.num_calls else " not called", "yellow")
     is_counted = layer.num_parameters and not layer.same_as
     cells: list[RenderableType] = [
         title,

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from truestep.core.wording import a_type
+from truestep.core.wording import a_type, counted
 from truestep.nn.named_axes.names import (
     POINTWISE,
     Names,
@@ -33,7 +33,8 @@ def named(tensor: Tensor, names: str | Iterable[str]) -> "Named":
     found = read_axis_names(names)
     if len(found) != tensor.ndim:
         raise ValueError(
-            f"The tensor has shape {tuple(tensor.shape)}, {tensor.ndim} axes, and got {len(found)} names: {' '.join(found)}. "
+            f"The tensor has shape {tuple(tensor.shape)}, "
+            f"{counted(tensor.ndim, 'axis', 'axes')}, and got {counted(len(found), 'name')}: {' '.join(found)}. "
             "Give one name for each axis."
         )
     return Named(tensor, found)

@@ -7,6 +7,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from truestep.core.wording import counted
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
@@ -77,9 +78,7 @@ class ModuleReplacedAfterOptimizer(SourceCheck, Watcher):
         held = {id(each) for every in history.records.values() for each in every.parameters()}
         new = [name for model in models for name, each in model.named_parameters() if id(each) not in held]
         if models and lost and new:
-            text = (
-                f"The optimizer holds {len(lost)} parameters of a replaced layer, not {', '.join(new[:4])}."
-            )
+            text = f"The optimizer holds {counted(len(lost), 'parameter')} of a replaced layer, not {', '.join(new[:4])}."
             yield Observation(record.place, text, evidence={"replaced": len(lost), "not_optimized": new[:6]})
 
 
