@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import threading
+import zlib
 from pathlib import Path
 
 import psutil
@@ -29,6 +30,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)  # and this process goes on, as was asked for
+
+SLICED = pytest.StashKey[dict]()
 
 # Nothing is kept in the home of whoever runs the tests.
 CACHE = tempfile.TemporaryDirectory(prefix="truestep-tests-")
@@ -65,6 +68,27 @@ def _is_stray(pid: int) -> bool:
         )
     except psutil.NoSuchProcess:
         return False
+
+
+def pytest_itemcollected(item):
+    item.config.stash.setdefault(SLICED, {})
+    sliced = item.get_closest_marker("sliced")
+    if sliced is not None and item.get_closest_marker("slow") is None:
+        item.config.stash[SLICED].setdefault((item.parent, item.originalname, *sliced.args), []).append(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config):
+    """Of a sliced test's cases leave one in so many, and each parameter's values as far as these go; the others are slow."""
+    for (*_, one_in), items in config.stash.get(SLICED, {}).items():
+        left = sorted(items, key=lambda item: zlib.crc32(item.name.encode()))
+        seen = set()
+        for _ in range(-(-len(items) // one_in)):
+            best = max(left, key=lambda item: len(item.callspec.indices.items() - seen))
+            seen |= best.callspec.indices.items()
+            left.remove(best)
+        for item in left:
+            item.add_marker("slow")
 
 
 def pytest_collection_finish():

@@ -387,6 +387,7 @@ if sys.argv[2] == "full":
 """
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("disk", ["roomy", "full"])
 def test_a_program_that_ends_without_closing_finishes_its_save_or_says_why_not(tmp_path, disk):
     result = warm.run("-c", LEAVING, tmp_path, disk)

@@ -23,6 +23,7 @@ CODES = ["DATA040", "DATA041", "EVAL044", "EVAL045"]
 KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_training_gives_what_its_rows_show(script):
     text = script.read_text("utf-8")

@@ -176,6 +176,7 @@ def check(text):
     assert with_watch.failures == []
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_script_ends_with_the_same_bits_watched(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

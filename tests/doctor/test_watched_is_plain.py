@@ -54,6 +54,7 @@ def same(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_a_private_generator_is_where_it_was_whoever_holds_it(holder, tmp_path):
     program = (holder, SOURCES[len(holder) % len(SOURCES)])

@@ -542,6 +542,7 @@ for x, y in inputs:
     assert [each[:3] for each in found_in(code)] == found
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("factor", [0.3, 0.5, 0.75, 0.9])
 def test_a_collapsed_rate_is_named_with_the_step_that_had_it(factor):
     code = f"""
@@ -633,6 +634,7 @@ INTERFACES = {
 }
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("line", INTERFACES)
 @pytest.mark.parametrize("base", ["torch.optim.Optimizer", "torch.optim.SGD"])
 def test_a_second_optimizer_is_one_that_reads_gradients_and_moves_weights(line, base):
@@ -719,6 +721,7 @@ UNDIVIDED = {
 }
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("way", [*DIVIDED, *UNDIVIDED])
 def test_micro_batches_are_divided_in_many_ways(way):
     before, backward, end = {**DIVIDED, **UNDIVIDED}[way]

@@ -104,6 +104,7 @@ class Trained:
         return learner_state(self._parts)
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("name", TOYS)
 def test_a_killed_recipe_goes_on_to_the_same_bits(name, tmp_path):
     whole = trained(name, tmp_path / "whole")
@@ -135,6 +136,7 @@ def assert_same_weights(run, other):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("name", TOYS)
 def test_a_recipe_makes_the_same_updates_however_its_batches_are_split(name, tmp_path, plain_descent):
     whole = trained(name, tmp_path / "whole")

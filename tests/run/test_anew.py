@@ -177,6 +177,7 @@ def test_a_run_that_was_finished_early_stays_so(tmp_path, capsys):
     assert bodies == 3 * len(ROWS) // 2 - 6
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(
     "where", ["top", "first body", "a body", "left", "last body", "behind", "second pass", "the end"]

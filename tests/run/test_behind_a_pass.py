@@ -55,6 +55,7 @@ PLACES = (
 )
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("every_steps", [None, 1])
 def test_a_signal_anywhere_in_the_usual_loop_leaves_a_run_that_goes_on(tmp_path, every_steps):
     whole = usual(tmp_path / "whole", every_steps=every_steps)

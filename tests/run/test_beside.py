@@ -35,6 +35,7 @@ def cycled(first, second):
         yield rows, others
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("order", [longest, nested, cycled])
 def test_a_shorter_source_beside_a_longer_one_resumes(tmp_path, order):
     def go(directory, stop=None):

@@ -20,8 +20,8 @@ def check(folder, count, *, seed=0):
     assert verdicts.went_on
 
 
-def test_forty_damages(tmp_path):
-    check(tmp_path, 40)
+def test_twelve_damages(tmp_path):
+    check(tmp_path, 12)
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ SHARES = ["a stream, every nth", "a function, every nth", "a loader of a stream"
 HOW = ["trained on", "evaluated", "beside"]
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("habit", [*map(_parameter, OTHER)])
 def test_data_that_differ_by_rank_are_refused_before_a_checkpoint(tmp_path, habit):
     how = HOW[OTHER.index(habit) % 3]
@@ -44,6 +45,7 @@ def test_data_that_differ_by_rank_are_refused_before_a_checkpoint(tmp_path, habi
     assert not list(tmp_path.glob("run/checkpoints/*/manifest.json"))
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("habit", [*map(_parameter, SAME)])
 @pytest.mark.parametrize("size", [2, 3])
 def test_the_same_data_train_and_each_sample_comes_once(tmp_path, habit, size):

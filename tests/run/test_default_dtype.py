@@ -50,6 +50,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.filterwarnings("ignore:Batch normalisation")
 @pytest.mark.parametrize("name", OPTIONS)

@@ -94,6 +94,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("background", [True, False])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_metrics_that_are_changed_while_a_run_trains_go_on_whole_and_it_is_said(

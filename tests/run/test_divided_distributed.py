@@ -60,6 +60,7 @@ def check_bits(folder, epochs):
     assert changes.changes == [], changes
 
 
+@pytest.mark.slow
 def test_pieces_of_four_ranks_are_a_whole_checkpoint_for_one_and_for_three(tmp_path, capsys):
     _, ended, out = on(4, tmp_path, 1)
     assert "in pieces" in out

@@ -13,7 +13,6 @@ import weakref
 import pytest
 import torch
 from support import warm
-from support.thinned import thinned
 from torch import nn
 
 import truestep as ts
@@ -192,7 +191,9 @@ def evaluated_in_except(training):
 WAYS = [with_block, uncaught, caught_and_closed, closed_in_finally, logged_in_finally, evaluated_in_except]
 
 
-@pytest.mark.parametrize(("way", "at"), thinned(WAYS, (0, 3, 4, 5, 7), one_in=2))
+@pytest.mark.sliced(6)
+@pytest.mark.parametrize("at", [0, 3, 4, 5, 7])
+@pytest.mark.parametrize("way", WAYS)
 def test_data_that_raise_never_end_an_epoch(tmp_path, whole, way, at):
     failed = Training(tmp_path / "run", Points(at))
     with contextlib.suppress(OSError):
@@ -244,6 +245,7 @@ def test_a_killed_worker_never_ends_an_epoch(tmp_path, whole):
     assert failed.steps + again.steps == list(range(1, 11))
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("kind", [KeyError, SystemExit, KeyboardInterrupt])
 def test_a_body_that_an_exception_leaves_is_done_again(tmp_path, whole, kind):
     failed = Training(tmp_path / "run", Points())
@@ -500,17 +502,12 @@ else:
 """
 
 
-@pytest.mark.parametrize(
-    ("lack", "shape", "background", "kind", "at"),
-    thinned(
-        ["files", "threads"],
-        ["with", "finally", "plain"],
-        ["1", "0"],
-        ["value", "exit"],
-        ["1", "5"],
-        one_in=5,
-    ),
-)
+@pytest.mark.sliced(12)
+@pytest.mark.parametrize("lack", ["files", "threads"])
+@pytest.mark.parametrize("shape", ["with", "finally", "plain"])
+@pytest.mark.parametrize("background", ["1", "0"])
+@pytest.mark.parametrize("kind", ["value", "exit"])
+@pytest.mark.parametrize("at", ["1", "5"])
 def test_what_went_wrong_is_what_is_told_though_nothing_can_be_saved(
     tmp_path, lack, shape, background, kind, at
 ):

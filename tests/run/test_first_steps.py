@@ -65,6 +65,7 @@ def test_it_can_be_turned_off(tmp_path, capsys):
     assert found(tmp_path / "run") == []
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("precision", ["float32", "bf16-mixed"])
 def test_runs_with_and_without_it_end_bit_identical(tmp_path, precision):
     seen, unseen = (

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from support.ranks import on_ranks
 
+pytestmark = pytest.mark.xdist_group("kinds of data")  # what one process ends with is found once
+
 PROGRAM = Path(__file__).parent / "programs" / "kinds_of_data.py"
 
 

@@ -135,6 +135,7 @@ def whole(tmp_path_factory):
     return two_loops(tmp_path_factory.mktemp("whole"))
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("stop_at", [3, 8, 9, 11, 15])
 def test_a_run_whose_data_is_made_between_two_loops_is_resumed_exactly(tmp_path, whole, stop_at):
     with pytest.raises(Stopped):

@@ -34,6 +34,7 @@ def passes(name, size):
     return sorted(number for rank in range(size) for number in program.ids(sizes or program.UNEVEN, rank))
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize(
     ("how", "size"),
     [("some", 3), ("fsdp", 3), *(pytest.param("ddp", size, marks=pytest.mark.slow) for size in (2, 3))],

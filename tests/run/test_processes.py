@@ -70,6 +70,7 @@ def hook(error):
     sys.excepthook(type(error), error, None)
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("fork", [os.fork, fork_unseen])
 @pytest.mark.parametrize(
     "act",

@@ -214,6 +214,7 @@ class Configured(nn.Module):
         return self.inner(rows)
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
@@ -277,6 +278,7 @@ def exchanged(module):
     ts.freeze(module, "4")
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("unfreeze", [unfrozen_alone, exchanged])
 @pytest.mark.parametrize("stop", [2, 4, 6, 8])
 def test_what_was_unfrozen_on_the_way_trains_on_and_ends_with_the_same_bits(tmp_path, capsys, unfreeze, stop):
@@ -334,6 +336,7 @@ def all_but_one_in_evaluation(module):
     module.eval()[1][2].train()
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("switch", [held, in_evaluation, all_but_one_in_evaluation])
 @pytest.mark.parametrize("stop", [2, 4, 8])
 def test_modes_and_held_statistics_go_on_with_the_same_bits(tmp_path, capsys, switch, stop):

@@ -66,6 +66,7 @@ def test_per_epoch_is_the_loop_that_steps_once_an_epoch(tmp_path, name):
     assert equal(by_hand(SCHEDULES[name], 5).state_dict(), net.module.state_dict())
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("stop_at", [3, 9.5, 10, 11, 19.5, 20])
 def test_it_steps_once_an_epoch_wherever_the_run_was_stopped(tmp_path, stop_at):
     whole, expected = train(tmp_path / "whole", ts.per_epoch(SCHEDULES["StepLR"]))

@@ -57,6 +57,7 @@ EVERY = range(1, EPOCHS * BATCHES + 1)
 EDGES = sorted({1, BATCHES, BATCHES + 1, EPOCHS * BATCHES})
 
 
+@pytest.mark.sliced(5)
 @pytest.mark.parametrize(
     "steps", [EDGES, pytest.param(EVERY, marks=pytest.mark.slow)], ids=["edges", "every batch"]
 )

@@ -33,11 +33,6 @@ COMBINATIONS = [
     )
     if workers == 0 or augmentation is not None  # tensors in memory are never loaded by workers
 ]
-SLICE = [
-    Training(
-        precision="fp16-mixed", augmentation="numpy", workers=1, micro_batch=3, ema=True, two_learners=True
-    ),
-]
 
 
 def one_thread_and(training, stop):
@@ -76,11 +71,6 @@ def name_of(training):
             training.two_learners,
         )
     )
-
-
-@pytest.mark.parametrize("training", SLICE, ids=name_of)
-def test_stopped_after_every_batch_the_run_ends_with_the_same_bits(tmp_path, training):
-    check(tmp_path, training)
 
 
 @pytest.mark.slow

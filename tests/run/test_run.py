@@ -548,6 +548,7 @@ def terminate_at(step):
     return lambda run: os.kill(os.getpid(), signal.SIGTERM) if run.step == step else None
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("step", [5, 6, 12, 13])
 def test_a_loop_inside_another_resumes_at_the_outer_batch(tmp_path, step):
     def body(run, net, disturb):
@@ -566,6 +567,7 @@ def test_a_loop_inside_another_resumes_at_the_outer_batch(tmp_path, step):
     assert torch.equal(whole, again)
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("step", [1, 2, 4])
 def test_what_the_loop_draws_at_the_top_of_an_epoch_is_drawn_again(tmp_path, step):
     def body(run, net, disturb):
@@ -581,6 +583,7 @@ def test_what_the_loop_draws_at_the_top_of_an_epoch_is_drawn_again(tmp_path, ste
     assert torch.equal(whole, again)
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("step", [1, 3, 4, 5, 7, 9, 11])
 def test_what_was_logged_before_the_save_is_not_logged_again(tmp_path, step):
     def go(directory, stop_after=None):

@@ -39,6 +39,7 @@ def test_steps_are_numbers_from_0_that_the_run_counts(tmp_path):
         assert [(step, run.step) for step in run.steps(4)] == [(0, 1), (1, 2), (2, 3), (3, 4)]
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("stop", range(5))
 def test_steps_that_were_stopped_anywhere_end_with_the_same_bits_and_lines(tmp_path, stop):
     steps, weights, lines = by_steps(tmp_path / "whole")
@@ -143,6 +144,7 @@ def limited(directory, kind, limit, stop=None):
     return seen
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize(
     ("kind", "limit"),  # a pass of seven is longer than what there is, which the endless one is not
     [(kind, limit) for kind in DATA for limit in (1, 3, 7) if (kind, limit) != ("endless", 7)],

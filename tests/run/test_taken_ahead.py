@@ -74,6 +74,7 @@ def go(directory, order, batch_size=8, stop=None, kill=None):
     return net.weight.detach().clone()
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("order", [plain, pairs, chunks, gathered, whole_list])
 def test_batches_that_are_taken_ahead_and_used_are_resumed_exactly(tmp_path, capsys, order):
     whole = go(tmp_path / "whole", order)

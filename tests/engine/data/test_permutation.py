@@ -48,6 +48,7 @@ def test_a_small_size_takes_every_permutation_equally_often(size):
     assert looks_uniform(list(seen.values()))
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("size", [100, SMALL, SMALL + 1, 65_536, 10**12])
 def test_items_pairs_and_differences_are_uniform_over_keys(size):
     first, second, last = firsts(size, 4000, (0, 1, size - 1)).T

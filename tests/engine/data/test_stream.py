@@ -85,6 +85,7 @@ def same(one, other):
     return all(torch.equal(a, b) for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True))
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("num_workers", [0, 1, 3])
 @pytest.mark.parametrize("kind", [Numbers, Stateful, FromIterator])
 def test_a_stream_goes_on_from_any_batch(kind, num_workers):

@@ -27,6 +27,7 @@ def alone(tmp_path_factory):
     return json.loads((folder / "filled-0.json").read_text())
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize(("size", "strategy"), [(2, "ddp"), (3, "ddp"), (2, "fsdp")])
 def test_filled_buffers_are_those_of_the_whole_batch_or_refused_by_name(
     alone, tmp_path, monkeypatch, size, strategy
@@ -43,6 +44,7 @@ def test_filled_buffers_are_those_of_the_whole_batch_or_refused_by_name(
     assert own == [found["counts, resumed"]["buffers"]["newest"] for found in ranks]
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", program.REFUSED)
 def test_the_first_update_after_which_they_differ_names_them(tmp_path, name):
     finished = on_ranks(PROGRAM, tmp_path, name)

@@ -92,6 +92,7 @@ def overlaps(picture, places):
     return wrong
 
 
+@pytest.mark.sliced(3)
 @needs_graphviz
 @pytest.mark.parametrize(
     "name", ["transformer", "ResNet-50", "U-Net", "mixture of experts", "siamese, bilinear"]

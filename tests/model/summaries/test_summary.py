@@ -32,6 +32,7 @@ def loaded():
 ARCHITECTURES = loaded().ALL
 
 
+@pytest.mark.sliced(3)
 # the deepest of them takes seconds; ResNet-50 stays
 @pytest.mark.parametrize(
     "name",

@@ -43,6 +43,7 @@ def second_moments(rule, activation, depth=10, width=WIDTH, seeds=4):
     return moments
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize(
     ("rule", "activation"),
     [
