@@ -127,7 +127,13 @@ class FsdpUnitCalls:
             return output
         output = _without_views(output)
         come = partial(self._went_back, tag, set())
-        map_batch_tensors(lambda each: each.register_hook(come) if each.requires_grad else each, output)
+
+        def hook(tensor: Tensor) -> Tensor:
+            if tensor.requires_grad:
+                tensor.register_hook(come)  # type: ignore[no-untyped-call]
+            return tensor
+
+        map_batch_tensors(hook, output)
         return output
 
     def _went_back(self, tag: int, backwards: set[int], gradient: Tensor) -> None:
