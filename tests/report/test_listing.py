@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 import truestep as ts
 from truestep.checkpoints import CheckpointStore, Retention
-from truestep.core import system
 from truestep.checkpoints.listing import select_checkpoint
 from truestep.cli.main import app
+from truestep.core import system
 from truestep.report import write_report
 from truestep.report.listing import runs
 
