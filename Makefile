@@ -95,6 +95,7 @@ check: .venv-test/wheel ## ruff, mypy --strict and the documentation, warnings a
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
 	.venv-test/bin/mypy
+	for system in win32 darwin; do .venv-test/bin/mypy --config-file tools/mypy_elsewhere.ini --cache-dir .mypy_cache/$$system --platform $$system || exit 1; done
 	$(MAKE) --no-print-directory docs
 
 wheel: .venv-test/wheel ## build dist/truestep-*.whl

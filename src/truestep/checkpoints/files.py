@@ -6,11 +6,12 @@ or after it, or record it.
 """
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+
+from truestep.core import system
 
 CHUNK_BYTES = 8 << 20
 
@@ -28,8 +29,7 @@ class CheckpointFiles:
 
     def create(self, path: Path) -> int:
         """Create a file that must not exist, and return its descriptor."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(path, flags, 0o666)
+        return system.open_unfollowed(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
     def write(self, descriptor: int, data: memoryview) -> int:
         """Write some of the data and return how many bytes were taken."""
@@ -37,12 +37,11 @@ class CheckpointFiles:
 
     def write_back(self, descriptor: int, begin: int, size: int) -> None:
         """Have the disk begin with a part of a file, and keep none of it in memory that is on the disk; promises nothing."""
-        if hasattr(os, "posix_fadvise"):  # Linux writes what is not on the disk, and drops the rest
-            os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_DONTNEED)
+        system.forget_written(descriptor, begin, size)
 
     def sync(self, descriptor: int) -> None:
         """Return when everything written to the file or folder is on the disk."""
-        os.fsync(descriptor)
+        system.sync_file(descriptor)
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""
@@ -50,17 +49,15 @@ class CheckpointFiles:
 
     def open(self, path: Path) -> int:
         """Open a file for reading; a symbolic link is refused."""
-        # O_NONBLOCK: to open a pipe would else wait for a writer; regular files do not mind.
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        return system.open_unfollowed(path, os.O_RDONLY)
 
     def open_folder(self, path: Path) -> int:
         """Open a folder, to sync what its entries are."""
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return system.open_folder(path)
 
     def read(self, descriptor: int, buffer: memoryview, at: int) -> int:
         """Read some bytes from a place of the file on into the buffer and return how many; 0 at the end."""
-        # not os.pread, which makes a bytes object that must be copied once more
-        return os.preadv(descriptor, [buffer], at)
+        return system.read_into_at(descriptor, buffer, at)
 
     def status(self, target: Path | int) -> os.stat_result:
         """Return type and size of a path (a link itself, not its target) or a descriptor."""
@@ -84,7 +81,7 @@ class CheckpointFiles:
 
     def open_lock(self, path: Path) -> int:
         """Open a lock file for reading and writing; create it where there is none."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        return system.open_unfollowed(path, os.O_RDWR | os.O_CREAT)
 
     def truncate(self, descriptor: int) -> None:
         """Make a file empty."""
@@ -92,8 +89,7 @@ class CheckpointFiles:
 
     def lock(self, descriptor: int) -> None:
         """Take a file's lock, or raise BlockingIOError where another process holds it."""
-        # Not lockf: POSIX locks are the process's, and vanish when any descriptor of the file is closed.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        system.lock_file(descriptor)
 
 
 def write_all(files: CheckpointFiles, descriptor: int, data: memoryview) -> None:
@@ -155,6 +151,8 @@ def sync(files: CheckpointFiles, descriptor: int) -> None:
 
 def sync_folder(files: CheckpointFiles, folder: Path) -> None:
     """Put the names in a folder on the disk: without it a new or renamed entry can vanish."""
+    if not system.SYNCS_FOLDERS:
+        return
     descriptor = files.open_folder(folder)
     try:
         sync(files, descriptor)

@@ -1,24 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a process trains in a run's folder, found out from outside: nothing is locked for it. Imports no torch."""
 
-import os
 import re
 import socket
 from pathlib import Path
-from typing import NamedTuple
 
 from truestep.checkpoints.names import LOCK
 from truestep.core.files import read_regular_file
+from truestep.core.system import held_locks
 
-LOCKS = Path("/proc/locks")
 _SIGNATURE = re.compile(r"process (\d+) on (\S+) ")
-_HELD = re.compile(r"\d+: FLOCK +ADVISORY +WRITE +(\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ")
-
-
-class _Lock(NamedTuple):
-    process: int
-    device: int
-    inode: int
 
 
 def is_lock_held(folder: Path) -> bool | None:
@@ -33,7 +24,7 @@ def is_lock_held(folder: Path) -> bool | None:
         return False
     match = _SIGNATURE.match(signed)
     signer, host = (int(match[1]), match[2]) if match else (0, socket.gethostname())
-    held = _held_locks()
+    held = held_locks()
     for lock in held or ():
         # some file systems give `stat` another device than the kernel's table has
         if lock.inode == status.st_ino and (lock.device == status.st_dev or lock.process == signer):
@@ -41,18 +32,6 @@ def is_lock_held(folder: Path) -> bool | None:
     if host != socket.gethostname():
         return None
     return held is None and match is not None and _is_signer_alive(signer, status.st_mtime)
-
-
-def _held_locks() -> list[_Lock] | None:
-    """Return the locks of whole files that are held on this machine; None where the kernel does not list them."""
-    try:
-        text = LOCKS.read_text("ascii", "replace")
-    except OSError:
-        return None
-    return [
-        _Lock(int(process), os.makedev(int(major, 16), int(minor, 16)), int(inode))
-        for process, major, minor, inode in _HELD.findall(text)
-    ]
 
 
 def _is_signer_alive(process: int, signed_at: float) -> bool:

@@ -2,7 +2,6 @@
 """`truestep gpus`: show the cards; pick, claim, free and set them."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,7 @@ from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_NO_COMMAND, EXIT_UNMET
 from truestep.cli.usage import NamedCommands
 from truestep.core.errors import OptionError
+from truestep.core.system import run_in_place_of_this
 
 if TYPE_CHECKING:
     from truestep.machine.gpus.records import Gpu, GpuReport
@@ -276,10 +276,8 @@ def run(
     _unless_met(choice)
     sys.stdout.flush()
     try:
-        # Python ignores SIGPIPE, and an exec'd program would inherit that: `... | head` would not end it.
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         # The command takes this process's place: signals, status and claims are then its own.
-        os.execvpe(command[0], command, {**os.environ, **cuda_variables(choice)})
+        run_in_place_of_this(command[0], command[1:], {**os.environ, **cuda_variables(choice)})
     except OSError as error:
         warn_on_screen(f"{command[0]} can't be started: {error.strerror}")
         raise typer.Exit(EXIT_NO_COMMAND) from error

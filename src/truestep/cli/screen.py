@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.results import RenderableType, Result, print_results
+from truestep.core.system import is_read
 from truestep.core.wording import printable_text
 
 if TYPE_CHECKING:
@@ -74,13 +75,7 @@ def complain_on_screen(text: str) -> None:
 
 def reader_is_gone() -> bool:
     """Whether nobody reads stdout any more, as after `| head`; True also where the system can't tell."""
-    import select
-
-    if not hasattr(select, "poll"):
-        return True
-    waiting = select.poll()
-    waiting.register(sys.stdout.fileno(), select.POLLOUT)
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0))
+    return not is_read(sys.stdout.fileno())
 
 
 def _folded(line: str) -> str:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from truestep.core import system
 from truestep.core.errors import OptionError
 
 SUFFIX = ".partial"
@@ -24,7 +25,7 @@ OLD_SECONDS = 60.0  # no file that is written here takes as long
 def open_regular_file(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open a file and return its descriptor; raises an OSError that says so where it is a link, or no regular file."""
     try:
-        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+        descriptor = system.open_unfollowed(path, flags)
     except OSError as error:
         if error.errno == errno.ELOOP and path.is_symlink():
             raise OSError(
@@ -64,20 +65,20 @@ def replacing_file(path: Path, mode: int | None = None, *, is_durable: bool = Tr
     # Not by tempfile.mkstemp: its files are 0600, which hides them from colleagues, and to learn the umask one has to change it for
     # the whole process, in which other threads make files meanwhile.
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{SUFFIX}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(partial, flags, 0o666 if mode is None else 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    handle = system.open_unfollowed(partial, flags, 0o666 if mode is None else 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
             if is_durable:
                 file.flush()
                 # before the rename, which could else reach the disk without the contents
-                os.fsync(file.fileno())
+                system.sync_file(file.fileno())
         if mode is not None:
             partial.chmod(mode)
         partial.replace(path)
         if is_durable:
-            sync_folder(path.parent)
+            system.sync_folder(path.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
@@ -121,12 +122,3 @@ def remove_unfinished_files(directory: Path) -> None:
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > OLD_SECONDS:
                 path.unlink()
-
-
-def sync_folder(directory: Path) -> None:
-    """Put the names in a folder on the disk: without it a new or renamed file can vanish with a loss of power."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

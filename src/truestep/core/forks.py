@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a forked process undoes of what its parent had in place: it holds copies of all of it, and nothing there may act."""
 
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
+
+from truestep.core.system import call_in_forked_children
 
 Owner = TypeVar("Owner")
 
@@ -18,7 +19,7 @@ def undo_in_children(owner: Owner, undo: Callable[[Owner], object]) -> None:
     global _hooked
     if not _hooked:
         # Once in a process: such a function can't be taken back.
-        os.register_at_fork(after_in_child=_undo_all)
+        call_in_forked_children(_undo_all)
         _hooked = True
     _undoing[owner] = undo
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-    from multiprocessing.context import ForkProcess
+    from multiprocessing.process import BaseProcess
 
 _WORTH_IT = 400_000  # bytes of source: below, starting a process takes longer than it saves
 _LARGE = 4  # pieces of this share of what a process does on average are worth being shared themselves
@@ -68,9 +68,9 @@ class ForkedProcesses:
 
         self._meanwhile = meanwhile
         self._did: dict[int, Connection] = {}  # who did each piece of the last row
-        self._processes: list[ForkProcess] = []
+        self._processes: list[BaseProcess] = []
         self._connections: list[Connection] = []
-        context = multiprocessing.get_context("fork")
+        context: Any = multiprocessing.get_context("fork")
         for _ in range(min(os.cpu_count() or 1, most)):
             mine, other = context.Pipe()
             _open.append(mine)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from truestep.core.errors import RunDirectoryError
-from truestep.core.files import open_regular_file, sync_folder
+from truestep.core.files import open_regular_file
+from truestep.core.system import read_at, sync_folder, write_at
 from truestep.core.wording import counted
 from truestep.report.history import MetricsMark
 from truestep.report.media import MediaLine, decode_media, encode_media
@@ -124,7 +125,7 @@ class MetricsFile:
         made = open_regular_file(self.path, os.O_RDWR | os.O_CREAT)
         try:
             for start in range(0, end, READ_BYTES):
-                _write_at(made, os.pread(removed, min(READ_BYTES, end - start), start), start)
+                _write_at(made, read_at(removed, min(READ_BYTES, end - start), start), start)
         except OSError:
             os.close(made)
             self.path.unlink(missing_ok=True)
@@ -203,7 +204,7 @@ def _write_at(file: int, text: bytes, place: int) -> None:
     """Write all of it, however little each call takes."""
     written = 0
     while written < len(text):
-        written += os.pwrite(file, text[written:], place + written)
+        written += write_at(file, text[written:], place + written)
 
 
 def read_metrics(path: Path, *, only_media: bool = False) -> Iterator[MetricsLine]:
@@ -298,7 +299,7 @@ def raw_metrics_blocks(path: Path) -> Iterator[bytes]:
 def _whole_lines(file: int) -> MetricsMark:
     """Return everything up to the last newline."""
     end = checksum = position = so_far = 0
-    while chunk := os.pread(file, READ_BYTES, position):
+    while chunk := read_at(file, READ_BYTES, position):
         position += len(chunk)
         newline = chunk.rfind(b"\n") + 1
         if newline:

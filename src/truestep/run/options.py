@@ -13,6 +13,7 @@ from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_flag, check_number
 from truestep.core.metric_names import ask_for_best_mode
+from truestep.core.system import UNCATCHABLE_SIGNALS
 from truestep.core.wording import a_type
 from truestep.engine.policy import NON_FINITE
 from truestep.model.layers.interval import check_look_interval
@@ -247,8 +248,7 @@ def check_run_exit_statuses(statuses: Any) -> dict[int, int]:
         return {}
     if not isinstance(statuses, Mapping):
         raise OptionError(f"exit_statuses={statuses!r}: give a dict, such as {{signal.SIGUSR1: 0}}.")
-    # these two reach no handler
-    caught = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+    caught = signal.valid_signals() - UNCATCHABLE_SIGNALS
     for number, status in statuses.items():
         if number not in caught:
             raise OptionError(

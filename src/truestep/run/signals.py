@@ -8,13 +8,7 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
-# 128 and the signal's number, as shells report a process that it ended.
-EXIT_STATUS: dict[int, int] = {
-    signal.SIGINT: 130,
-    signal.SIGTERM: 143,
-    signal.SIGUSR1: 138,
-    signal.SIGHUP: 129,  # the terminal was closed
-}
+from truestep.core.system import STOPPING_SIGNALS
 
 _listening: "list[StopSignals]" = []
 """Those of all runs that are at work; the one whose loop began last is told first."""
@@ -26,7 +20,7 @@ class StopSignals:
     """Listens while a loop runs; `requested` is the signal that came, None while none did."""
 
     def __init__(self, statuses: Mapping[int, int] | None = None) -> None:
-        self._statuses = EXIT_STATUS | dict(statuses or {})
+        self._statuses = STOPPING_SIGNALS | dict(statuses or {})
         self.requested: int | None = None
         self.process = os.getpid()
 

@@ -45,7 +45,11 @@ def test_any_name_has_a_folder_of_its_own_inside(tmp_path_factory, names):
     [
         ("samples", "samples"),
         ("test/a b", "test%2Fa%20b"),
-        ("..", "%2E."),
+        ("..", "%2E%2E"),
+        ("aux", "%61ux"),
+        ("con.1", "%63on.1"),
+        ("console", "console"),
+        ("ends.", "ends%2E"),
         ("ß", "%C3%9F"),
         ("a.b-c", "a.b-c"),
     ],

@@ -40,7 +40,13 @@ timer_create 222 107, timer_settime 223 110, timer_gettime 224 108, timer_delete
 # refused with "no such call": the C library and others then go another way
 _MISSING = "clone3 435 435, openat2 437 437, flock 73 32"
 
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_TMPFILE", 0) & ~os.O_DIRECTORY
+WRITES = (
+    os.O_WRONLY
+    | os.O_RDWR
+    | os.O_CREAT
+    | os.O_TRUNC
+    | getattr(os, "O_TMPFILE", 0) & ~getattr(os, "O_DIRECTORY", 0)
+)
 CLONE_THREAD = 0x00010000
 # duplicating a descriptor, its flags, a pipe's size, seals: nothing of locks, owners, leases or notices
 DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 4, 1030, 1032, 1033, 1034)

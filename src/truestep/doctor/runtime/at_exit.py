@@ -8,6 +8,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
+from truestep.core.system import call_in_forked_children
+
 _active: list["WatchReportAtExit"] = []
 
 
@@ -67,4 +69,4 @@ def _after_fork() -> None:
         _active.pop().forget()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+call_in_forked_children(_after_fork)

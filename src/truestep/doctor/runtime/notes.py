@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from truestep.core.system import user_number
 from truestep.doctor.finding import CheckFailure, Finding, Place, Severity
 
 PATIENCE = 30.0  # seconds to wait for processes that are about to end
@@ -67,10 +68,10 @@ class WatchNotesFolder:
         parent = psutil.Process(os.getppid())  # they are all its children
         shared = (os.environ.get(name, "0") for name in ("MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"))
         began = int(1000 * parent.create_time())
-        name = "-".join(("truestep-doctor", f"{os.getuid()}", f"{parent.pid}", f"{began}", *shared))
+        name = "-".join(("truestep-doctor", f"{user_number()}", f"{parent.pid}", f"{began}", *shared))
         path = Path(tempfile.gettempdir()) / name
         path.mkdir(mode=0o700, exist_ok=True)
-        if path.stat().st_uid != os.getuid():
+        if user_number() not in (None, path.stat().st_uid):
             return None
         return cls(path)
 

@@ -4,13 +4,13 @@
 A watch begins and ends here. What happened is written down by its recorder, and told by its dispatcher.
 """
 
-import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 from weakref import finalize
 
 from truestep.core.errors import OptionError
+from truestep.core.system import call_in_forked_children
 from truestep.doctor.finding import CheckFailure, Finding
 from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.dispatcher import Dispatcher
@@ -165,4 +165,4 @@ def _after_fork() -> None:
         _active.pop().abandon()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+call_in_forked_children(_after_fork)

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from truestep.core.system import WORKER_ENDED
+
 
 class _RaisedDeaths(threading.local):
     """Within this block a worker's death is raised at once, as torch's RuntimeError, also one that came before."""
@@ -37,7 +39,9 @@ _of_torch: Any = None
 def defer_worker_deaths() -> None:
     """Take torch's handler over, once it is in place; only a main thread can."""
     global _of_torch
-    current = signal.getsignal(signal.SIGCHLD)
+    if WORKER_ENDED is None:  # there torch asks the workers themselves
+        return
+    current = signal.getsignal(WORKER_ENDED)
     if (
         current is _handle
         or not callable(current)
@@ -45,7 +49,7 @@ def defer_worker_deaths() -> None:
     ):
         return
     _of_torch = current
-    signal.signal(signal.SIGCHLD, _handle)
+    signal.signal(WORKER_ENDED, _handle)
 
 
 def _handle(number: int, frame: FrameType | None) -> None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from truestep.core.system import soft_limit
 from truestep.core.visible_paths import is_visible_folder
 
 _INSTRUCTION_SETS = ("sse4_2", "avx", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd", "sve")
@@ -209,17 +210,8 @@ def _file_system(path: str, kinds: Mapping[str, str]) -> str | None:
 
 def read_limits() -> ProcessLimits:
     """Return the soft limits of this process."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows
-        return ProcessLimits()
-
-    def soft(which: int) -> int | None:
-        limit = resource.getrlimit(which)[0]
-        return None if limit == resource.RLIM_INFINITY else limit
-
     return ProcessLimits(
-        open_files=soft(resource.RLIMIT_NOFILE),
-        processes=soft(resource.RLIMIT_NPROC),
-        locked_memory_bytes=soft(resource.RLIMIT_MEMLOCK),
+        open_files=soft_limit("NOFILE"),
+        processes=soft_limit("NPROC"),
+        locked_memory_bytes=soft_limit("MEMLOCK"),
     )

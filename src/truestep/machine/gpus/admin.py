@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings that need root: persistence and reset, by the very command that an administrator would type."""
 
-import os
 import shutil
 from collections.abc import Sequence
 
 from truestep.core.errors import OptionError, nearest_names
+from truestep.core.system import is_administrator
 from truestep.machine.gpus.records import Gpu, GpuReport
 
 
@@ -33,7 +33,7 @@ def reset_command(card: Gpu) -> list[str]:
 
 def card_command_refusal(card: Gpu) -> str | None:
     """Return why a command must not be run on a card now, or None."""
-    if os.geteuid() != 0:
+    if not is_administrator():
         return "it needs root: run the command with sudo"
     if card.processes is None:
         why = card.unavailable.get("processes", card.error or "unknown")

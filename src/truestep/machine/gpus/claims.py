@@ -7,7 +7,6 @@ training. Both are taken under one lock for the whole machine. Containers that d
 don't see each other's claims; set TRUESTEP_GPU_LOCKS to one that they share.
 """
 
-import fcntl
 import json
 import os
 import stat
@@ -16,10 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from truestep.core import system
 from truestep.core.errors import GpuError
 
 VARIABLE = "TRUESTEP_GPU_LOCKS"
-DEFAULT_FOLDER = "/tmp/truestep-gpus"
+DEFAULT_FOLDER = str(system.folder_for_all_users() / "truestep-gpus")
 MAX_RESERVATION_SECONDS = 3600.0  # a file that claims more was not written by this program
 SELECTING_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.02
@@ -67,7 +67,7 @@ class CardClaims:
     def holder(self, uuid: str) -> str | None:
         """Return who holds a card, or None when it is free."""
         try:
-            descriptor = os.open(self._path(uuid), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = system.open_unfollowed(self._path(uuid), os.O_RDONLY)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -104,15 +104,14 @@ class CardClaims:
 
     def _open(self, name: str) -> int:
         """Open a claim's file, made for all users; never through a link that somebody else may have laid."""
-        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
         path = self._path(name)
         try:
             with suppress(FileExistsError):
-                descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
-                os.fchmod(descriptor, 0o666)  # whatever the umask
+                descriptor = system.open_unfollowed(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+                system.allow_all_to_write(descriptor)
                 return descriptor
             # without O_CREAT: the kernel refuses that on other users' files in shared folders
-            return os.open(path, flags)
+            return system.open_unfollowed(path, os.O_RDWR)
         except OSError as error:
             raise GpuError(
                 f"The claim {path} can't be opened ({error.strerror}), so a card can't be picked safely. "
@@ -122,7 +121,7 @@ class CardClaims:
 
 def _locked(descriptor: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        system.lock_file(descriptor)
     except BlockingIOError:
         return False
     return True
@@ -134,13 +133,13 @@ def _who() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user number without a name
-        user = str(os.getuid())
+        user = str(system.user_number())
     return f"{user}, process {os.getpid()}"
 
 
 def _read(descriptor: int) -> dict[str, str]:
     try:
-        claim = json.loads(os.pread(descriptor, 4096, 0) or b"{}")
+        claim = json.loads(system.read_at(descriptor, 4096, 0) or b"{}")
         return {"who": str(claim.get("who", "")), "until": str(float(claim.get("until") or 0))}
     except (ValueError, AttributeError, TypeError):
         return {}
@@ -148,4 +147,4 @@ def _read(descriptor: int) -> dict[str, str]:
 
 def _write(descriptor: int, claim: dict[str, object]) -> None:
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(claim).encode(), 0)
+    system.write_at(descriptor, json.dumps(claim).encode(), 0)

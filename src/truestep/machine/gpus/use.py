@@ -96,7 +96,7 @@ def cuda_was_asked() -> str | None:
         return "torch has started CUDA already"
     try:
         # RTLD_NOLOAD: only looked up, never loaded, by this question
-        driver = ctypes.CDLL("libcuda.so.1", mode=getattr(os, "RTLD_NOLOAD", 0) | os.RTLD_LAZY)
+        driver = ctypes.CDLL("libcuda.so.1", mode=getattr(os, "RTLD_NOLOAD", 0) | getattr(os, "RTLD_LAZY", 0))
     except OSError:
         return None  # nothing in this process has loaded the driver's library
     if driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == _NOT_INITIALIZED:

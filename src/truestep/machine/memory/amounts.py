@@ -5,6 +5,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from truestep.core.system import peak_memory_bytes
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
@@ -31,17 +33,7 @@ def measure_memory() -> MemoryAmounts:
     import psutil
 
     resident = psutil.Process().memory_info().rss
-    return MemoryAmounts(process_bytes=resident, process_peak_bytes=_peak(), devices=_devices())
-
-
-def _peak() -> int | None:
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows
-        return None
-    # ru_maxrss is in bytes on macOS and in KiB on Linux
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return MemoryAmounts(process_bytes=resident, process_peak_bytes=peak_memory_bytes(), devices=_devices())
 
 
 def gpu_backend_in_use() -> Any:

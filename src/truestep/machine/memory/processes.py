@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from truestep.core.system import is_own_process
 from truestep.machine.gpus.processes import gpu_pids_are_own, has_card_open, identify_process
 from truestep.machine.gpus.records import GpuProcess, GpuReport
 
@@ -79,7 +80,7 @@ def end_process(
         return ProcessEnding(pid=pid, ended=False, says=why)
     try:
         process = psutil.Process(pid)
-        if process.uids().real != os.getuid():
+        if not is_own_process(process):
             says = f"it belongs to {process.username()}; only they may end it"
             return ProcessEnding(pid=pid, ended=False, says=says)
         # psutil makes sure that the number still means this process

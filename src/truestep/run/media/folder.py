@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from truestep.core.errors import RunDirectoryError
 from truestep.core.files import is_unfinished_file, read_regular_file, replacing_file
+from truestep.core.system import is_reserved_name
 from truestep.report.history import metrics_histories
 from truestep.report.media import MEDIA, MEDIA_SUFFIXES, MediaLine
 from truestep.report.metrics import read_metrics
@@ -69,10 +70,15 @@ def _place(folder: Path, step: int, media: LoggedMedia) -> Path:
 
 
 def media_folder_name(name: str) -> str:
-    """Return the folder of a name: letters, digits, `_`, `-` and inner dots as they are, all else as %XX of its UTF-8 bytes."""
+    """Return the folder of a name: letters, digits, `_`, `-` and inner dots as they are, all else as %XX of its UTF-8 bytes.
+
+    The first letter of what Windows takes for a device, such as "aux", is written as %XX, too, and so is a dot at either end.
+    """
     escaped = quote(name, safe="").replace("~", "%7E")
-    if escaped.startswith("."):
-        escaped = f"%2E{escaped[1:]}"
+    if escaped.startswith(".") or is_reserved_name(escaped):
+        escaped = f"%{ord(escaped[0]):02X}{escaped[1:]}"
+    if escaped.endswith("."):
+        escaped = f"{escaped[:-1]}%2E"
     if len(escaped) > MAX_NAME:
         escaped = f"{escaped[:MAX_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
     return escaped

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs on Linux runs without what Windows lacks, in processes of their own: `windows/sitecustomize.py` says what that is."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import warm
+
+HERE = Path(__file__).parent / "windows"
+SPAWNED = """
+import sys
+import torch
+import truestep as ts
+from torch import nn
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        return torch.full((4,), index / 64) + ts.randn(4) / 8
+
+def main(workers):
+    run = ts.Run("runs/x", seed=1, progress=False, doctor=False, saving=ts.Saving(every_steps=3))
+    net = run.learner(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 1)), lambda p: torch.optim.AdamW(p, lr=1e-2))
+    data = run.data(Rows(), batch_size=4, shuffle=True, num_workers=workers)
+    for epoch in run.epochs(3):
+        for rows in run.batches(data):
+            net.update(lambda rows: net(rows).square().mean(1), rows)
+            if run.step == 20:
+                print("at 20", flush=True)
+                sys.stdin.readline()
+    print([p.double().sum().item().hex() for p in net.parameters()])
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
+"""
+MISTAKE = """
+import torch
+from torch import nn
+net = nn.Linear(4, 3)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(5):
+    x, y = torch.randn(8, 4), torch.randint(0, 3, (8,))
+    loss = nn.CrossEntropyLoss()(torch.softmax(net(x), 1), y)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def environment(folder, **more):
+    paths = os.pathsep.join((str(HERE), warm.paths()))
+    return {**os.environ, "PYTHONPATH": paths, "STANDS_IN_FOR_WINDOWS": str(folder), **more}
+
+
+def started(folder, *command, **options):
+    return subprocess.Popen(
+        [sys.executable, *command],
+        cwd=folder,
+        env=environment(folder),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def ends(folder, *command):
+    ended = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        check=False,
+        input="\n",
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.sliced(4)
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("end", "status"), [(signal.SIGUSR2, 149), (signal.SIGKILL, -9)], ids=["Ctrl+Break", "killed"]
+)
+def test_a_training_that_is_ended_goes_on_to_the_bits_that_it_has_on_linux(tmp_path, workers, end, status):
+    folders = [tmp_path / name for name in ("linux", "windows")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "train.py").write_text(SPAWNED)
+    linux = warm.run("train.py", str(workers), cwd=folders[0], input="\n")
+    training = started(folders[1], "train.py", str(workers))
+    assert training.stdout.readline() == "at 20\n", training.communicate("\n")
+    training.send_signal(end)
+    output = training.communicate("\n")
+    assert training.returncode == status, output
+    assert ends(folders[1], "train.py", str(workers)).splitlines()[-1] == linux.stdout.splitlines()[-1]
+
+
+def test_a_folder_in_which_another_trains_is_refused_with_its_name(tmp_path):
+    (tmp_path / "train.py").write_text(SPAWNED)
+    first = started(tmp_path, "train.py", "0")
+    assert first.stdout.readline() == "at 20\n", first.communicate("\n")
+    second = started(tmp_path, "train.py", "0")
+    said = second.communicate("\n")[1]
+    first.communicate("\n")
+    assert f"process {first.pid}" in said
+    assert (first.returncode, second.returncode) == (0, 1)
+
+
+IMPORTS = """
+import importlib, pkgutil, truestep
+for each in pkgutil.walk_packages(truestep.__path__, "truestep."):
+    if not each.name.startswith(("truestep.doctor.forks.", "truestep.__main__")):  # the one is of Linux alone, the other runs
+        importlib.import_module(each.name)
+for name in truestep.__all__:
+    getattr(truestep, name)
+from truestep.core.system import SYSTEM
+print(SYSTEM)
+"""
+
+
+def test_every_module_is_imported(tmp_path):
+    assert ends(tmp_path, "-c", IMPORTS) == "Windows\n"
+
+
+COMMANDS = {
+    "read mistake.py": 1,
+    "doctor mistake.py": 1,
+    "env": 0,
+    "gpus": 3,
+    "explain mistake.py": 1,
+    "checks LOSS001": 0,
+    "train digits --epochs 1 --out runs/digits": 0,
+    "runs": 0,
+}
+
+
+@pytest.mark.sliced(8)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_end_as_elsewhere_behind_a_pipe_of_cp1252(tmp_path, command):
+    """The file has a byte order mark and CRLF."""
+    (tmp_path / "mistake.py").write_bytes(b"\xef\xbb\xbf" + MISTAKE.replace("\n", "\r\n").encode())
+    ended = subprocess.run(
+        [sys.executable, "-m", "truestep", *command.split()],
+        cwd=tmp_path,
+        env=environment(tmp_path, PYTHONIOENCODING="cp1252"),
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == COMMANDS[command], ended.stderr.decode("cp1252")
+    assert b"Traceback" not in ended.stderr
+    assert ended.stdout.decode("cp1252")
