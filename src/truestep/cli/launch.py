@@ -45,7 +45,7 @@ def launch(
     refuse_command_option(str(file), context)
     if (processes or 0) > MOST_PROCESSES:
         warn_on_screen(
-            f"--processes {processes}: a machine starts {MOST_PROCESSES:,} at most; one for each GPU, or for each core, is usual."
+            f"--processes {processes}: at most {MOST_PROCESSES:,} are started on a machine; one for each GPU is usual."
         )
         raise typer.Exit(EXIT_USAGE)
     if not file.is_file():

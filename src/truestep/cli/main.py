@@ -139,8 +139,8 @@ class LazyCommands(NamedCommands):
             args = [*args[1:], "--help"]
         if "" in args[1:] and args[0] not in PASSING_ON:
             complain_on_screen(
-                f"truestep {args[0]}: a word of the command is empty, as a variable gives that is not set. Name a file or folder; . is "
-                "this folder.\n"
+                f"truestep {args[0]}: a word of the command is empty, as a variable gives that is not set. Name a file or "
+                "folder; . is this one.\n"
             )
             sys.exit(EXIT_USAGE)
         try:

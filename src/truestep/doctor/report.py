@@ -72,11 +72,12 @@ class WatchedRunReport:
             lines.append(f"could not tell: {', '.join(f'{code} ({count})' for code, count in told.items())}")
         if self.num_hidden:
             lines.append(f"hidden: {self.num_hidden} by comments or the baseline")
-        share = 100 * watch.dispatcher.seconds / self.total_seconds if self.total_seconds else 0.0
-        cost = f"{watch.dispatcher.seconds:.2f} s of {self.total_seconds:.2f} s ({share:.0f}%)"
-        files = _number(self.reading.num_read, "file")
-        lines.append(f"own cost: {cost}, and {self.reading.seconds:.2f} s for reading {files}")
-        return lines
+        return [*lines, self._cost()]
+
+    def _cost(self) -> str:
+        seconds, total = self.watch.dispatcher.seconds, self.total_seconds
+        cost = f"{seconds:.2f} s of {total:.2f} s ({100 * seconds / total if total else 0:.0f}%)"
+        return f"own cost: {cost}, and {self.reading.seconds:.2f} s for reading {_number(self.reading.num_read, 'file')}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `--output json` prints."""
