@@ -97,6 +97,25 @@ def test_closed_streams_change_neither_the_status_nor_a_file(command, closed, tm
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["bad.py"]
 
 
+@pytest.mark.parametrize(
+    "words", [["read", "", "--fix"], ["read", "", "a.py"], ["explain", ""], ["report", ""]]
+)
+def test_an_empty_word_is_refused_and_changes_nothing(run, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    text = "import torch\nloss = torch.nn.CrossEntropyLoss()(torch.softmax(torch.zeros(2, 3), 1), torch.zeros(2).long())\n"
+    (tmp_path / "a.py").write_text(text)
+    ended = run(*words)
+    assert ended.returncode == 2
+    assert "a word of the command is empty" in ended.stderr
+    assert (tmp_path / "a.py").read_text() == text
+
+
+def test_a_link_that_leads_nowhere_is_called_so(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").symlink_to("gone.py")
+    assert "It is a link that leads nowhere: to 'gone.py'." in run("read", "a.py").stderr
+
+
 def test_a_pipe_that_breaks_in_a_training_is_told(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Config:\n    lr: float = 0.1\n\n\n"

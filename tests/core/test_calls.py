@@ -207,7 +207,7 @@ def test_the_tables_of_words_name_what_is_there():
     known |= set(ts.DataOptions.__dataclass_fields__)
     known |= {
         field for path in recipes().values() for field in load_recipe(path).Config.__dataclass_fields__
-    } | {"out"}
+    } | {"out", "fail_on"}  # of the command line
     assert set(_WORDS) <= known
     assert OPTIONS.keys() <= CALLABLES.keys()
     for called, words in OPTIONS.items():

@@ -49,6 +49,10 @@ def test_a_named_secret_in_a_text_is_hidden_and_the_rest_is_not(name, text):
         ("-----BEGIN RSA PRIVATE KEY-----\nhush\n-----END RSA PRIVATE KEY-----", HIDDEN),
         ("https://hooks.slack.com/services/T0/B0/hush", f"https://hooks.slack.com/services/{HIDDEN}"),
         ("DefaultEndpointsProtocol=https;AccountKey=hushhush;Suffix=x", None),
+        ("mysql --password hush x", f"mysql --password {HIDDEN} x"),
+        ("curl -u joe:hush https://x", f"curl -u joe:{HIDDEN} https://x"),
+        ("https://discord.com/api/webhooks/1/hush-hush", f"https://discord.com/api/webhooks/{HIDDEN}"),
+        (f"123456789:AA{'h' * 33}", HIDDEN),
         ("of sk-proj-abcdefghijklmnop it is", f"of {HIDDEN} it is"),
     ],
 )
@@ -70,6 +74,8 @@ def test_a_secret_is_known_by_its_looks(text, shown):
         "AdamW(lr=0.001, betas=(0.9, 0.999))",
         "task-oriented-dialogue disk-cache-of-files",
         "12:30:05",
+        "docker run --user 1000:1000 image",
+        "--max-tokens 512 --lr 0.1",
     ],
 )
 def test_what_is_no_secret_is_shown(text):
@@ -85,6 +91,14 @@ def test_a_commit_is_no_secret():
 def test_no_value_under_a_secrets_name_is_left_in_a_tree(name, value):
     tree = {"lr": 0.1, "of": [{name: value}, {name: [value, {"deep": value}]}], "flag": True}
     assert value not in str(hide_secrets(tree, lambda _: "-"))
+
+
+@given(st.sampled_from(NAMES), VALUES, st.sampled_from([list, tuple]))
+def test_no_word_of_a_command_in_a_tree_shows_a_secret(name, value, kind):
+    if not value.startswith("-"):
+        tree = {"argv": kind(["train.py", f"--{name}", value, "--lr", "0.1", "-u", f"joe:hush{value}"])}
+        shown = hide_secrets(tree, lambda _: "***")["argv"]
+        assert shown == ["train.py", f"--{name}", "***", "--lr", "0.1", "-u", "joe:***"]
 
 
 @given(st.sampled_from(NAMES), VALUES)

@@ -130,7 +130,7 @@ def test_any_object_with_update_compute_and_reset_will_do(make_learner):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (lambda x: x.sum(), "returned a scalar"),
+        (lambda x: x.sum(), "returned one number"),
         (lambda x: 3.0, "returned float for 'value'"),
         (lambda x: {"a": x[:, 0], "b": "text"}, "returned str for 'b'"),
         (

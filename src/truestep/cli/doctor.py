@@ -52,7 +52,9 @@ def doctor(
         str | None,
         typer.Option("-m", help="Run this module, as `python -m` does; all that follows is passed on."),
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many optimizer steps.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many steps of the first optimizer that steps.")
+    ] = None,
     select: Annotated[list[str] | None, SELECT] = None,
     ignore: Annotated[list[str] | None, IGNORE] = None,
     preview: Annotated[bool, PREVIEW] = False,

@@ -13,6 +13,8 @@ from truestep.core.errors import did_you_mean_path
 
 app = typer.Typer(add_completion=False)
 
+MOST_PROCESSES = 4096
+
 
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def launch(
@@ -41,6 +43,11 @@ def launch(
     first lines say which was first, its exception and where in your code it was raised.
     """
     refuse_command_option(str(file), context)
+    if (processes or 0) > MOST_PROCESSES:
+        warn_on_screen(
+            f"--processes {processes}: at most {MOST_PROCESSES:,} are started on a machine; one for each GPU is usual."
+        )
+        raise typer.Exit(EXIT_USAGE)
     if not file.is_file():
         warn_on_screen(
             f"there is no file {str(file)!r}.{did_you_mean_path(file)} Give the training file: truestep launch -n 2 train.py"

@@ -45,6 +45,13 @@ COMMANDS = {
 }
 
 
+PASSING_ON = (
+    "doctor",
+    "launch",
+    "gpus",
+)  # words of theirs belong to another program, which may want an empty one
+
+
 def module_of_command(name: str) -> str:
     """Return the module that holds a command."""
     return f"truestep.cli.{name}"
@@ -130,6 +137,12 @@ class LazyCommands(NamedCommands):
         args = list(sys.argv[1:] if args is None else args)
         if args[:1] == ["help"]:  # what many type first
             args = [*args[1:], "--help"]
+        if "" in args[1:] and args[0] not in PASSING_ON:
+            complain_on_screen(
+                f"truestep {args[0]}: a word of the command is empty, as a variable gives that is not set. Name a file or "
+                "folder; . is this one.\n"
+            )
+            sys.exit(EXIT_USAGE)
         try:
             status = super().main(
                 args,

@@ -2,6 +2,7 @@
 """Mistyped commands and options: one plain message with the nearest names, as wide as it needs to be."""
 
 import re
+from pathlib import Path
 from typing import Any, cast
 
 import typer
@@ -23,7 +24,9 @@ class NamedCommands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command, or say which there are."""
         unknown = args and not args[0].startswith("-") and args[0] not in self.commands
-        if unknown and not ctx.resilient_parsing:
+        if unknown and "list" in self.commands and Path(args[0]).is_dir():
+            args = ["list", *args]  # a folder alone: what is in it
+        elif unknown and not ctx.resilient_parsing:
             ctx.fail(f"There is no command {args[0]!r}. {nearest_names(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
 

@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from truestep.core.errors import OptionError, nearest_names
 from truestep.core.other_words import FORMS, OPTIONS, option_by_other_name
@@ -141,7 +141,12 @@ def _missing(
     if not missing:
         return None
     form = ", ".join(f"{each.name}=..." if each.kind is each.KEYWORD_ONLY else each.name for each in needed)
-    return f"{owner} was not given {' and '.join(missing)}. Write {owner}({form})."
+    chosen = [
+        f" {each.name} is {' or '.join(map(repr, get_args(each.annotation)))}."
+        for each in needed
+        if get_origin(each.annotation) is Literal
+    ]
+    return f"{owner} was not given {' and '.join(missing)}. Write {owner}({form}).{''.join(chosen)}"
 
 
 def methods_raise_option_errors(owner: str) -> Callable[[Kind], Kind]:

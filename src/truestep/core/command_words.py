@@ -4,7 +4,13 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from truestep.core.secret_values import HIDDEN, Hide, hide_secret_variable, is_secret_name
+from truestep.core.secret_values import (
+    HIDDEN,
+    Hide,
+    hide_behind_login_option,
+    hide_secret_variable,
+    is_secret_name,
+)
 
 _NUMBER = re.compile(r"-?[\d.][\d.,:eE+-]*")
 _NAME = re.compile(r"[\w.+-]+")
@@ -40,6 +46,8 @@ def _without_secrets(option: list[str], hide: Hide) -> Iterator[str]:
 def _hidden_word(option: str, word: str, hide: Hide) -> str:
     if _SHORT.fullmatch(option):
         return word if _NUMBER.fullmatch(word) else hide(word)
+    if (login := hide_behind_login_option(option, word, hide)) is not None:
+        return login
     if is_secret_name(option):
         return hide_secret_variable(option, word, hide)
     if _SHORT.match(word) and not word.startswith("--"):  # -pWORD, -p=WORD

@@ -106,6 +106,8 @@ def did_you_mean_path(path: Path) -> str:
     """
     if path.exists():
         return _what_it_is(path)
+    if path.is_symlink():
+        return f" It is a link that leads nowhere: to {str(path.readlink())!r}."
     try:
         names = [each.name for each in path.parent.iterdir()]
     except OSError:

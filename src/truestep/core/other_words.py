@@ -27,6 +27,7 @@ _WORDS = {
     "epochs": "num_epochs n_epochs max_epochs",
     "every_seconds": "train_time_interval",
     "every_steps": "every_n_train_steps save_steps save_freq save_every",
+    "fail_on": "strict error_on exit_on",
     "fake": "fake_samples fake_data fake_images generated",
     "fft_size": "n_fft nfft",
     "final": "min_lr eta_min end_lr lr_end final_lr",

@@ -34,12 +34,17 @@ _COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
 _TOKEN = re.compile(
     r"\bhf_[A-Za-z0-9]{12,}|\b(?:sk-|sk_live_|rk_live_|ghp_|gho_|ghu_|ghs_|github_pat_|glpat-|xox[abeprs]-|AKIA|ASIA|AIza|ya29\.|"
     r"npm_|pypi-|eyJ)[\w.-]{8,}|(?<=hooks\.slack\.com/services/)[\w/]+|\b[0-9a-f]{40}\b"
+    r"|(?<=discord\.com/api/webhooks/)[\w/-]+|(?<=discordapp\.com/api/webhooks/)[\w/-]+|\b\d{8,10}:AA[\w-]{30,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
     re.DOTALL,
 )
 _LOGIN = re.compile(r"(?<=://)[^/\s\"'<>]*(?=@)")
 _HEADER = re.compile(r"(?<=\bbearer )\s*[\w.~+/=-]{4,}|(?<=\bbasic )\s*[A-Za-z0-9+/=]{8,}", re.IGNORECASE)
-_NAMED = re.compile(r"(?<![\w.-])([\w.-]+)[\"']?\s*(?:==?|:(?!//))\s*")
+_NAMED = re.compile(r"(?<![\w.-])([\w.-]+)[\"']?\s*(?:==?|:(?!//))\s*|(?<!\S)(--[\w-]+)[ \t]+(?!-)")
+_OPTION = re.compile(r"--?[\w-]+")
+_LOGIN_OPTION = re.compile(r"-u|--(user|login|userpwd)")  # of curl and its kind: name:password
+_USER = re.compile(r"(?<!\S)(?:-u|--user|--login|--userpwd)(?:[ \t]+|=)[^\s:/]+:(?=[^\s/])(\S+)")
+_PAIR = re.compile(r"([^\s:/]+:)([^\s/]\S*)")
 _VALUE = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s\"',;&)\]}]+")
 _NUMBER = re.compile(r"-?[\d.]+(e-?\d+)?")
 _LONGEST_NUMBER = 8
@@ -60,7 +65,20 @@ def hide_in_text(text: str, hide: Hide = lambda _: HIDDEN) -> str:
         text = pattern.sub(
             lambda match: match[0] if HIDDEN_VALUE.fullmatch(match[0]) else hide(match[0]), text
         )
+    text = _USER.sub(lambda match: text_of_login(match[0], match[1], hide), text)
     return "".join(_without_named_secrets(text, hide))
+
+
+def text_of_login(text: str, password: str, hide: Hide) -> str:
+    """Return a text that ends with a password without it; numbers, of a user and a group, stay."""
+    is_shown = password.isdigit() or HIDDEN_VALUE.fullmatch(password)
+    return text if is_shown else text.removesuffix(password) + hide(password)
+
+
+def hide_behind_login_option(option: str, word: str, hide: Hide) -> str | None:
+    """Return `name:password` behind an option such as -u without the password; None where it is something else."""
+    pair = _PAIR.fullmatch(word) if _LOGIN_OPTION.fullmatch(option) else None
+    return text_of_login(word, pair[2], hide) if pair else None
 
 
 def hide_secrets(tree: Any, hide: Hide = lambda _: HIDDEN, name: str = "") -> Any:
@@ -71,12 +89,25 @@ def hide_secrets(tree: Any, hide: Hide = lambda _: HIDDEN, name: str = "") -> An
             for key, value in tree.items()
         }
     if isinstance(tree, list | tuple):
-        return [hide_secrets(value, hide, name) for value in tree]
+        return [
+            _hidden_behind(word, value, hide, name) for word, value in zip(("", *tree), tree, strict=False)
+        ]
     if isinstance(tree, str):
         return hide_secret_variable(name, tree, hide)
     if isinstance(tree, int | float) and not isinstance(tree, bool) and _PASSWORD.search(name):
         return hide(str(tree))
     return tree
+
+
+def _hidden_behind(word: Any, value: Any, hide: Hide, name: str) -> Any:
+    """Return an item of a list, which may be the value of the option before it."""
+    option = word if isinstance(word, str) and _OPTION.fullmatch(word) else ""
+    if isinstance(value, str) and not _OPTION.fullmatch(value):
+        if (login := hide_behind_login_option(option, value, hide)) is not None:
+            return login
+        if option and is_secret_name(option):
+            return hide_secret_variable(option, value, hide)
+    return hide_secrets(value, hide, name)
 
 
 def show_hidden(tree: Any) -> Any:
@@ -101,13 +132,14 @@ def _with_word_for_hashes(tree: Any) -> Any:
 def _without_named_secrets(text: str, hide: Hide) -> Iterator[str]:
     done = 0
     for named in _NAMED.finditer(text):
-        if named.end() < done or not is_secret_name(named[1]):
+        name = named[1] or named[2]
+        if named.end() < done or not is_secret_name(name):
             continue
         if (value := _VALUE.match(text, named.end())) is not None:
             quotes = int(value[0][0] in "\"'" and len(value[0]) > 1)
             bare = value[0][1:-1] if quotes else value[0]
             is_hidden = HIDDEN_VALUE.match(text, value.start() + quotes)
-            if bare and not is_hidden and not _is_plain(named[1], bare):
+            if bare and not is_hidden and not _is_plain(name, bare):
                 yield text[done : value.start()]
                 yield value[0].replace(bare, hide(bare))
                 done = value.end()

@@ -13,7 +13,7 @@ from truestep.doctor.notebook import parse_notebook
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.runtime.children import notes_of
-from truestep.doctor.runtime.history import WINDOW
+from truestep.doctor.runtime.history import WINDOW, WatchHistory
 from truestep.doctor.runtime.notes import WatchNotes, joined_findings
 from truestep.doctor.runtime.running import ScriptOutcome
 from truestep.doctor.runtime.script import WatchedScript
@@ -49,8 +49,9 @@ class WatchedRunReport:
         history, watch = self.watch.history, self.watch
         models = ", ".join(sorted(history.model_names)) or "no model"
         optimizers = ", ".join(sorted(history.optimizer_names)) or "no optimizer that steps"
-        steps = f"{_number(history.num_steps, 'optimizer step')} ({min(history.num_steps, WINDOW)} of them in full)"
-        lines = [f"watched: {models}; {optimizers}; {steps}; {_number(len(watch.watchers), 'watcher')}"]
+        lines = [
+            f"watched: {models}; {optimizers}; {_steps(history)}; {_number(len(watch.watchers), 'watcher')}"
+        ]
         lines += [
             f"also watched: {notes.process}; {notes.num_steps} optimizer steps" for notes in self.others
         ]
@@ -71,11 +72,12 @@ class WatchedRunReport:
             lines.append(f"could not tell: {', '.join(f'{code} ({count})' for code, count in told.items())}")
         if self.num_hidden:
             lines.append(f"hidden: {self.num_hidden} by comments or the baseline")
-        share = 100 * watch.dispatcher.seconds / self.total_seconds if self.total_seconds else 0.0
-        cost = f"{watch.dispatcher.seconds:.2f} s of {self.total_seconds:.2f} s ({share:.0f}%)"
-        files = _number(self.reading.num_read, "file")
-        lines.append(f"own cost: {cost}, and {self.reading.seconds:.2f} s for reading {files}")
-        return lines
+        return [*lines, self._cost()]
+
+    def _cost(self) -> str:
+        seconds, total = self.watch.dispatcher.seconds, self.total_seconds
+        cost = f"{seconds:.2f} s of {total:.2f} s ({100 * seconds / total if total else 0:.0f}%)"
+        return f"own cost: {cost}, and {self.reading.seconds:.2f} s for reading {_number(self.reading.num_read, 'file')}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `--output json` prints."""
@@ -106,6 +108,15 @@ class WatchedRunReport:
             "elapsed_seconds": round(self.total_seconds, 4),
             "own_seconds": round(self.watch.dispatcher.seconds, 4),
         }
+
+
+def _steps(history: WatchHistory) -> str:
+    """Return how many steps were watched; of several optimizers the first that steps counts."""
+    text = (
+        f"{_number(history.num_steps, 'optimizer step')} ({min(history.num_steps, WINDOW)} of them in full)"
+    )
+    several = len(history.stepping())
+    return text if several < 2 else f"{text}, counted by the first of {several} optimizers"
 
 
 def _number(count: int, what: str) -> str:

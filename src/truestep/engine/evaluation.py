@@ -215,8 +215,9 @@ class _Totals:
             )
         if values.ndim == 0 and weights is None:
             raise LossError(
-                "The function to evaluate returned a scalar. A mean of means is not the mean when the last batch is shorter; "
-                "return one value per example, for example (scores.argmax(1) == labels).float()."
+                "The function to evaluate returned one number for a batch, and batches can differ in size: a mean of means is not "
+                "the mean, and of sums nobody knows over how many. Return one value per example, for example "
+                "(scores.argmax(1) == labels).float()."
             )
         if values.ndim and values.shape != first.shape:
             raise LossError(

@@ -33,6 +33,14 @@ class Weighted(NamedTuple):
     outputs: dict[str, Tensor] = _NONE
 
 
+def _unreduced(values: Tensor) -> str:
+    return (
+        ""
+        if values.ndim
+        else ': of a loss that is a mean already, ask for one value per example (reduction="none")'
+    )
+
+
 def weighted(
     values: Tensor,
     weights: Tensor | None = None,
@@ -60,7 +68,7 @@ def weighted(
     if weights is not None and weights.shape != values.shape:
         raise LossError(
             f"The losses have shape {tuple(values.shape)} and their weights {tuple(weights.shape)}. They would "
-            "broadcast and count examples twice; give one weight for each value, of the same shape."
+            f"broadcast and count examples twice; give one weight for each value, of the same shape{_unreduced(values)}."
         )
     if weights is not None and weights.requires_grad:
         raise LossError(

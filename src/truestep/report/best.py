@@ -33,15 +33,22 @@ def declared_best_metric(config: object) -> tuple[str, Better] | None:
 
 
 def deciding_metric(curves: Mapping[str, ChartCurve] | Mapping[str, MetricExtremes]) -> str | None:
-    """Return the metric that runs are best compared by: of an evaluation before training, a score before a loss."""
+    """Return the metric that runs are best compared by: of an evaluation before training, a score before a loss.
+
+    None where there are losses of training alone and several of them: a GAN's are against each other, and say nothing of it.
+    """
     known = [name for name, curve in curves.items() if best_metric_value(name, curve) is not None]
-    return min(known, key=_order, default=None)
+    best = min(known, key=_order, default=None)
+    return None if best is None or (_order(best) == _LOSS_OF_TRAINING and len(known) > 1) else best
 
 
 def compared_run_metrics(names: Iterable[Iterable[str]]) -> list[str]:
     """Return the names of metrics that have a best value, the ones to compare by first."""
     found = dict.fromkeys(name for each in names for name in each if better_way_of_metric(name))
     return sorted(found, key=_order)
+
+
+_LOSS_OF_TRAINING = (True, True)
 
 
 def _order(name: str) -> tuple[bool, bool]:

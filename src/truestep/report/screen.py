@@ -56,7 +56,8 @@ def run_comparison_table(found: RunComparison) -> RenderableType:
         )
     if len(found.runs) > 1 and not found.differences:
         table.add_row(
-            Text("settings"), Text("no difference is recorded" if found.circumstances else "the same")
+            Text("settings"),
+            Text("the same" if not found.circumstances else "the same, but for what stands below"),
         )
     for best in found.best:
         cells = [f"{number_text(each.value)} at {each.step:,}" if each else "-" for each in best.values]

@@ -30,6 +30,8 @@ class DataColumns:
         _check(named)
         self.tree = tree
         self.rows = rows
+        self.is_mapped = any(isinstance(leaf, np.memmap) for _, leaf in named)
+        """Whether a part lies in a file that is mapped (`np.load(..., mmap_mode="r")`)."""
         self.leaves: list[Column] = [_as_tensor(leaf) for _, leaf in named]
         self.num_samples = len(self.leaves[0]) if rows is None else len(rows)
         self.bytes_per_sample = sum(leaf.nbytes for leaf in self.leaves) // max(len(self.leaves[0]), 1)

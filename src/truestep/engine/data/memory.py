@@ -40,7 +40,10 @@ class MemorySource(BatchSource):
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
         place = _choose_place(columns, options.on_device, device)
         why = "the data is tensors: a batch is one indexing, and workers would only copy it again"
-        self.choices = [Choice("loading", "in memory", why), place]
+        self.choices = [
+            Choice("loading", "from a mapped file" if columns.is_mapped else "in memory", why),
+            place,
+        ]
         is_there = any(_is_on(leaf, device) for leaf in columns.leaves)
         self._gathers_on_device = device.type != "cpu" and is_there
 
@@ -120,6 +123,10 @@ def _choose_place(columns: DataColumns, on_device: bool | None, device: torch.de
     """Move the columns to the device where that is asked for or pays, and say why."""
     size = sum(leaf.nbytes for leaf in columns.leaves)
     if all(_is_on(leaf, device) for leaf in columns.leaves):
+        if columns.is_mapped:
+            return Choice(
+                "data kept on", "disk", "it is mapped: what a batch needs is read when the batch is made"
+            )
         return Choice("data kept on", str(device), "the tensors are there already")
     if on_device is None and device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]

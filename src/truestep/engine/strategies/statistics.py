@@ -97,6 +97,6 @@ def _remember(layer: Norm, mean: Tensor, variance: Tensor) -> None:
     assert layer.running_var is not None
     layer.num_batches_tracked.add_(1)
     momentum = layer.momentum
-    share: Any = 1 / layer.num_batches_tracked if momentum is None else momentum
+    share = 1.0 / float(layer.num_batches_tracked) if momentum is None else float(momentum)
     for running, now in ((layer.running_mean, mean), (layer.running_var, variance)):
-        running.lerp_(now.to(running.dtype), float(share))
+        running.lerp_(now.to(running.dtype), share)

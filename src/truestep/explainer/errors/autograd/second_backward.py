@@ -25,8 +25,9 @@ class SecondBackward(Explainer):
         shared = (weights * weights).sum()
         (2 * shared + 3 * shared).backward()
 
-    Fix: add the losses and call backward once; detach a state that goes on to the next step (hidden = hidden.detach());
-    for a GAN give the discriminator fake.detach(). retain_graph=True hides it, and memory grows.
+    Fix: call backward once for each loss, and once for losses that share a part: add them; detach a state that goes on to
+    the next step (hidden = hidden.detach()); for a GAN give the discriminator fake.detach().
+    retain_graph=True hides it, and memory grows.
 
     Cases:
         otherwise: {kept}

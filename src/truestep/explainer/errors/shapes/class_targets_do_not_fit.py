@@ -24,7 +24,10 @@ class ClassTargetsDoNotFit(Explainer):
     labels from 0, and give the last layer as many outputs as there are classes.
 
     Cases:
-        `alone=`: a label is {label}, and the outputs have too few classes for it (or it is negative).
+        `alone=negative`: a label is {label}, and labels go from 0 to one less than there are classes.
+            Fix: write ignore_index={label}, if it marks what should not count; else correct the labels.
+        `alone=`: a label is {label}, and the outputs have at most {label} classes, 0 among them.
+            Fix: give the last layer at least {needed} outputs, or map the labels to 0 and on; where they count from 1, subtract 1.
         `label_is=next`: the outputs have {classes} classes, so labels go from 0 to {most}; a label is {label}{pair}.
             Fix: labels seem to count from 1: subtract 1, or give the last layer {needed} outputs if 0 is one too.
         `label_is=negative`: the outputs have {classes} classes, so labels go from 0 to {most}; a label is {label}{pair}.
@@ -92,7 +95,7 @@ def _pair(crash: Crash) -> tuple[Any, Any] | None:
 
 def _of_label(label: int, pair: tuple[Any, Any] | None) -> dict[str, str]:
     if pair is None:
-        return {"alone": "yes"}
+        return {"alone": "negative" if label < 0 else "yes", "needed": str(label + 1)}
     shape = shape_at_crash(pair[0])
     classes = shape[1] if len(shape) > 1 else shape[0]
     label_is = "next" if label == classes else "negative" if label < 0 else "beyond"
