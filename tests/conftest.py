@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import zlib
 from pathlib import Path
 
@@ -31,6 +32,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)  # and this process goes on, as was asked for
 
+OWN_WORDS = psutil.Process().cmdline()
 SLICED = pytest.StashKey[dict]()
 
 # Nothing is kept in the home of whoever runs the tests.
@@ -62,7 +64,13 @@ def _is_stray(pid: int) -> bool:
     """Whether a process still runs; multiprocessing's own servers and ours live as long as their parent, by design."""
     try:
         process = psutil.Process(pid)
-        command = " ".join(process.cmdline())
+        words = process.cmdline()
+        # multiprocessing does not wait until a server of its own that it has forked is another program
+        until = time.monotonic() + 5
+        while words in ([], OWN_WORDS) and process.is_running() and time.monotonic() < until:
+            time.sleep(0.005)
+            words = process.cmdline()
+        command = " ".join(words)
         return process.status() != psutil.STATUS_ZOMBIE and not any(
             word in command for word in ("resource_tracker", "forkserver", "warm_process")
         )
