@@ -44,8 +44,16 @@ def gradient_tolerance(rounding: float, repeated: float = 0.0) -> float:
     return max(_LEAST_TOLERANCE, min(_LARGEST_TOLERANCE, _ROUNDINGS * rounding), 10 * repeated)
 
 
-def compare_gradients(first: Gradients, second: Gradients) -> GradientComparison:
-    """Return how far apart two gradients are, by the parameter where it is most."""
+def compare_gradients(
+    first: Gradients, second: Gradients, *, least_share: float = _LEAST_SHARE
+) -> GradientComparison:
+    """Return how far apart two gradients are, by the parameter where it is most.
+
+    Args:
+        first: one of them.
+        second: the other.
+        least_share: the share of the whole gradient below which a parameter's is taken for rounding.
+    """
     names = [name for name in second if first.get(name) is not None or second[name] is not None]
     pairs = {
         name: (_flat(first.get(name), second[name]), _flat(second[name], first.get(name))) for name in names
@@ -54,30 +62,35 @@ def compare_gradients(first: Gradients, second: Gradients) -> GradientComparison
     worst, where = 0.0, ""
     for name, (a, b) in pairs.items():
         # what is small beside the rest may be rounding alone
-        larger = max(float(a.norm()), float(b.norm()), _LEAST_SHARE * size)
+        larger = max(float(a.norm()), float(b.norm()), least_share * size)
         difference = float((a - b).norm()) / larger if larger else 0.0
         if math.isnan(difference):
             return GradientComparison(difference, name, None)
         if difference > worst:
             worst, where = difference, name
-    return GradientComparison(worst, where, _common_factor(pairs, size))
+    return GradientComparison(worst, where, _common_factor(pairs, least_share * size))
 
 
-def halves_combined(first: Gradients, second: Gradients, whole: Gradients) -> GradientComparison:
+def halves_combined(
+    first: Gradients, second: Gradients, whole: Gradients, *, least_share: float = _LEAST_SHARE
+) -> GradientComparison:
     """Return how far the whole batch's gradient is from the nearest weighted mean of its halves' ones.
 
     The halves are (A, A) and (B, B), of the whole's size. Their weights may differ, since a masked mean's do.
     """
     names = [name for name in whole if whole[name] is not None]
     if not names:
-        return compare_gradients(first, whole)
+        return compare_gradients(first, whole, least_share=least_share)
     a, b, c = (
         torch.cat([_flat(each.get(name), whole[name]) for name in names]) for each in (first, second, whole)
     )
     between = a - b
     share = float((c - b) @ between / (between @ between)) if float(between.norm()) else 0.5
     means = [_mean(first, second, weight) for weight in (0.5, min(1.0, max(0.0, share)))]
-    return min((compare_gradients(mean, whole) for mean in means), key=lambda each: each.difference)
+    return min(
+        (compare_gradients(mean, whole, least_share=least_share) for mean in means),
+        key=lambda each: each.difference,
+    )
 
 
 def _mean(first: Gradients, second: Gradients, weight: float) -> Gradients:
@@ -99,12 +112,12 @@ def _flat(value: Tensor | None, like: Tensor | None) -> Tensor:
     return dense.to("cpu", torch.float64).reshape(-1)
 
 
-def _common_factor(pairs: Mapping[str, tuple[Tensor, Tensor]], size: float) -> float | None:
+def _common_factor(pairs: Mapping[str, tuple[Tensor, Tensor]], least: float) -> float | None:
     """Return the number that all of one gradient is of the other, None where there is no one number."""
     factors = []
     for a, b in pairs.values():
         norm = float(b.norm())
-        if max(norm, float(a.norm())) <= _LEAST_SHARE * size:
+        if max(norm, float(a.norm())) <= least:
             continue
         if not norm:
             return None

@@ -23,8 +23,24 @@ _MOST_NUMBERS = 4_000_000
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9
 _SMALLEST_COUNT, _LARGEST_COUNT = 3, 13
 
-_PRODUCTS = frozenset({"mm", "bmm", "matmul", "addmm", "baddbmm", "cdist_forward", "euclidean_dist", "dist"})
-_COMPARES = "each example is compared with all others, as contrastive losses and metric learning mean it; their batches can't be split"
+# The meaning under which it is right that examples mix, by the operation that mixes them.
+_PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "cdist_forward", "euclidean_dist", "dist"})
+_COMPARES = "each example is compared with all others, as in contrastive losses and metric learning"
+_ARITHMETIC = frozenset({"add", "sub", "rsub", "mul", "div", "pow"})
+_NORMALISES = "the examples are normalised by a figure of the whole batch, as advantages are"
+_MEANINGS = {
+    **dict.fromkeys(
+        ("sort", "topk", "argsort", "cumsum", "logcumsumexp", "cummax", "cummin"), "the examples are ranked"
+    ),
+    **dict.fromkeys(
+        ("roll", "flip", "index", "index_select", "gather"),
+        "each example is paired with another, as in mix-up and losses with negatives",
+    ),
+    **dict.fromkeys(
+        ("native_batch_norm", "batch_norm_with_update", "cudnn_batch_norm"),
+        "batch normalisation without stored statistics",
+    ),
+}
 
 
 class RowSums(NamedTuple):
@@ -144,9 +160,16 @@ def _is_of_one(changed: Any, rows: int, row: int, count: int) -> bool:
 
 def _meaning(call: RowSums) -> str | None:
     """Return under which meaning it is right that a call mixes the examples."""
-    inside_attention = "ttention" in (call.layer or "")
-    squares = len(call.shape) >= 2 and call.shape[-1] == call.shape[-2]
-    return _COMPARES if call.operation in _PRODUCTS and squares and not inside_attention else None
+    if "ttention" in (call.layer or ""):
+        return None
+    if call.operation in _PRODUCTS:
+        squares = len(call.shape) >= 2 and call.shape[-1] == call.shape[-2]
+        return _COMPARES if squares else None
+    if call.operation in _ARITHMETIC:
+        # by something of fewer numbers, and no two that spread to a table of all with all
+        figures = [each for each in call.given if each != call.shape]
+        return _NORMALISES if call.shape in call.given and figures else None
+    return _MEANINGS.get(call.operation)
 
 
 def distinct_count(most: int, sizes: Iterable[int]) -> int:

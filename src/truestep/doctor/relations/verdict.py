@@ -19,6 +19,7 @@ class Verdict:
         expected: the number on one side of the relation; None where it was not tried.
         found: the number on the other side.
         unit: what the two numbers are.
+        is_other: whether the found number must differ from the expected one, and not be it.
         why: why it was not tried, or what a broken one means and what to write.
         place: the line, operation and layer that break it, where they are known.
     """
@@ -30,10 +31,12 @@ class Verdict:
     found: float | None = None
     unit: str = ""
     place: str | None = None
+    is_other: bool = False
 
     @property
     def numbers(self) -> str:
         """Both numbers with what they are."""
         if self.expected is None or self.found is None:
             return ""
-        return f"{self.unit} {number_text(self.found)}, expected {number_text(self.expected)}".strip()
+        wanted = f"{'more than ' if self.is_other else ''}{number_text(self.expected)}"
+        return f"{self.unit} {number_text(self.found)}, expected {wanted}".strip()
