@@ -193,20 +193,43 @@ class _SymmetricOperations(TorchDispatchMode):
             return self._in_place(call, args, kwargs, seed)
         if name in _DRAWN_BY_ROW and any(isinstance(each, Tensor) for each in args):
             return self._by_row(call, args, kwargs, seed)
+        if name in _DRAWN_BY_SIZE:
+            return self._by_size(call, args, kwargs, seed)
         seed()
-        drawn = call(*args, **kwargs)
-        return self._alike(drawn) if name in _DRAWN_BY_SIZE else drawn
+        return call(*args, **kwargs)
+
+    def _by_size(
+        self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], seed: Callable[[], object]
+    ) -> Tensor:
+        """Draw the numbers of one example, for all; torch draws a tensor's first numbers in a way that depends on its size."""
+        place = next(number for number, each in enumerate(args) if isinstance(each, list | tuple))
+        sizes = list(args[place])
+        axis = self._axis(sizes)
+        seed()
+        if axis is None:
+            whole: Tensor = call(*args, **kwargs)
+            return whole
+        sizes[axis] //= self.count
+        return self._for_all(call(*args[:place], sizes, *args[place + 1 :], **kwargs), axis)
 
     def _in_place(
         self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], seed: Callable[[], object]
     ) -> Tensor:
         first: Tensor = args[0]
         if any(isinstance(each, Tensor) for each in args[1:]):
-            first.copy_(self._by_row(call, (first.clone(), *args[1:]), kwargs, seed))
-            return first
+            return first.copy_(self._by_row(call, (first.clone(), *args[1:]), kwargs, seed))
+        axis = self._axis(first.shape)
         seed()
-        call(first, *args[1:], **kwargs)
-        return first.copy_(self._alike(first))
+        if axis is None:
+            call(first, *args[1:], **kwargs)
+            return first
+        drawn = _part(first, axis, 0, self.count)
+        call(drawn, *args[1:], **kwargs)
+        return first.copy_(self._for_all(drawn, axis))
+
+    def _for_all(self, drawn: Tensor, axis: int) -> Tensor:
+        """Return an example's numbers, once for each example."""
+        return drawn.repeat([self.count if dim == axis else 1 for dim in range(drawn.ndim)])
 
     def _by_row(
         self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], seed: Callable[[], object]
@@ -223,14 +246,6 @@ class _SymmetricOperations(TorchDispatchMode):
             seed()
             parts.append(call(*(_part(each, axis, row, self.count) for each in args), **kwargs))
         return torch.cat(parts, axis)
-
-    def _alike(self, drawn: Tensor) -> Tensor:
-        """Return the numbers of the first example for all."""
-        axis = self._axis(drawn.shape)
-        if axis is None:
-            return drawn
-        repeats = [self.count if dim == axis else 1 for dim in range(drawn.ndim)]
-        return _part(drawn, axis, 0, self.count).repeat(repeats)
 
     def _axis(self, shape: Iterable[int]) -> int | None:
         """Return the dimension along which the examples lie, as far as sizes say it."""

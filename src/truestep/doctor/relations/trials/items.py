@@ -27,7 +27,7 @@ def items(trials: Trials) -> Iterator[Verdict]:
         if change > trials.tolerance:
             used.append((item, change))
             continue
-        outcome = "broken" if _is_meant_to_be_used(item) else "question"
+        outcome = "broken" if _is_meant_to_be_used(trials, item) else "question"
         why = (
             "made the same for all examples it changes nothing: the loss does not use it, or its effect is cut off. Use it in "
             "the loss, or leave it out of the batch"
@@ -85,8 +85,10 @@ def _is_numbers(trials: Trials, item: str) -> bool:
     )
 
 
-def _is_meant_to_be_used(item: str) -> bool:
-    return bool(_USED.search(item))
+def _is_meant_to_be_used(trials: Trials, item: str) -> bool:
+    """Whether a loss needs an item by its usual names; one that compares examples with each other may do without labels."""
+    mixing = None if trials.once("halves", halves).outcome == "held" else trials.mixing()
+    return bool(_USED.search(item)) and not (mixing and mixing.meaning)
 
 
 def _called(item: str) -> str:

@@ -66,10 +66,10 @@ def _mixed(relation: str, compared: GradientComparison, trials: Trials) -> Verdi
 def twice(trials: Trials) -> Verdict:
     """Every example twice gives the same gradient."""
     examples = trials.examples
-    batch, count = examples.twice(), 2 * examples.count
-    if error := trials.fails(batch, count):
-        return _fails("twice", error, "twice as many examples")
-    compared = trials.compare(trials.gradients(batch, count).gradients, trials.whole.gradients)
+    found = trials.attempt(examples.twice(), 2 * examples.count)
+    if isinstance(found, str):
+        return _fails("twice", found, "twice as many examples")
+    compared = trials.compare(found.gradients, trials.whole.gradients)
     if compared.difference <= trials.tolerance:
         return Verdict("twice", "held", expected=1, found=compared.factor or 1, unit="gradient, times")
     mixing = trials.mixing()
@@ -98,12 +98,13 @@ def twice(trials: Trials) -> Verdict:
 def one(trials: Trials) -> Verdict:
     """A batch of one example runs, and gives the gradient of that example twice."""
     examples = trials.examples
-    if error := trials.fails(examples.one(), 1):
-        return _fails("one", error, "one example")
+    alone = trials.attempt(examples.one(), 1)
+    if isinstance(alone, str):
+        return _fails("one", alone, "one example")
     grows = trials.once("twice", twice)
     if trials.once("halves", halves).outcome != "held" or (grows.outcome != "held" and not grows.expected):
         return Verdict("one", "held", "it runs; what it gives is not compared, as the examples mix")
-    alone, pair = trials.gradients(examples.one(), 1), trials.gradients(examples.take([0, 0]), 2)
+    pair = trials.gradients(examples.take([0, 0]), 2)
     compared = trials.compare(alone.gradients, pair.gradients)
     if compared.difference <= trials.tolerance:
         return _of_difference("one", "held", compared)
@@ -156,10 +157,10 @@ def micro_batches(trials: Trials) -> Verdict:
     cut = (examples.count + 1) // 2
     found = []
     for rows in (range(cut), range(cut, examples.count)):
-        batch = examples.take(rows)
-        if error := trials.fails(batch, len(rows)):
-            return _fails(name, error, f"{len(rows)} examples")
-        found.append(trials.gradients(batch, len(rows)).gradients)
+        outcome = trials.attempt(examples.take(rows), len(rows))
+        if isinstance(outcome, str):
+            return _fails(name, outcome, f"{len(rows)} examples")
+        found.append(outcome.gradients)
     compared = halves_combined(found[0], found[1], trials.whole.gradients, least_share=trials.least_share)
     if compared.difference <= trials.tolerance:
         return _of_difference(name, "held", compared)

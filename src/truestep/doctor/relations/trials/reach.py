@@ -15,6 +15,7 @@ from truestep.doctor.relations.verdict import Verdict
 
 _SHIFT = 0.01  # of the weights' size
 _SMALLER = 0.2
+_MOST_STEEPER = 2.5
 _LEAST_MOVE = 1e-4  # of the loss
 _ROUNDINGS = 1000
 _MOST_NAMED = 4
@@ -79,7 +80,8 @@ def _move(trials: Trials, parts: dict[str, Tensor]) -> float:
         with trials.moved({name: factor * each for name, each in directions.items()}):
             value = trials.value(trials.examples.fresh(), trials.examples.count)
         moves.append(abs(value - trials.whole.value) / (abs(trials.whole.value) or 1.0) / factor)
-    return min(moves)
+    # what jumps moves as much by a small step: a sign, a rounding, a choice
+    return 0.0 if moves[1] > _MOST_STEEPER * moves[0] else min(moves)
 
 
 def trained(trials: Trials) -> Verdict:

@@ -18,6 +18,15 @@ _MOST_APART = 0.25  # of the two slopes
 _SMALLER = 0.2  # the step with which it is tried again
 _AGREED = 0.2  # of the two steps
 _SMALLEST_CHANGE = 300  # roundings of the loss, below which a step shows nothing
+_LEAST_COSINE = 0.1  # of a direction with the gradient: across it slopes are small and rounding is not
+_PASSED_THROUGH = (
+    "the loss does not move although the gradient says so. That is right for what rounds or picks and passes the gradient "
+    "through (a straight-through estimator, as of a codebook)"
+)
+_CUT = (
+    "the gradient is not the slope of the loss: a part of the graph is cut off. Leave out detach(), no_grad(), .data, .item() and "
+    "numpy() on the way to the loss, unless the cut is meant"
+)
 _COARSE = "the loss computes in half precision, which hides what a small step changes"
 
 
@@ -45,32 +54,56 @@ def blocks(trials: Trials) -> dict[str, list[str]]:
 
 
 def _slope(trials: Trials, block: str, names: list[str]) -> Verdict:
-    relation, whole = f"slope: {block}", trials.whole
-    gradients = {name: each for name in names if (each := whole.gradients[name]) is not None}
-    size = math.sqrt(sum(float(each.to_dense().abs().double().square().sum()) for each in gradients.values()))
-    directions = {name: each.to_dense() / size for name, each in gradients.items()}
-    step = min(_LARGEST_STEP * weights_size(trials, names), _AIMED_CHANGE * (abs(whole.value) + 0.01) / size)
+    """Say whether the slope is the gradient's: along the gradient itself, then along gradient and weights together."""
+    gradients = {
+        name: each.to_dense() for name in names if (each := trials.whole.gradients[name]) is not None
+    }
+    along = _scaled(gradients)
+    first = _along(trials, f"slope: {block}", gradients, along)
+    if first.outcome != "held":
+        return first
+    weights = _scaled({name: trials.trained.parameters[name].detach() for name in names})
+    # what is cut off may lie across the gradient: the norm of weights does
+    both = _scaled({name: along[name] + weights[name] for name in names})
+    second = _along(trials, first.relation, gradients, both)
+    return second if second.outcome == "broken" else first
+
+
+def _along(
+    trials: Trials, relation: str, gradients: dict[str, Tensor], direction: dict[str, Tensor]
+) -> Verdict:
+    """Compare the slope of the loss along a direction with what the gradient says of it."""
+    whole = trials.whole
+    said = sum(_product(each, direction[name]) for name, each in gradients.items())
+    size = math.sqrt(sum(_product(each, each) for each in gradients.values()))
+    step = min(
+        _LARGEST_STEP * weights_size(trials, list(gradients)),
+        _AIMED_CHANGE * (abs(whole.value) + 0.01) / size,
+    )
     least = _SMALLEST_CHANGE * trials.rounding * abs(whole.value)
     if 2 * step * size < least:
         return Verdict(relation, "not tried", "its gradient is too small to measure")
-    measured = _measured(trials, directions, step)
-    numbers = {"expected": measured, "found": size, "unit": "slope of the loss along the gradient"}
-    if abs(measured - size) <= _MOST_APART * max(abs(measured), size):
+    measured = _measured(trials, direction, step)
+    numbers = {"expected": measured, "found": said, "unit": "slope of the loss, by the gradient"}
+    if abs(measured - said) <= _MOST_APART * max(abs(measured), abs(said), size * _LEAST_COSINE):
         return Verdict(relation, "held", **numbers)  # type: ignore[arg-type]
-    again = _measured(trials, directions, _SMALLER * step)
+    again = _measured(trials, direction, _SMALLER * step)
     if abs(measured) < least / (2 * step) and abs(again) < least / (2 * _SMALLER * step):
-        why = (
-            "the loss does not move although the gradient says so. That is right for what rounds or picks and passes the gradient "
-            "through (a straight-through estimator, as of a codebook)"
-        )
-        return Verdict(relation, "question", why, **numbers)  # type: ignore[arg-type]
+        return Verdict(relation, "question", _PASSED_THROUGH, **numbers)  # type: ignore[arg-type]
     if not abs(measured - again) <= _AGREED * max(abs(measured), abs(again)):
         return Verdict(relation, "not tried", "the loss has a kink here: two sizes of a step disagree")
-    why = (
-        "the gradient is not the slope of the loss: a part of the graph is cut off. Leave out detach(), no_grad(), .data, "
-        ".item() and numpy() on the way to the loss, unless the cut is meant"
-    )
-    return Verdict(relation, "broken", why, place=cuts_of(trials), **numbers)  # type: ignore[arg-type]
+    return Verdict(relation, "broken", _CUT, place=cuts_of(trials), **numbers)  # type: ignore[arg-type]
+
+
+def _scaled(direction: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a direction of length 1."""
+    size = math.sqrt(sum(_product(each, each) for each in direction.values())) or 1.0
+    return {name: each / size for name, each in direction.items()}
+
+
+def _product(first: Tensor, second: Tensor) -> float:
+    parts = [torch.view_as_real(each) if each.is_complex() else each for each in (first, second)]
+    return float((parts[0].double() * parts[1].double()).sum())
 
 
 def _measured(trials: Trials, directions: dict[str, Tensor], step: float) -> float:

@@ -22,8 +22,8 @@ class Relation(NamedTuple):
 
 RELATIONS = (
     Relation("permuted", order.permuted),
-    Relation("halves", order.halves, of_split=True),
-    Relation("twice", order.twice, of_split=True),
+    Relation("halves", lambda trials: trials.once("halves", order.halves), of_split=True),
+    Relation("twice", lambda trials: trials.once("twice", order.twice), of_split=True),
     Relation("one", order.one, of_split=True),
     Relation("changed", order.changed, of_split=True),
     Relation("micro-batches", order.micro_batches, of_split=True),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.doctor.relations.examples import Examples, find_examples
-from truestep.doctor.relations.trials.trial import Trials
+from truestep.doctor.relations.trials.trial import TrialOutcome, Trials
 from truestep.doctor.relations.verdict import Verdict
 
 _MORE = 2  # positions by which padding is made longer
@@ -81,17 +81,17 @@ def padding(trials: Trials) -> Verdict:
     found = find_padding(trials.examples)
     if isinstance(found, str):
         return Verdict("padding", "not tried", found)
-    verdict = _padding_verdict(trials, _with_other_padding(trials.examples, found), "other values there")
+    count = trials.examples.count
+    outcome = trials.gradients(_with_other_padding(trials.examples, found), count)
+    verdict = _padding_verdict(trials, outcome, "other values there")
     if verdict.outcome != "held" or not found.is_last:
         return verdict
-    longer = _with_more_padding(trials.examples, found)
-    if trials.fails(longer, trials.examples.count):
-        return verdict  # it takes sequences of one length
-    return _padding_verdict(trials, longer, "longer padding")
+    longer = trials.attempt(_with_more_padding(trials.examples, found), count)
+    # where it fails it takes sequences of one length
+    return verdict if isinstance(longer, str) else _padding_verdict(trials, longer, "longer padding")
 
 
-def _padding_verdict(trials: Trials, batch: Any, given: str) -> Verdict:
-    outcome = trials.gradients(batch, trials.examples.count)
+def _padding_verdict(trials: Trials, outcome: TrialOutcome, given: str) -> Verdict:
     compared = trials.compare(outcome.gradients, trials.whole.gradients)
     difference = max(
         compared.difference, abs(outcome.value - trials.whole.value) / (abs(trials.whole.value) or 1.0)

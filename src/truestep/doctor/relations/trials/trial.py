@@ -130,13 +130,13 @@ class Trials:
         found: float = self._trial(batch, count, lambda: _scalar(_values(self.loss(batch))).item())
         return found
 
-    def fails(self, batch: Any, count: int) -> str | None:
-        """Return the error with which the loss fails on a batch, None where it gives a number."""
+    def attempt(self, batch: Any, count: int) -> "TrialOutcome | str":
+        """Return the loss and the gradients on a batch, or the error with which it fails."""
         try:
-            value = self.value(batch, count)
+            outcome = self.gradients(batch, count)
         except Exception as error:  # noqa: BLE001  # what the user's code raises is the finding
             return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        return None if math.isfinite(value) else f"the loss is {value}"
+        return outcome if math.isfinite(outcome.value) else f"the loss is {outcome.value}"
 
     def run(self, compute: Callable[[Any], object], within: AbstractContextManager[Any]) -> None:
         """Compute something on the batch within a context, and put everything back."""
