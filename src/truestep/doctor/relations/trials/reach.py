@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from truestep.core.wording import counted
 from truestep.doctor.relations.trials.cuts import cuts_of
-from truestep.doctor.relations.trials.slopes import weights_size
+from truestep.doctor.relations.trials.slopes import CUT_BY_MEANING, weights_size
 from truestep.doctor.relations.trials.trial import Trials
 from truestep.doctor.relations.verdict import Verdict
 
@@ -51,7 +51,9 @@ def moving(trials: Trials) -> Verdict:
         "never trained. Leave out detach(), no_grad(), .data or numpy() between it and the loss"
     )
     found = max(moves.values(), default=found)
-    return Verdict("moving", "broken", why, expected=0.0, found=found, unit=_UNIT, place=cuts_of(trials))
+    cuts = cuts_of(trials)
+    outcome, why = ("question", CUT_BY_MEANING) if cuts.is_meant else ("broken", why)
+    return Verdict("moving", outcome, why, expected=0.0, found=found, unit=_UNIT, place=cuts.place)  # type: ignore[arg-type]
 
 
 def _still(trials: Trials, name: str, gradient: Tensor | None) -> Tensor | None:

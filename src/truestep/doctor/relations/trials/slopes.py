@@ -23,6 +23,10 @@ _PASSED_THROUGH = (
     "the loss does not move although the gradient says so. That is right for what rounds or picks and passes the gradient "
     "through (a straight-through estimator, as of a codebook)"
 )
+CUT_BY_MEANING = (
+    "a part of the graph is cut off whose values reach the loss with their gradient besides. That is right for targets, weights "
+    "and codes, as in focal losses, self-distillation and codebooks"
+)
 _CUT = (
     "the gradient is not the slope of the loss: a part of the graph is cut off. Leave out detach(), no_grad(), .data, .item() and "
     "numpy() on the way to the loss, unless the cut is meant"
@@ -66,7 +70,7 @@ def _slope(trials: Trials, block: str, names: list[str]) -> Verdict:
     # what is cut off may lie across the gradient: the norm of weights does
     both = _scaled({name: along[name] + weights[name] for name in names})
     second = _along(trials, first.relation, gradients, both)
-    return second if second.outcome == "broken" else first
+    return second if second.outcome in ("broken", "question") else first
 
 
 def _along(
@@ -92,7 +96,9 @@ def _along(
         return Verdict(relation, "question", _PASSED_THROUGH, **numbers)  # type: ignore[arg-type]
     if not abs(measured - again) <= _AGREED * max(abs(measured), abs(again)):
         return Verdict(relation, "not tried", "the loss has a kink here: two sizes of a step disagree")
-    return Verdict(relation, "broken", _CUT, place=cuts_of(trials), **numbers)  # type: ignore[arg-type]
+    cuts = cuts_of(trials)
+    outcome, why = ("question", CUT_BY_MEANING) if cuts.is_meant else ("broken", _CUT)
+    return Verdict(relation, outcome, why, place=cuts.place, **numbers)  # type: ignore[arg-type]
 
 
 def _scaled(direction: dict[str, Tensor]) -> dict[str, Tensor]:

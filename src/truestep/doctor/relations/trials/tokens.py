@@ -96,7 +96,9 @@ def _padding_verdict(trials: Trials, outcome: TrialOutcome, given: str) -> Verdi
     difference = max(
         compared.difference, abs(outcome.value - trials.whole.value) / (abs(trials.whole.value) or 1.0)
     )
-    held = difference <= trials.tolerance
+    values = trials.whole.values
+    # a mean over a table of tokens counts the padded ones, and is scaled by their number alone
+    held = difference <= trials.tolerance or (values is not None and values.ndim > 1 and compared.factor)
     why = (
         f"padded positions reach the loss: {given} change it. Give the mask to attention, pool over real positions alone, and "
         "divide the loss by their number"

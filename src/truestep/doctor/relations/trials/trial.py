@@ -4,7 +4,7 @@
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from traceback import walk_stack
 from typing import Any
@@ -138,14 +138,9 @@ class Trials:
             return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         return outcome if math.isfinite(outcome.value) else f"the loss is {outcome.value}"
 
-    def run(self, compute: Callable[[Any], object], within: AbstractContextManager[Any]) -> None:
-        """Compute something on the batch within a context, and put everything back."""
-
-        def computed() -> None:
-            with within:
-                compute(self.examples.fresh())
-
-        self._trial(None, self.examples.count, computed)
+    def run(self, compute: Callable[[Any], object]) -> None:
+        """Compute something on the batch, and put everything back."""
+        self._trial(None, self.examples.count, lambda: compute(self.examples.fresh()))
 
     def once(self, relation: str, found: Callable[["Trials"], Verdict]) -> Verdict:
         """Return a verdict that several relations ask for."""
