@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Relations of one's own loss function, for tests of training code: as `torch.autograd.gradcheck` is used for gradients."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from truestep.core.errors import BatchError, LossError, check_flag, nearest_names
-from truestep.core.results import RenderableType, Result
+from truestep.core.results import RenderableType, Result, result_table
 from truestep.core.wording import a_type, counted
 from truestep.doctor.relations.examples import UnclearExamplesError, find_examples
 from truestep.doctor.relations.trials.table import RELATIONS, tried_relations
@@ -60,13 +57,7 @@ class LossRelations(Result):
         outcomes = ("held", "broken", "question", "not tried")
         counts = ", ".join(f"{len(self.of(each))} {each}" for each in outcomes if self.of(each))
         title = f"Relations over {counted(self.num_examples, 'example')}: {counts}"
-        table = Table("relation", "", "numbers", "why", title=title, title_justify="left")
-        for each in self.verdicts:
-            why = each.why + (f" [{each.place}]" if each.place else "")
-            table.add_row(
-                Text(each.relation), Text(each.outcome, _STYLES[each.outcome]), Text(each.numbers), Text(why)
-            )
-        return table
+        return result_table(title, ("relation", "", "numbers", "why"), map(_row, self.verdicts))
 
 
 def relations(
@@ -119,6 +110,15 @@ def relations(
         return LossRelations(verdicts, examples.count, trials.whole.value)
     finally:
         trials.end()
+
+
+def _row(verdict: Verdict) -> Iterator[RenderableType]:
+    from rich.text import Text  # importing rich draws from python's random stream
+
+    yield Text(verdict.relation)
+    yield Text(verdict.outcome, _STYLES[verdict.outcome])
+    yield Text(verdict.numbers)
+    yield Text(verdict.why + (f" [{verdict.place}]" if verdict.place else ""))
 
 
 def _family(verdict: Verdict) -> str:

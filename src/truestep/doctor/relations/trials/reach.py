@@ -33,7 +33,7 @@ def moving(trials: Trials) -> Verdict:
     }
     if not still:
         return Verdict(
-            "moving", "held", f"all of {counted(len(trials.whole.gradients), 'parameter')} has a gradient"
+            "moving", "held", f"each of {counted(len(trials.whole.gradients), 'parameter')} has a gradient"
         )
     if trials.is_coarse:
         return Verdict("moving", "not tried", "the loss computes in half precision")

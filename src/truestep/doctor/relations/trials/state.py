@@ -12,6 +12,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 class _KeptTensor(NamedTuple):
     tensor: Tensor
     values: Tensor
+    version: int
     needs_gradient: bool
     gradient: Tensor | None
     gradient_values: Tensor | None
@@ -59,12 +60,20 @@ class KeptState:
         for kept in self._tensors.values():
             _put_back(kept)
 
+    def put_back_buffers_of(self, module: nn.Module) -> None:
+        """Put back which tensors a module's buffers are, where others were assigned."""
+        kept = self._modules.get(id(module))
+        if kept is not None:
+            buffers, members = kept[1]["_buffers"]
+            _set_members(buffers, members)
+
     def _keep_tensor(self, tensor: Tensor) -> None:
         if id(tensor) not in self._tensors:
             gradient = tensor.grad if tensor.is_leaf else None
             self._tensors[id(tensor)] = _KeptTensor(
                 tensor,
                 tensor.detach().clone(),
+                -1 if tensor.is_inference() else tensor._version,
                 tensor.requires_grad,
                 gradient,
                 None if gradient is None else gradient.detach().clone(),
@@ -109,16 +118,13 @@ def _put_back(kept: _KeptTensor) -> None:
     tensor = kept.tensor
     if tensor.is_leaf and tensor.requires_grad is not kept.needs_gradient:
         tensor.requires_grad_(kept.needs_gradient)
-    _write(tensor, kept.values)
+    if kept.version >= 0:
+        with torch.no_grad():
+            tensor.copy_(kept.values)
+        # past the version: a graph of the user's that saved the tensor finds what it saved
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (kept.version,))
     if kept.gradient is not None and kept.gradient_values is not None:
-        _write(kept.gradient, kept.gradient_values)
+        with torch.no_grad(), _unsafe_preserve_version_counter(kept.gradient):
+            kept.gradient.copy_(kept.gradient_values)
     if tensor.is_leaf and tensor.grad is not kept.gradient:
         tensor.grad = kept.gradient
-
-
-def _write(tensor: Tensor, values: Tensor) -> None:
-    """Write values past the version: a graph of the user's that saved the tensor finds what it saved."""
-    if tensor.is_inference():
-        return
-    with torch.no_grad(), _unsafe_preserve_version_counter(tensor):
-        tensor.copy_(values)

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from truestep.core.errors import LossError
+from truestep.core.random_streams import host_random_streams, set_host_random_streams
 from truestep.core.wording import a_type
 from truestep.doctor.relations.examples import Examples
 from truestep.doctor.relations.gradients import (
@@ -24,6 +25,7 @@ from truestep.doctor.relations.gradients import (
 )
 from truestep.doctor.relations.mixing import Mixing, RowRecord, distinct_count, first_mixing
 from truestep.doctor.relations.noise import SymmetricNoise
+from truestep.doctor.relations.trials.named import named_modules_of
 from truestep.doctor.relations.trials.state import KeptState
 from truestep.doctor.relations.trials.trained import Trained
 from truestep.doctor.relations.verdict import Verdict
@@ -64,7 +66,10 @@ class Trials:
         self.trained = trained
         self.frozen = False
         self.rounding = 0.0
-        self._found = KeptState(trained.parameters.values(), trained.modules.values())
+        self._random_states = host_random_streams()  # what is imported late may draw, too
+        self._found = KeptState(
+            trained.parameters.values(), [*trained.modules.values(), *named_modules_of(loss)]
+        )
         self._start = self._found
         self._whole: dict[bool, TrialOutcome] = {}
         self._mixing: Mixing | bool | None = False
@@ -84,6 +89,7 @@ class Trials:
     def end(self) -> None:
         """Leave everything as it was found."""
         self._found.put_back()
+        set_host_random_streams(self._random_states)
 
     @property
     def whole(self) -> TrialOutcome:
@@ -204,11 +210,23 @@ class Trials:
         buffers = self._start.buffers if self.frozen else ()
         with SymmetricNoise(count, frozen=buffers, tensors=self.trained.parameters.values()) as noise:
             try:
-                with torch.enable_grad():
+                with torch.enable_grad(), self._with_buffers_kept():
                     return compute()
             finally:
                 self.rounding = max(self.rounding, noise.coarsest)
                 self._start.put_back()
+
+    @contextmanager
+    def _with_buffers_kept(self) -> Iterator[None]:
+        """Have modules keep their buffers, where they are frozen, although another tensor is assigned."""
+        if not self.frozen:
+            yield
+            return
+        handle = register_module_forward_hook(lambda module, *_: self._start.put_back_buffers_of(module))
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def _compute(self, batch: Any, count: int) -> TrialOutcome:
         given = _values(self.loss(batch))
