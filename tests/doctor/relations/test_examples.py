@@ -3,6 +3,7 @@
 
 import collections
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 
 from truestep.doctor.relations.examples import UnclearExamplesError, find_examples
 
-Pair = collections.namedtuple("Pair", ["image", "target"])
+
+class Pair(NamedTuple):
+    image: object
+    target: object
 
 
 @dataclasses.dataclass

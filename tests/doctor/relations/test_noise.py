@@ -30,7 +30,7 @@ DRAWS = {
     "a distribution": lambda n: Normal(torch.zeros(n), 1.0).rsample(),
     "actions": lambda n: Categorical(logits=torch.zeros(n, 30)).sample(),
     "gamma": lambda n: Gamma(torch.ones(n, 2), torch.ones(n, 2)).rsample(),
-    "by blocks of rows": lambda n: torch.randn(n * 4, 3).reshape(n, 12),
+    "by blocks of rows": lambda n: torch.randn(n * 4, 5).reshape(n, 20),
     "sequences first": lambda n: torch.randn(11, n, 3).transpose(0, 1),
     "numpy": lambda n: torch.from_numpy(np.random.randn(n, 3)),
     "dropout in a recurrent layer": lambda n: RECURRENT(torch.ones(n, 3, 4))[0],

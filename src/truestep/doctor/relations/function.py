@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Relations of one's own loss function, for tests of training code: as `torch.autograd.gradcheck` is used for gradients."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from truestep.core.errors import BatchError, LossError, check_flag, nearest_names
-from truestep.core.results import RenderableType, Result, result_table
+from truestep.core.results import RenderableType, Result, result_facts
 from truestep.core.wording import a_type, counted
 from truestep.doctor.relations.examples import UnclearExamplesError, find_examples
 from truestep.doctor.relations.trials.table import RELATIONS, tried_relations
@@ -14,7 +14,7 @@ from truestep.doctor.relations.trials.trained import trained_of
 from truestep.doctor.relations.trials.trial import Trials
 from truestep.doctor.relations.verdict import RelationOutcome, Verdict
 
-_STYLES = {"held": "green", "broken": "bold red", "question": "yellow", "not tried": "dim"}
+_OUTCOMES: tuple[RelationOutcome, ...] = ("broken", "question", "held", "not tried")
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,12 @@ class LossRelations(Result):
             raise LossError("\n".join([_heading(len(broken)), *map(_told, broken)]))
 
     def __rich__(self) -> RenderableType:
-        outcomes = ("held", "broken", "question", "not tried")
-        counts = ", ".join(f"{len(self.of(each))} {each}" for each in outcomes if self.of(each))
-        title = f"Relations over {counted(self.num_examples, 'example')}: {counts}"
-        return result_table(title, ("relation", "", "numbers", "why"), map(_row, self.verdicts))
+        from rich.console import Group  # importing rich draws from python's random stream
+
+        shown = [outcome for outcome in _OUTCOMES if self.of(outcome)]
+        counts = ", ".join(f"{len(self.of(outcome))} {outcome}" for outcome in shown)
+        lists = [result_facts(outcome, map(_fact, self.of(outcome))) for outcome in shown]
+        return Group(f"Relations over {counted(self.num_examples, 'example')}: {counts}", *lists)
 
 
 def relations(
@@ -112,13 +114,9 @@ def relations(
         trials.end()
 
 
-def _row(verdict: Verdict) -> Iterator[RenderableType]:
-    from rich.text import Text  # importing rich draws from python's random stream
-
-    yield Text(verdict.relation)
-    yield Text(verdict.outcome, _STYLES[verdict.outcome])
-    yield Text(verdict.numbers)
-    yield Text(verdict.why + (f" [{verdict.place}]" if verdict.place else ""))
+def _fact(verdict: Verdict) -> tuple[str, str]:
+    lines = [verdict.numbers, verdict.why, f"first seen: {verdict.place}" if verdict.place else ""]
+    return verdict.relation, "\n".join(filter(None, lines))
 
 
 def _family(verdict: Verdict) -> str:

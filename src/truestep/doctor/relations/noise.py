@@ -85,8 +85,8 @@ class SymmetricNoise:
         np.random.seed(SEED)  # the global stream is what losses draw from
         count = self._operations.count
         for name in _NUMPY_DRAWS:
-            enter(patch.object(np.random, name, _rows_alike(getattr(np.random, name), count)))
-        enter(patch.object(np.random, "permutation", _identity_permutation(np.random.permutation, count)))
+            enter(patch.object(np.random, name, _rows_alike(name, count)))
+        enter(patch.object(np.random, "permutation", _identity_permutation(count)))
         enter(self._operations)
         enter(_WithoutDropout())
         return self
@@ -203,14 +203,10 @@ class _SymmetricOperations(TorchDispatchMode):
     ) -> Tensor:
         """Draw the numbers of one example, for all; torch draws a tensor's first numbers in a way that depends on its size."""
         place = next(number for number, each in enumerate(args) if isinstance(each, list | tuple))
-        sizes = list(args[place])
-        axis = self._axis(sizes)
+        axes = self._axes(args[place])
+        sizes = [size // self.count if axis in axes else size for axis, size in enumerate(args[place])]
         seed()
-        if axis is None:
-            whole: Tensor = call(*args, **kwargs)
-            return whole
-        sizes[axis] //= self.count
-        return self._for_all(call(*args[:place], sizes, *args[place + 1 :], **kwargs), axis)
+        return self._for_all(call(*args[:place], sizes, *args[place + 1 :], **kwargs), axes)
 
     def _in_place(
         self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], seed: Callable[[], object]
@@ -218,43 +214,45 @@ class _SymmetricOperations(TorchDispatchMode):
         first: Tensor = args[0]
         if any(isinstance(each, Tensor) for each in args[1:]):
             return first.copy_(self._by_row(call, (first.clone(), *args[1:]), kwargs, seed))
-        axis = self._axis(first.shape)
+        axes = self._axes(first.shape)
+        drawn = first.clone()
+        for axis in axes:
+            drawn = _part(drawn, axis, 0, self.count)
         seed()
-        if axis is None:
-            call(first, *args[1:], **kwargs)
-            return first
-        drawn = _part(first, axis, 0, self.count)
         call(drawn, *args[1:], **kwargs)
-        return first.copy_(self._for_all(drawn, axis))
+        return first.copy_(self._for_all(drawn, axes))
 
-    def _for_all(self, drawn: Tensor, axis: int) -> Tensor:
+    def _for_all(self, drawn: Tensor, axes: list[int]) -> Tensor:
         """Return an example's numbers, once for each example."""
-        return drawn.repeat([self.count if dim == axis else 1 for dim in range(drawn.ndim)])
+        return drawn.repeat([self.count if axis in axes else 1 for axis in range(drawn.ndim)])
 
     def _by_row(
         self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], seed: Callable[[], object]
     ) -> Tensor:
         """Draw for the examples one by one, with the same seed."""
-        shapes = [each.shape for each in args if isinstance(each, Tensor)]
-        axis = self._axis(max(shapes, key=len))
-        if axis is None:
-            seed()
-            drawn: Tensor = call(*args, **kwargs)
-            return drawn
-        parts = []
-        for row in range(self.count):
-            seed()
-            parts.append(call(*(_part(each, axis, row, self.count) for each in args), **kwargs))
-        return torch.cat(parts, axis)
 
-    def _axis(self, shape: Iterable[int]) -> int | None:
-        """Return the dimension along which the examples lie, as far as sizes say it."""
+        def drawn(parts: tuple[Any, ...], axes: list[int]) -> Tensor:
+            if not axes:
+                seed()
+                found: Tensor = call(*parts, **kwargs)
+                return found
+            axis, *rest = axes
+            rows = (tuple(_part(each, axis, row, self.count) for each in parts) for row in range(self.count))
+            return torch.cat([drawn(row, rest) for row in rows], axis)
+
+        shapes = [each.shape for each in args if isinstance(each, Tensor)]
+        return drawn(args, self._axes(max(shapes, key=len)))
+
+    def _axes(self, shape: Iterable[int]) -> list[int]:
+        """Return the dimensions along which the examples may lie, as far as sizes say it."""
         sizes = list(shape)
-        if sizes and sizes[0] == self.count:
-            return 0
-        if self.count > 1 and self.count in sizes:
-            return sizes.index(self.count)
-        return next((dim for dim, size in enumerate(sizes) if size and size % self.count == 0), None)
+        if self.count == 1 or (sizes and sizes[0] == self.count):
+            return [0] if sizes else []
+        several = [axis for axis, size in enumerate(sizes) if size and size % self.count == 0]
+        exactly = [axis for axis in several if sizes[axis] == self.count]
+        # rows of a block each, such as (examples · heads, ...), and a dimension that happens to be as large
+        found = {*several[:1], *exactly[:1]} if several[:1] == [0] or not exactly else {exactly[0]}
+        return sorted(found)
 
 
 def _part(value: Any, axis: int, row: int, count: int) -> Any:
@@ -265,9 +263,9 @@ def _part(value: Any, axis: int, row: int, count: int) -> Any:
     return value.narrow(axis, row * size, size).clone()
 
 
-def _rows_alike(draw: Callable[..., Any], count: int) -> Callable[..., Any]:
+def _rows_alike(name: str, count: int) -> Callable[..., Any]:
     def drawn(*args: Any, **kwargs: Any) -> Any:
-        values = draw(*args, **kwargs)
+        values = getattr(_numpy_stream(), name)(*args, **kwargs)
         if isinstance(values, np.ndarray) and values.ndim and len(values) % count == 0:
             rows = len(values) // count
             values[:] = np.concatenate([values[:rows]] * count)
@@ -276,11 +274,16 @@ def _rows_alike(draw: Callable[..., Any], count: int) -> Callable[..., Any]:
     return drawn
 
 
-def _identity_permutation(permute: Callable[[Any], Any], count: int) -> Callable[[Any], Any]:
+def _identity_permutation(count: int) -> Callable[[Any], Any]:
     def permuted(x: Any) -> Any:
-        size = x if isinstance(x, int) else len(x)
+        stream, size = _numpy_stream(), x if isinstance(x, int) else len(x)
         if size % count:
-            return permute(x)
+            return stream.permutation(x)
         return np.arange(x) if isinstance(x, int) else np.array(x)
 
     return permuted
+
+
+def _numpy_stream() -> np.random.RandomState:
+    """Return a stream of numbers of one call's own: of the global stream it takes one number whatever its size."""
+    return np.random.RandomState(int(np.random.bytes(4).hex(), 16))

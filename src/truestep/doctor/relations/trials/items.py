@@ -33,8 +33,9 @@ def items(trials: Trials) -> Iterator[Verdict]:
             "the loss, or leave it out of the batch"
         )
         yield Verdict(_called(item), outcome, why, expected=0.0, found=change, unit=_UNIT, is_other=True)  # type: ignore[arg-type]
-    for item, change in used:
-        yield _exchanged(trials, item, change, alone=len(used) < 2)
+    for number, (item, change) in enumerate(used):
+        # the first given to others is the others given to others
+        yield _exchanged(trials, item, change, alone=number == 0)
     left = [item for item in trials.examples.items if item not in varying]
     for item in left:
         yield Verdict(_called(item), "not tried", "it holds no numbers, or the same for all examples")

@@ -71,7 +71,7 @@ def twice(trials: Trials) -> Verdict:
         return _fails("twice", found, "twice as many examples")
     compared = trials.compare(found.gradients, trials.whole.gradients)
     if compared.difference <= trials.tolerance:
-        return Verdict("twice", "held", expected=1, found=compared.factor or 1, unit="gradient, times")
+        return Verdict("twice", "held", expected=1, found=compared.factor or 1, unit="factor of the gradient")
     mixing = trials.mixing()
     place = str(mixing) if mixing else None
     if compared.factor and abs(compared.factor - 1) > _MOST_SPREAD:
@@ -83,7 +83,7 @@ def twice(trials: Trials) -> Verdict:
             f"another learning rate. {advice}",
             expected=1,
             found=compared.factor,
-            unit="gradient, times",
+            unit="factor of the gradient",
             place=place,
         )
     if mixing and mixing.meaning:
