@@ -80,7 +80,7 @@ def nest(children):
 
 @st.composite
 def batches(draw):
-    count = draw(st.integers(2, 9))
+    count = draw(st.integers(3, 9))  # pairs of shared values are no list of examples
     sure = torch.arange(count).float()  # two tensors that agree, so that it can be told
     rest = draw(st.recursive(st.one_of(leaf(count), shared()), nest, max_leaves=5))
     return count, {"first": sure, "second": sure.clone().unsqueeze(1), "rest": rest}
@@ -97,7 +97,7 @@ def rows_of(examples):
 
 
 @given(batches())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_every_leaf_of_any_nesting_takes_the_same_rows(drawn):
     count, batch = drawn
     examples = find_examples(batch)
@@ -122,7 +122,7 @@ def test_every_leaf_of_any_nesting_takes_the_same_rows(drawn):
 
 
 @given(batches())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_one_item_is_altered_alone_and_the_batch_is_never_written_to(drawn):
     count, batch = drawn
     examples = find_examples(batch)

@@ -93,6 +93,11 @@ def halves_combined(
     )
 
 
+def added_gradients(first: Gradients, second: Gradients) -> Gradients:
+    """Return the sum of two gradients."""
+    return {name: None if each is None else 2 * each for name, each in _mean(first, second, 0.5).items()}
+
+
 def _mean(first: Gradients, second: Gradients, weight: float) -> Gradients:
     return {
         name: weight * _flat(first.get(name), second.get(name))

@@ -3,7 +3,7 @@
 
 import torch
 
-from truestep.doctor.relations.gradients import GradientComparison, halves_combined
+from truestep.doctor.relations.gradients import GradientComparison, added_gradients, halves_combined
 from truestep.doctor.relations.trials.trial import Trials
 from truestep.doctor.relations.verdict import RelationOutcome, Verdict
 
@@ -161,11 +161,14 @@ def micro_batches(trials: Trials) -> Verdict:
         if isinstance(outcome, str):
             return _fails(name, outcome, f"{len(rows)} examples")
         found.append(outcome.gradients)
-    compared = halves_combined(found[0], found[1], trials.whole.gradients, least_share=trials.least_share)
+    whole = trials.whole.gradients
+    compared = halves_combined(found[0], found[1], whole, least_share=trials.least_share)
+    if compared.difference > trials.tolerance and trials.once("twice", twice).outcome != "held":
+        compared = trials.compare(added_gradients(found[0], found[1]), whole)  # of a sum
+        if compared.factor:
+            return Verdict(name, "held", _BUT_FOR_FACTOR)
     if compared.difference <= trials.tolerance:
         return _of_difference(name, "held", compared)
-    if trials.once("twice", twice).outcome != "held" and compared.factor:
-        return Verdict(name, "held", _BUT_FOR_FACTOR)
     why = "the loss computes something else for another number of examples; look for a batch size that is written down"
     return _of_difference(name, "broken", compared, why)
 

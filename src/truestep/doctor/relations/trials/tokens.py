@@ -12,6 +12,10 @@ from truestep.doctor.relations.examples import Examples, find_examples
 from truestep.doctor.relations.trials.trial import TrialOutcome, Trials
 from truestep.doctor.relations.verdict import Verdict
 
+_SEEN = (
+    "the losses of earlier tokens change with later ones: the model sees what it is to predict. Give attention a causal mask "
+    "(is_causal=True), and pad convolutions on the left"
+)
 _MORE = 2  # positions by which padding is made longer
 _TARGETS = re.compile(r"label|target|\by\b", re.I)
 _MASKS = re.compile(r"mask|pad", re.I)
@@ -154,17 +158,10 @@ def later(trials: Trials) -> Verdict:
     if values is None or values.ndim != 2 or values.shape[1] < 3:
         why = "the loss function gives no value for each token: return them, of shape (batch, tokens)"
         return Verdict("later", "not tried", why)
-    size = values.shape[1]
-    leaves = {name: trials.examples.leaves[name] for name in trials.examples.items}
-    items = tuple(
-        name
-        for name, each in leaves.items()
-        if isinstance(each, Tensor) and each.ndim > 1 and each.shape[1] in (size, size + 1)
-        if each.dtype is not torch.bool and not _MASKS.search(name)
-    )
+    items = _token_items(trials.examples, values.shape[1])
     if not items or trials.examples.count < 2:
         return Verdict("later", "not tried", "no item of the batch has the tokens' positions")
-    cut = size // 2 + 1
+    cut = values.shape[1] // 2 + 1
     batch = _altered(
         trials.examples, items, lambda _, leaf: torch.cat([leaf[:, :cut], leaf.roll(1, 0)[:, cut:]], 1)
     )
@@ -173,11 +170,18 @@ def later(trials: Trials) -> Verdict:
     before, after = values[:, : cut - 1].double(), outcome.values[:, : cut - 1].double()
     moved = float((before - after).abs().max() / before.abs().max().clamp(min=1e-12))
     held = moved <= trials.tolerance
-    why = (
-        "the losses of earlier tokens change with later ones: the model sees what it is to predict. Give attention a causal mask "
-        "(is_causal=True), and pad convolutions on the left"
-    )
     unit = "largest change of an earlier token's loss, of the largest loss"
     return Verdict(
-        "later", "held" if held else "broken", "" if held else why, expected=0.0, found=moved, unit=unit
+        "later", "held" if held else "broken", "" if held else _SEEN, expected=0.0, found=moved, unit=unit
+    )
+
+
+def _token_items(examples: Examples, size: int) -> tuple[str, ...]:
+    """Return the items that run along the positions of the losses, but for masks; labels may be shifted by one."""
+    leaves = {name: examples.leaves[name] for name in examples.items if not _MASKS.search(name)}
+    return tuple(
+        name
+        for name, each in leaves.items()
+        if isinstance(each, Tensor) and each.ndim > 1 and each.shape[1] in (size, size + 1)
+        if each.dtype is not torch.bool
     )

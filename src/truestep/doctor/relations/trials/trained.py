@@ -36,7 +36,8 @@ def trained_of(trains: Any) -> Trained:
             modules[name] = part
             found = [(f"{name}.{key}" if name else key, each) for key, each in part.named_parameters()]
         else:
-            found = [(name, part)]
+            number = len(parameters)  # of all of them: groups count their own from 0
+            found = [(f"parameter {number}" if name.startswith("parameter ") else name, part)]
         known = {id(each) for each in parameters.values()}
         parameters |= {key: each for key, each in found if id(each) not in known}
     if any(is_lazy(each) for each in parameters.values()):
@@ -81,3 +82,12 @@ def _members(members: Iterable[Any]) -> Iterator[tuple[str, Any]]:
             yield name if name != f"parameter {number}" else f"[{number}]", module
         else:
             yield from _parts(part)
+
+
+def with_names(trained: Trained, modules: Iterable[nn.Module]) -> Trained:
+    """Return what is trained with the names that parameters given by themselves have in one of these modules."""
+    known = {id(each): name for module in modules for name, each in module.named_parameters()}
+    names = [known.get(id(each), name) for name, each in trained.parameters.items()]
+    if trained.modules or len(set(names)) < len(names):
+        return trained
+    return Trained(dict(zip(names, trained.parameters.values(), strict=True)), {})

@@ -27,7 +27,7 @@ from truestep.doctor.relations.mixing import Mixing, RowRecord, distinct_count, 
 from truestep.doctor.relations.noise import SymmetricNoise
 from truestep.doctor.relations.trials.named import named_modules_of
 from truestep.doctor.relations.trials.state import KeptState
-from truestep.doctor.relations.trials.trained import Trained
+from truestep.doctor.relations.trials.trained import Trained, with_names
 from truestep.doctor.relations.verdict import Verdict
 
 _HALF_PRECISION = 1e-4  # the rounding of float16 and bfloat16 is above, that of float32 far below
@@ -76,13 +76,15 @@ class Trials:
         self._verdicts: dict[tuple[str, bool], Verdict] = {}
         self.outermost: list[nn.Module] = []
         self.repeated = 0.0
-        self.hooked = tuple(name for name, each in trained.parameters.items() if each._backward_hooks)
+        self.hooked: tuple[str, ...] = ()
 
     def begin(self) -> None:
         """Compute the loss once, so that what it makes late is made, and twice more, to see what repeats."""
         with self._keeping_called_modules():
             self._compute(self.examples.fresh(), self.examples.count)
         self._start = self._found.as_it_is_now()
+        self.trained = with_names(self.trained, self.outermost)
+        self.hooked = tuple(name for name, each in self.trained.parameters.items() if each._backward_hooks)
         again = self.gradients(self.examples.fresh(), self.examples.count)
         self.repeated = compare_gradients(again.gradients, self.whole.gradients).difference
 
