@@ -73,6 +73,10 @@ class Examples:
         """Return the batch with each leaf that a function gives for its name."""
         return _rebuilt(self.batch, "", leaf, set(self.leaves))
 
+    def copy_of(self, name: str) -> Any:
+        """Return a copy of a leaf."""
+        return self._taken(name, None)
+
     def fresh(self) -> Any:
         """Return the batch as it is, its tensors copied."""
         return self.take(range(self.count))

@@ -73,7 +73,7 @@ class Mixing(NamedTuple):
         return f"{self.operation} of {shapes} into {self.shape}{where}{inside}"
 
 
-class RowRecord(TorchDispatchMode):
+class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps the sums of the rows of each operation's result, outside of backwards.
 
     Args:
@@ -82,7 +82,7 @@ class RowRecord(TorchDispatchMode):
     """
 
     def __init__(self, count: int, layers: Mapping[str, nn.Module] | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[RowSums] = []
         self._count = count
         self._names = {id(module): name for name, module in (layers or {}).items()}

@@ -140,11 +140,11 @@ def _with_stored_statistics(
     return (args, kwargs) if mean is None else _replaced(args, kwargs, 5, "training", False)
 
 
-class _SymmetricOperations(TorchDispatchMode):
+class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Gives each example the same numbers of each random operation, and leaves frozen tensors as they are."""
 
     def __init__(self, count: int, frozen: Iterable[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.count = count
         self.coarsest = 0.0
         self._frozen = {each.untyped_storage()._cdata for each in frozen}
@@ -240,8 +240,9 @@ class _SymmetricOperations(TorchDispatchMode):
             rows = (tuple(_part(each, axis, row, self.count) for each in parts) for row in range(self.count))
             return torch.cat([drawn(row, rest) for row in rows], axis)
 
-        shapes = [each.shape for each in args if isinstance(each, Tensor)]
-        return drawn(args, self._axes(max(shapes, key=len)))
+        shapes = [tuple(each.shape) for each in args if isinstance(each, Tensor)]
+        longest: tuple[int, ...] = max(shapes, key=len)
+        return drawn(args, self._axes(longest))
 
     def _axes(self, shape: Iterable[int]) -> list[int]:
         """Return the dimensions along which the examples may lie, as far as sizes say it."""

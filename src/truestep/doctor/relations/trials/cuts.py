@@ -67,7 +67,8 @@ class Cuts:
 
 def cuts_of(trials: Trials) -> Cuts:
     """Return where the loss cuts its graph."""
-    found, meant = GraphCuts(), []
+    found = GraphCuts()
+    meant: list[bool] = []
 
     def compute(batch: Any) -> None:
         with found:

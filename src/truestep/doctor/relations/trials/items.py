@@ -9,7 +9,7 @@ from torch import Tensor
 
 from truestep.doctor.relations.trials.order import halves
 from truestep.doctor.relations.trials.trial import TrialOutcome, Trials
-from truestep.doctor.relations.verdict import Verdict
+from truestep.doctor.relations.verdict import RelationOutcome, Verdict
 
 _UNIT = "relative change of the gradient"
 # what a loss is given to be used, by its usual names; a position in a tuple has none
@@ -27,12 +27,12 @@ def items(trials: Trials) -> Iterator[Verdict]:
         if change > trials.tolerance:
             used.append((item, change))
             continue
-        outcome = "broken" if _is_meant_to_be_used(trials, item) else "question"
+        outcome: RelationOutcome = "broken" if _is_meant_to_be_used(trials, item) else "question"
         why = (
             "made the same for all examples it changes nothing: the loss does not use it, or its effect is cut off. Use it in "
             "the loss, or leave it out of the batch"
         )
-        yield Verdict(_called(item), outcome, why, expected=0.0, found=change, unit=_UNIT, is_other=True)  # type: ignore[arg-type]
+        yield Verdict(_called(item), outcome, why, expected=0.0, found=change, unit=_UNIT, is_other=True)
     for number, (item, change) in enumerate(used):
         # the first given to others is the others given to others
         yield _exchanged(trials, item, change, alone=number == 0)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Relations of the examples of a batch with one another: their order, their number, who moves with whom."""
 
+from dataclasses import replace
+
 import torch
 
 from truestep.doctor.relations.gradients import GradientComparison, added_gradients, halves_combined
@@ -132,19 +134,16 @@ def changed(trials: Trials) -> Verdict:
     moved = float(
         (first[1:] - second[1:]).abs().max() / first.abs().max().clamp(min=torch.finfo(torch.float64).tiny)
     )
-    found = {"expected": 0.0, "found": moved, "unit": "largest change of another's loss, of the largest loss"}
+    unit = "largest change of another's loss, of the largest loss"
+    verdict = Verdict("changed", "held", expected=0.0, found=moved, unit=unit)
     if moved <= trials.tolerance:
-        return Verdict("changed", "held", **found)
+        return verdict
     mixing = trials.mixing()
-    meant = mixing is not None and mixing.meaning is not None
-    why = (
-        f"right if {mixing.meaning}"
-        if mixing and meant
-        else "the loss of an example depends on another example"
-    )
-    return Verdict(
-        "changed", "question" if meant else "broken", why, place=str(mixing) if mixing else None, **found
-    )
+    place = str(mixing) if mixing else None
+    if mixing and mixing.meaning:
+        return replace(verdict, outcome="question", why=f"right if {mixing.meaning}", place=place)
+    why = "the loss of an example depends on another example"
+    return replace(verdict, outcome="broken", why=why, place=place)
 
 
 def micro_batches(trials: Trials) -> Verdict:

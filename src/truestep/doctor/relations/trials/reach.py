@@ -2,6 +2,7 @@
 """Relations of the parameters with the loss: those that move it have a gradient, and those that it reaches are trained."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -52,8 +53,8 @@ def moving(trials: Trials) -> Verdict:
     )
     found = max(moves.values(), default=found)
     cuts = cuts_of(trials)
-    outcome, why = ("question", CUT_BY_MEANING) if cuts.is_meant else ("broken", why)
-    return Verdict("moving", outcome, why, expected=0.0, found=found, unit=_UNIT, place=cuts.place)  # type: ignore[arg-type]
+    verdict = Verdict("moving", "broken", why, expected=0.0, found=found, unit=_UNIT, place=cuts.place)
+    return replace(verdict, outcome="question", why=CUT_BY_MEANING) if cuts.is_meant else verdict
 
 
 def _still(trials: Trials, name: str, gradient: Tensor | None) -> Tensor | None:
@@ -126,8 +127,8 @@ def _owned(owner: Any, name: str = "", depth: int = 0) -> Iterator[tuple[int, st
     elif isinstance(owner, Tensor):
         yield id(owner), name
     elif isinstance(owner, list | tuple | dict) and depth < 4:
-        for key, value in owner.items() if isinstance(owner, dict) else enumerate(owner):
-            yield from _owned(value, f"{name}[{key!r}]", depth + 1)
+        for place, value in owner.items() if isinstance(owner, dict) else enumerate(owner):
+            yield from _owned(value, f"{name}[{place!r}]", depth + 1)
 
 
 def _named(names: list[str]) -> str:

@@ -3,6 +3,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -88,17 +89,19 @@ def _along(
     if 2 * step * size < least:
         return Verdict(relation, "not tried", "its gradient is too small to measure")
     measured = _measured(trials, direction, step)
-    numbers = {"expected": measured, "found": said, "unit": "slope of the loss, by the gradient"}
+    unit = "slope of the loss, by the gradient"
+    verdict = Verdict(relation, "held", expected=measured, found=said, unit=unit)
     if abs(measured - said) <= _MOST_APART * max(abs(measured), abs(said), size * _LEAST_COSINE):
-        return Verdict(relation, "held", **numbers)  # type: ignore[arg-type]
+        return verdict
     again = _measured(trials, direction, _SMALLER * step)
     if abs(measured) < least / (2 * step) and abs(again) < least / (2 * _SMALLER * step):
-        return Verdict(relation, "question", _PASSED_THROUGH, **numbers)  # type: ignore[arg-type]
+        return replace(verdict, outcome="question", why=_PASSED_THROUGH)
     if not abs(measured - again) <= _AGREED * max(abs(measured), abs(again)):
         return Verdict(relation, "not tried", "the loss has a kink here: two sizes of a step disagree")
     cuts = cuts_of(trials)
-    outcome, why = ("question", CUT_BY_MEANING) if cuts.is_meant else ("broken", _CUT)
-    return Verdict(relation, outcome, why, place=cuts.place, **numbers)  # type: ignore[arg-type]
+    if cuts.is_meant:
+        return replace(verdict, outcome="question", why=CUT_BY_MEANING, place=cuts.place)
+    return replace(verdict, outcome="broken", why=_CUT, place=cuts.place)
 
 
 def _scaled(direction: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -24,10 +24,10 @@ class KeptState:
     def __init__(self, parameters: Iterable[Tensor], modules: Iterable[nn.Module]) -> None:
         self._tensors: dict[int, _KeptTensor] = {}
         self._modules: dict[int, tuple[nn.Module, Any]] = {}
-        for each in parameters:
-            self._keep_tensor(each)
-        for each in modules:
-            self.keep(each)
+        for parameter in parameters:
+            self._keep_tensor(parameter)
+        for module in modules:
+            self.keep(module)
 
     @property
     def buffers(self) -> list[Tensor]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from truestep.doctor.relations.examples import Examples, find_examples
+from truestep.doctor.relations.examples import Examples
 from truestep.doctor.relations.trials.trial import TrialOutcome, Trials
 from truestep.doctor.relations.verdict import Verdict
 
@@ -145,10 +145,8 @@ def _with_more_padding(examples: Examples, found: Sequences) -> Any:
 
 
 def _altered(examples: Examples, names: tuple[str, ...], change: Callable[[str, Tensor], Tensor]) -> Any:
-    fresh = find_examples(examples.fresh()) if not isinstance(examples.batch, list) else examples
-    copies = fresh.leaves
     return examples.with_leaves(
-        lambda name: change(name, copies[name].detach()) if name in names else copies[name]
+        lambda name: change(name, examples.copy_of(name)) if name in names else examples.copy_of(name)
     )
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from traceback import walk_stack
 from typing import Any
 
@@ -131,7 +132,8 @@ class Trials:
 
     def gradients(self, batch: Any, count: int) -> TrialOutcome:
         """Return the loss and the gradients on a batch of so many examples."""
-        return self._trial(batch, count, lambda: self._compute(batch, count))
+        found: TrialOutcome = self._trial(batch, count, lambda: self._compute(batch, count))
+        return found
 
     def value(self, batch: Any, count: int) -> float:
         """Return the loss on a batch of so many examples."""
@@ -198,7 +200,7 @@ class Trials:
         for changed in (rows, [0, 2 % count, *rows[2:]]):
             batch, record = whole.take(changed), RowRecord(count, self.layer_names())
             try:
-                self._trial(batch, count, lambda b=batch, r=record: self._recorded(b, r))
+                self._trial(batch, count, partial(self._recorded, batch, record))
             except Exception:  # noqa: BLE001  # the number of examples may be fixed in the user's code
                 return None
             records.append(record.calls)
@@ -294,7 +296,7 @@ def _gradients(loss: Tensor, parameters: list[Tensor]) -> list[Tensor | None]:
     # reentrant checkpoints know backward() alone
     for each in parameters:
         each.grad = None
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     return [each.grad for each in parameters]
 
 
