@@ -10,7 +10,7 @@ from truestep.doctor.relations.trials.trial import Trials
 from truestep.doctor.relations.verdict import Verdict
 
 
-class Relation(NamedTuple):
+class TriedRelation(NamedTuple):
     """A relation: how it is tried, and when it applies."""
 
     name: str
@@ -21,18 +21,18 @@ class Relation(NamedTuple):
 
 
 RELATIONS = (
-    Relation("permuted", order.permuted),
-    Relation("halves", lambda trials: trials.once("halves", order.halves), of_split=True),
-    Relation("twice", lambda trials: trials.once("twice", order.twice), of_split=True),
-    Relation("one", order.one, of_split=True),
-    Relation("changed", order.changed, of_split=True),
-    Relation("micro-batches", order.micro_batches, of_split=True),
-    Relation("item", items.items),
-    Relation("slope", slopes.slopes),
-    Relation("moving", reach.moving),
-    Relation("trained", reach.trained),
-    Relation("padding", tokens.padding),
-    Relation("later", tokens.later, of_causal=True),
+    TriedRelation("permuted", order.permuted),
+    TriedRelation("halves", lambda trials: trials.once("halves", order.halves), of_split=True),
+    TriedRelation("twice", lambda trials: trials.once("twice", order.twice), of_split=True),
+    TriedRelation("one", order.one, of_split=True),
+    TriedRelation("changed", order.changed, of_split=True),
+    TriedRelation("micro-batches", order.micro_batches, of_split=True),
+    TriedRelation("item", items.items),
+    TriedRelation("slope", slopes.slopes),
+    TriedRelation("moving", reach.moving),
+    TriedRelation("trained", reach.trained),
+    TriedRelation("padding", tokens.padding),
+    TriedRelation("later", tokens.later, of_causal=True),
 )
 _NOT_DECOMPOSABLE = "decomposable=False says that the examples mix"
 _NOT_CAUSAL = "give causal=True if no token may see later ones"
@@ -50,7 +50,7 @@ def tried_relations(trials: Trials, *, decomposable: bool, causal: bool) -> Iter
             yield from _tried(relation, trials)
 
 
-def _tried(relation: Relation, trials: Trials) -> Iterator[Verdict]:
+def _tried(relation: TriedRelation, trials: Trials) -> Iterator[Verdict]:
     found = _verdicts(relation, trials)
     unclear = [each for each in found if each.outcome in ("broken", "question")]
     if not unclear or not trials.has_buffers:
@@ -68,7 +68,7 @@ def _tried(relation: Relation, trials: Trials) -> Iterator[Verdict]:
         yield _with_note(other) if better else each
 
 
-def _verdicts(relation: Relation, trials: Trials) -> list[Verdict]:
+def _verdicts(relation: TriedRelation, trials: Trials) -> list[Verdict]:
     found = relation.tried(trials)
     return [found] if isinstance(found, Verdict) else list(found)
 
