@@ -23,6 +23,7 @@ from truestep.core.example_draws import randn as randn
 from truestep.core.schedule_units import per_epoch as per_epoch
 from truestep.core.schedule_units import per_update as per_update
 from truestep.doctor.block import watch as watch
+from truestep.doctor.relations.function import relations as relations
 from truestep.engine.averages import EMA as EMA
 from truestep.engine.batches import Split as Split
 from truestep.engine.batches import split_along as split_along

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence, unpack_sequence
 
 import truestep as ts
+from truestep.core.structure import batch_leaves
 from truestep.engine.batches import (
     EmptyBatchError,
     Making,
@@ -24,7 +25,6 @@ from truestep.engine.batches import (
     split_along,
     try_count_examples,
 )
-from truestep.engine.structure import batch_leaves
 
 
 class Point(NamedTuple):

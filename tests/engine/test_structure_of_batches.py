@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from truestep.engine import structure
+from truestep.core import structure
 from truestep.engine.data.transfer import batches_to_device, move_batch
 
 

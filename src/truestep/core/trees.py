@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """States and results: dicts, lists and tuples within one another, seen as their leaves.
 
-Batches, which may hold a user's own classes, are walked by `engine/structure.py`.
+Batches, which may hold a user's own classes, are walked by `structure.py` beside this.
 """
 
 from collections.abc import Callable, Iterator, Mapping

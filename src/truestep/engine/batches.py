@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from truestep.core import structure
 from truestep.core.errors import BatchError
-from truestep.engine import structure
 
 Batch = Any
 

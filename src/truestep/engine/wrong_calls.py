@@ -8,8 +8,8 @@ from torch import Tensor
 
 from truestep.core.calls import is_argument_error
 from truestep.core.errors import LossError, OptionError, RankError
+from truestep.core.structure import batch_children, batch_leaves
 from truestep.core.wording import a_type, counted
-from truestep.engine.structure import batch_children, batch_leaves
 
 if TYPE_CHECKING:
     from truestep.engine.context import UpdateObserver

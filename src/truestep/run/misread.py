@@ -12,7 +12,7 @@ from torch import Tensor
 
 from truestep.core.errors import OptionError
 from truestep.core.frames import is_library_file
-from truestep.engine.structure import batch_leaves
+from truestep.core.structure import batch_leaves
 
 _NUMBERS = {"i", "j", "k", "n", "b", "it", "idx", "ind", "index", "num", "number", "count", "counter", "step", "iteration",
             "iter_num", "batch_idx", "batch_index", "batch_id", "batch_num", "batch_i", "i_batch", "ibatch", "_"}  # fmt: skip

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Subset, TensorDataset
 
+from truestep.core import structure
 from truestep.core.errors import DataError
 from truestep.core.tensor_bytes import bytes_of_contiguous
 from truestep.core.wording import a_type
-from truestep.engine import structure
 
 Column = torch.Tensor | npt.NDArray[Any]
 

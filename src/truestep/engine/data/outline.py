@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
+from truestep.core import structure
 from truestep.core.errors import BatchError
-from truestep.engine import structure
 from truestep.engine.batches import Making, batch_rows, map_batch_tensors
 
 Outline = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from truestep.engine import structure
+from truestep.core import structure
 from truestep.engine.data.columns import data_column_bytes
 from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.permutation import Indices

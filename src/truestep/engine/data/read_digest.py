@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from truestep.core import structure
 from truestep.core.tensor_bytes import bytes_of_contiguous
-from truestep.engine import structure
 
 # What is hashed of a batch costs less than a fiftieth of reading it (docs/log.md), so large rows are hashed in part.
 BYTES_OF_BATCH, BYTES_OF_ROW = 2048, 16

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from truestep.engine import structure
+from truestep.core import structure
 
 
 def batches_to_device(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:

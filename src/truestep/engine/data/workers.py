@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from truestep.core import structure
 from truestep.core.errors import DataError
-from truestep.engine import structure
 from truestep.engine.choices import Choice
 from truestep.engine.data.deaths import defer_worker_deaths, worker_deaths_raised
 from truestep.engine.data.options import DataOptions

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the examples of a batch first mix: the operation, the line and the layer.
+
+Every operation's rows are summed up, once with the batch as it is and once with one example changed. The first operation whose
+result differs outside of that example's rows is the one that mixes.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from traceback import walk_stack
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from truestep.core.frames import is_library_file
+
+_MOST_CALLS = 4000
+_MOST_NUMBERS = 4_000_000
+_RELATIVE, _ABSOLUTE = 1e-6, 1e-9
+_SMALLEST_COUNT, _LARGEST_COUNT = 3, 13
+
+# The meaning under which it is right that examples mix, by the operation that mixes them.
+_PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "cdist_forward", "euclidean_dist", "dist"})
+_COMPARES = "each example is compared with all others, as in contrastive losses and metric learning"
+_ARITHMETIC = frozenset({"add", "sub", "rsub", "mul", "div", "pow"})
+_NORMALISES = "the examples are normalised by a figure of the whole batch, as advantages are"
+_MEANINGS = {
+    **dict.fromkeys(
+        ("sort", "topk", "argsort", "cumsum", "logcumsumexp", "cummax", "cummin"), "the examples are ranked"
+    ),
+    **dict.fromkeys(
+        ("roll", "flip", "index", "index_select", "gather"),
+        "each example is paired with another, as in mix-up and losses with negatives",
+    ),
+    **dict.fromkeys(
+        ("native_batch_norm", "batch_norm_with_update", "cudnn_batch_norm"),
+        "batch normalisation without stored statistics",
+    ),
+}
+
+
+class RowSums(NamedTuple):
+    """What is kept of an operation's result: its name, where it was called, and the sums of its rows along each dimension."""
+
+    operation: str
+    place: str | None
+    layer: str | None
+    shape: tuple[int, ...]
+    given: tuple[tuple[int, ...], ...]
+    sums: tuple[tuple[int, Any], ...]
+    """The rows of an example and the sums of all rows, for each dimension that can hold the examples."""
+
+
+class Mixing(NamedTuple):
+    """The operation in which the examples of a batch first mix."""
+
+    operation: str
+    place: str | None
+    layer: str | None
+    given: tuple[tuple[int, ...], ...]
+    shape: tuple[int, ...]
+    meaning: str | None = None
+    """The meaning under which that is right, where there is a usual one."""
+
+    def __str__(self) -> str:
+        shapes = " and ".join(str(shape) for shape in self.given) or "nothing"
+        where = f" at {self.place}" if self.place else ""
+        inside = f" in {self.layer}" if self.layer else ""
+        return f"{self.operation} of {shapes} into {self.shape}{where}{inside}"
+
+
+class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps the sums of the rows of each operation's result, outside of backwards.
+
+    Args:
+        count: the number of examples of the batch.
+        layers: the modules whose names are to be said, by name.
+    """
+
+    def __init__(self, count: int, layers: Mapping[str, nn.Module] | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[RowSums] = []
+        self._count = count
+        self._names = {id(module): name for name, module in (layers or {}).items()}
+        self._weights = torch.empty(0, dtype=torch.float64)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        kept = result[0] if isinstance(result, tuple | list) and result else result
+        if isinstance(kept, Tensor) and self._is_kept(kept):
+            place, layer = _place_and_layer(self._names)
+            name = func.overloadpacket.__name__.strip("_")
+            given = tuple(tuple(each.shape) for each in args if isinstance(each, Tensor))
+            self.calls.append(RowSums(name, place, layer, tuple(kept.shape), given, self._sums(kept)))
+        return result
+
+    def _is_kept(self, tensor: Tensor) -> bool:
+        return (
+            len(self.calls) < _MOST_CALLS
+            and tensor.numel() <= _MOST_NUMBERS
+            and tensor.layout is torch.strided
+            and torch._C._current_graph_task_id() == -1
+        )
+
+    def _sums(self, tensor: Tensor) -> tuple[tuple[int, Any], ...]:
+        found = []
+        for axis, size in enumerate(tensor.shape):
+            if size and size % self._count == 0 and tensor.numel():
+                rows = tensor.detach().movedim(axis, 0).reshape(size, -1)
+                rows = torch.view_as_real(rows.resolve_conj()).flatten(1) if rows.is_complex() else rows
+                rows = rows.to("cpu", torch.float64)
+                found.append((size // self._count, (rows @ self._weighting(rows.shape[1])).numpy()))
+        return tuple(found)
+
+    def _weighting(self, size: int) -> Tensor:
+        """Return a weight for each number of a row, so that exchanged numbers give another sum."""
+        if len(self._weights) < size:
+            self._weights = torch.cos(torch.arange(size, dtype=torch.float64) * 1.7 + 0.3)
+        return self._weights[:size]
+
+
+def first_mixing(before: Sequence[RowSums], after: Sequence[RowSums], row: int) -> Mixing | None:
+    """Return the first operation whose result differs in more than one example's rows; None where none can be told.
+
+    Args:
+        before: the operations on the batch.
+        after: the same with example `row` changed.
+        row: which one was changed.
+    """
+    for first, second in zip(before, after, strict=False):
+        if (first.operation, first.shape) != (second.operation, second.shape):
+            return None  # from here on other operations are called
+        if first.sums and _is_mixed(first, second, row):
+            return Mixing(
+                first.operation, first.place, first.layer, first.given, first.shape, _meaning(first)
+            )
+    return None
+
+
+def _is_mixed(first: RowSums, second: RowSums, row: int) -> bool:
+    for (rows, before), (_, after) in zip(first.sums, second.sums, strict=True):
+        size = np.abs(before) + np.abs(after)
+        differs = np.abs(before - after) > _RELATIVE * size + _ABSOLUTE * size.max(initial=0.0)
+        changed = np.flatnonzero(differs | (np.isnan(before) != np.isnan(after)))
+        if len(changed) == 0 or _is_of_one(changed, rows, row, len(before) // rows):
+            return False
+    return True
+
+
+def _is_of_one(changed: Any, rows: int, row: int, count: int) -> bool:
+    """Whether the changed rows are all one example's: a block of them, or each so many-th."""
+    return bool((changed // rows == row).all() or (changed % count == row).all())
+
+
+def _meaning(call: RowSums) -> str | None:
+    """Return under which meaning it is right that a call mixes the examples."""
+    if "ttention" in (call.layer or ""):
+        return None
+    if call.operation in _PRODUCTS:
+        squares = len(call.shape) >= 2 and call.shape[-1] == call.shape[-2]
+        return _COMPARES if squares else None
+    if call.operation in _ARITHMETIC:
+        # by something of fewer numbers, and no two that spread to a table of all with all
+        figures = [each for each in call.given if each != call.shape]
+        return _NORMALISES if call.shape in call.given and figures else None
+    return _MEANINGS.get(call.operation)
+
+
+def distinct_count(most: int, sizes: Iterable[int]) -> int:
+    """Return how many examples are best to find mixing with: so many that no other dimension can be taken for the examples'."""
+    others = {size for size in sizes if size > 1}
+    fitting = (
+        count
+        for count in range(min(most, _LARGEST_COUNT), _SMALLEST_COUNT - 1, -1)
+        if all(size % count for size in others)
+    )
+    return next(fitting, most)
+
+
+def _place_and_layer(names: Mapping[int, str]) -> tuple[str | None, str | None]:
+    """Return the innermost line of the user's that is running, and the innermost layer."""
+    place, layer = None, None
+    for frame, line in walk_stack(sys._getframe(2)):
+        code = frame.f_code
+        if (
+            layer is None
+            and code.co_name == "_call_impl"
+            and isinstance(frame.f_locals.get("self"), nn.Module)
+        ):
+            module = frame.f_locals["self"]
+            name, kind = names.get(id(module), ""), type(module).__name__
+            layer = f"{name} ({kind})" if name else kind
+        if place is None and not is_library_file(code.co_filename):
+            place = f"{_shown(code.co_filename)}:{line}"
+        if place and layer:
+            break
+    return place, layer
+
+
+def _shown(filename: str) -> str:
+    try:
+        return str(Path(filename).relative_to(Path.cwd()))
+    except ValueError:
+        return Path(filename).name

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines at which a graph ends: numbers that can carry a gradient come from numbers that do."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from truestep.core.frames import line_of_user_code
+from truestep.doctor.relations.trials.trial import Trials
+from truestep.doctor.runtime.operations import cuts_graph, watched_operation_name, watched_operation_tensors
+
+_READS = frozenset({"item", "tolist", "numpy", "array", "float"})
+_MOST_LINES = 3
+
+
+class GraphCuts(TorchFunctionMode):
+    """Keeps the operations that cut a graph, each with the line of the user's code that calls it.
+
+    Attributes:
+        found: operations with their lines.
+        detached: what `detach` was called on.
+        hidden: whether values were read past the graph otherwise, by `.data`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.detached: list[Tensor] = []
+        self.is_hidden = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name, given = watched_operation_name(func), watched_operation_tensors(args, kwargs)
+        reads = name in _READS and any(each.requires_grad for each in given)
+        if reads or (isinstance(result, Tensor) and cuts_graph(result, given)):
+            self._keep(name, given[0])
+        return result
+
+    def _keep(self, name: str, given: Tensor) -> None:
+        line = line_of_user_code()
+        if line is None:
+            return
+        said = f"{name} at {_shown(line)}"
+        if said not in self.found and len(self.found) < _MOST_LINES:
+            self.found.append(said)
+        self.detached += [given] if name == "detach" else []
+        self.is_hidden |= name == "data"
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Where a loss cuts its graph.
+
+    Attributes:
+        place: operations with their lines, None where none was seen.
+        is_meant: whether all that is detached reaches the loss by another way, with its gradient: a target, a weight, a code.
+    """
+
+    place: str | None
+    is_meant: bool
+
+
+def cuts_of(trials: Trials) -> Cuts:
+    """Return where the loss cuts its graph."""
+    found = GraphCuts()
+    meant: list[bool] = []
+
+    def compute(batch: Any) -> None:
+        with found:
+            loss = trials.loss(batch)
+        own = _inner_nodes(
+            [part for part in (loss, getattr(loss, "values", None)) if isinstance(part, Tensor)]
+        )
+        meant.extend(bool(own & _inner_nodes([each])) for each in found.detached)
+
+    trials.run(compute)
+    return Cuts(", ".join(found.found) or None, bool(meant) and all(meant) and not found.is_hidden)
+
+
+def _inner_nodes(tensors: list[Tensor]) -> set[Any]:
+    """Return the nodes of graphs but for those of the leaves."""
+    seen: set[Any] = set()
+    waiting: list[Any] = [each.grad_fn for each in tensors]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen and not hasattr(node, "variable"):
+            seen.add(node)
+            waiting += [following for following, _ in node.next_functions]
+    return seen
+
+
+def _shown(line: str) -> str:
+    path, _, number = line.rpartition(":")
+    try:
+        return f"{Path(path).relative_to(Path.cwd())}:{number}"
+    except ValueError:
+        return f"{Path(path).name}:{number}"

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loss, the batch and the model of a drawn program, without its training."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import torch
+from programs.compose import program
+from programs.habits import text_of
+
+
+class Training(NamedTuple):
+    """What `ts.relations` is given of a program."""
+
+    loss: Any
+    batch: Any
+    model: Any
+
+
+def training(*names: str, batch_size: str = "7") -> Training:
+    """Return the loss of the program with these habits, its first batch and its model."""
+    habits = program(*names).habits
+    parts = [text_of(habits, part) for part in ("imports", "definitions", "build")]
+    spaces: dict[str, Any] = {"__name__": "drawn"}
+    with warnings.catch_warnings(), torch.random.fork_rng():
+        warnings.simplefilter("ignore")
+        exec("\n".join(parts), spaces)
+        batch = next(iter(spaces["loader"]))
+    return Training(spaces["compute_loss"], batch, spaces["model"])
