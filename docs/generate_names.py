@@ -2,6 +2,7 @@
 """Writes names.inc, the list of public names at the top of the API page, when the documentation is built."""
 
 import inspect
+import operator
 import re
 from pathlib import Path
 
@@ -22,22 +23,23 @@ def summary(name: str, value: object) -> str:
 
 
 def names() -> list[str]:
-    """Return every public name but that of the room `nn`, whose names stand with it."""
-    pieces = [f"nn.{name}" for name in truestep.nn.__all__]
-    return sorted(
-        [*(name for name in truestep.__all__ if name != "nn"), *pieces], key=str.lower
-    )
+    """Return every public name but those of modules, whose names stand with them."""
+    modules = [
+        name for name in truestep.__all__ if inspect.ismodule(getattr(truestep, name))
+    ]
+    pieces = [
+        f"{module}.{name}"
+        for module in modules
+        for name in getattr(truestep, module).__all__
+    ]
+    return sorted({*truestep.__all__, *pieces} - {*modules}, key=str.lower)
 
 
 def text() -> str:
     """Return the list, each name leading to its part of the page."""
     rows = []
     for name in names():
-        value = (
-            getattr(truestep.nn, name.removeprefix("nn."))
-            if name.startswith("nn.")
-            else getattr(truestep, name)
-        )
+        value = operator.attrgetter(name)(truestep)
         rows.append(
             f"| {{py:obj}}`ts.{name} <truestep.{name}>` | {summary(name, value)} |"
         )

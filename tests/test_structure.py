@@ -296,7 +296,8 @@ def test_a_watch_is_a_life_cycle():
 
 # Two classes of one name, {name: the rooms that have it}. None may be added; a line goes when its owner has chosen another name.
 # A recipe is a file that stands alone, so that its classes are called what they are in every other one.
-HOMONYMS: dict[str, set[str]] = {}
+# What a user of another library writes has the library in its name: ts.lightning.ExactResume.
+HOMONYMS: dict[str, set[str]] = {"ExactResume": {"frameworks"}}
 # Names that say nothing to a stranger; {name: the rooms that still have it}.
 EMPTY_NAMES = {"Group", "Kit", "LastWord", "Part", "Rehearsal", "Saw", "Scene", "Sums", "Transient"}
 

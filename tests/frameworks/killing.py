@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-import torch  # noqa: E402
-from trainings import FRAMEWORKS  # noqa: E402
+import torch
+from trainings import FRAMEWORKS
 
 WAYS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 

@@ -55,7 +55,9 @@ class Picks:
 
 
 HABITS = {
-    "global": lambda workers: DataLoader(Drawing(everywhere), 2, sampler=RandomSampler(range(12)), num_workers=workers),
+    "global": lambda workers: DataLoader(
+        Drawing(everywhere), 2, sampler=RandomSampler(range(12)), num_workers=workers
+    ),
     "own": own_generators,
     "stream": lambda workers: DataLoader(Shuffled(), 2, num_workers=workers),
     "sampler": lambda workers: DataLoader(Drawing(everywhere), batch_sampler=Picks(), num_workers=workers),

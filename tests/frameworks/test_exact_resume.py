@@ -16,7 +16,15 @@ FRAMEWORKS = ("lightning", "transformers", "accelerate")
 
 
 def check_kills(folder, frameworks, workers, kills):
-    command = [sys.executable, Path(__file__).parent / "killing.py", ",".join(frameworks), workers, kills, 5, folder]
+    command = [
+        sys.executable,
+        Path(__file__).parent / "killing.py",
+        ",".join(frameworks),
+        workers,
+        kills,
+        5,
+        folder,
+    ]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
     report = json.loads(done.stdout.splitlines()[-1])
     assert {name: set(each["ends"]) for name, each in report.items()} == {
@@ -68,6 +76,7 @@ def test_torch_iterates_as_before_when_it_is_over():
 
 def test_an_evaluation_draws_other_numbers_each_time_and_moves_no_stream():
     import torch
+
     from frameworks.loaders import HABITS
 
     passes = KeyedPasses(lambda _: None)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small trainings by other frameworks as their users write them: augmentation, dropout, accumulation, validation, a schedule.
 
-Each is a function of a directory and a number of workers, calls `batch_done` in every step, and returns a digest of all it ends with.
+Each is a function of a directory and a number of workers, calls `batch_done` in every step, and returns a digest of its end.
 """
 
 import hashlib
@@ -85,7 +85,9 @@ def by_lightning(directory, workers, batch_done):
 
     lightning.seed_everything(1, verbose=False)
     module = Module()
-    loader = DataLoader(Pairs(), batch_size=4, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
+    loader = DataLoader(
+        Pairs(), batch_size=4, shuffle=True, num_workers=workers, persistent_workers=workers > 0
+    )
     exact = ts.lightning.ExactResume(directory, every_n_batches=2)
     trainer = lightning.Trainer(
         max_epochs=3, callbacks=[exact], accumulate_grad_batches=2, val_check_interval=3, logger=False,
@@ -133,7 +135,9 @@ def by_accelerate(directory, workers, batch_done):
     net = Net()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5)
-    loader = DataLoader(Pairs(), batch_size=4, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
+    loader = DataLoader(
+        Pairs(), batch_size=4, shuffle=True, num_workers=workers, persistent_workers=workers > 0
+    )
     test = DataLoader(Pairs(), batch_size=17)
     net, optimizer, schedule, loader, test = accelerator.prepare(net, optimizer, schedule, loader, test)
     exact = ts.accelerate.ExactResume(accelerator, loader, directory, every_n_batches=2)

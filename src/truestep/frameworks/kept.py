@@ -12,7 +12,7 @@ import torch
 
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.store import CheckpointStore
-from truestep.core.errors import OptionError, check_number
+from truestep.core.errors import check_number
 from truestep.run.owner import HOLDERS, take_over_run
 from truestep.run.user_state import decode_run_state, encode_run_state
 
@@ -30,7 +30,7 @@ class KeptCheckpoint(NamedTuple):
 class KeptCheckpoints:
     """The checkpoints in a directory; at every instant after the first save a whole one is there.
 
-    A checkpoint holds all bytes of what the framework saved, so that neither half of a save nor a changed file is ever gone on from.
+    A checkpoint holds all bytes of what the framework saved, so that neither half a save nor a changed file is gone on from.
     """
 
     def __init__(self, directory: str | Path, keep: int) -> None:
@@ -74,10 +74,16 @@ class KeptCheckpoints:
             (theirs,) = Path(scratch).iterdir()
             self.keep(theirs, step, place, store)
 
-    def keep(self, theirs: Path, step: int, place: dict[str, Any], store: CheckpointStore | None = None) -> None:
+    def keep(
+        self, theirs: Path, step: int, place: dict[str, Any], store: CheckpointStore | None = None
+    ) -> None:
         """Save a file or folder of the framework's, and the place."""
-        inside = [theirs] if theirs.is_file() else sorted(each for each in theirs.rglob("*") if each.is_file())
-        files = {"" if each == theirs else each.relative_to(theirs).as_posix(): _bytes_of(each) for each in inside}
+        inside = (
+            [theirs] if theirs.is_file() else sorted(each for each in theirs.rglob("*") if each.is_file())
+        )
+        files = {
+            "" if each == theirs else each.relative_to(theirs).as_posix(): _bytes_of(each) for each in inside
+        }
         state = {"name": theirs.name, "files": files, "place": encode_run_state(place)}
         (store or self._opened()).save(step, state)
 

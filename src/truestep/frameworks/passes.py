@@ -2,9 +2,9 @@
 """Passes over torch's DataLoaders that can be gone through again: what is drawn while data is fetched depends on the pass alone.
 
 A framework's checkpoint lacks where the random streams stood when a pass began, and those of the loader's workers. So a pass gets a
-key: batches are fetched with the global streams set from it, and generators that the data keeps for itself, and all are put back. A
-resumed run fetches the first batches once more, whereby samplers, data sets and workers come to where they were, and drops them. New
-workers are made for each pass.
+key: batches are fetched with the global streams set from it, and generators that the data keeps for itself, and all are put back.
+A resumed run fetches the first batches once more, whereby samplers, data sets and workers come to where they were, and drops them.
+New workers are made for each pass.
 """
 
 import hashlib
@@ -34,7 +34,9 @@ class KeyedPasses:
     """Has every DataLoader of this process iterated in keyed passes, from `begin` to `end`."""
 
     def __init__(
-        self, training: Callable[[Any], int | None], skipped: Callable[[Any, int], int] = lambda _, batches: batches
+        self,
+        training: Callable[[Any], int | None],
+        skipped: Callable[[Any, int], int] = lambda _, batches: batches,
     ) -> None:
         self._training = training
         """Returns the number of the pass where a loader is the one that is trained on, now; else None."""
@@ -52,7 +54,7 @@ class KeyedPasses:
         self._pending, self._is_new = place, place is None
         _active = weakref.ref(self)
         if DataLoader.__iter__ is not _keyed_iter:
-            _plain_iter, DataLoader.__iter__ = DataLoader.__iter__, _keyed_iter  # type: ignore[method-assign]
+            _plain_iter, DataLoader.__iter__ = DataLoader.__iter__, _keyed_iter  # type: ignore[method-assign,assignment]
 
     def end(self) -> None:
         """Have loaders iterate as torch has them."""
@@ -61,7 +63,7 @@ class KeyedPasses:
             _active = None
             # where somebody else has wrapped it since, ours stays beneath and hands on
             if DataLoader.__iter__ is _keyed_iter and _plain_iter is not None:
-                DataLoader.__iter__ = _plain_iter  # type: ignore[method-assign]
+                DataLoader.__iter__ = _plain_iter  # type: ignore[method-assign,assignment]
 
     def place(self, number: int, batches: int) -> dict[str, Any]:
         """Return what brings a pass to where it is when so many of its batches have been trained on."""
@@ -91,7 +93,12 @@ class _KeyedPass:
     """The iterator of a pass; it is made with the first batch, when the framework has told samplers the epoch."""
 
     def __init__(
-        self, loader: Any, plain: Callable[[], Iterator[Any]], streams: Sequence[SampleGenerator], key: int, skip: int = 0
+        self,
+        loader: Any,
+        plain: Callable[[], Iterator[Any]],
+        streams: Sequence[SampleGenerator],
+        key: int,
+        skip: int = 0,
     ) -> None:
         self._loader, self._plain, self._streams, self._key, self._skip = loader, plain, streams, key, skip
         self._fetched = 0

@@ -35,7 +35,13 @@ class ExactResume:
     """
 
     def __init__(
-        self, accelerator: "Accelerator", loader: Any, directory: str | Path, *, every_n_batches: int = 100, keep: int = 2
+        self,
+        accelerator: "Accelerator",
+        loader: Any,
+        directory: str | Path,
+        *,
+        every_n_batches: int = 100,
+        keep: int = 2,
     ) -> None:
         check_number("ts.accelerate.ExactResume", "every_n_batches", every_n_batches, example=100, least=1)
         refuse_processes(accelerator.num_processes, "Accelerate")
@@ -83,7 +89,9 @@ class ExactResume:
         if self._since < self._every or not self._accelerator.sync_gradients:
             return False
         if self._begins is not None:
-            raise OptionError("exact.save_state() stands outside `for batch in exact:`. Make it the last line of that loop's body.")
+            raise OptionError(
+                "exact.save_state() stands outside `for batch in exact:`. Make it the last line of that loop's body."
+            )
         self._saved += self._since
         self._since = 0
         place = self._passes.place(self.epoch, self._batches)

@@ -80,7 +80,9 @@ class ExactResume(Callback):
                 "trainer.fit(model, loader, ckpt_path=exact.checkpoint), or give ts.lightning.ExactResume an empty directory."
             )
 
-    def on_train_batch_start(self, trainer: "Trainer", pl_module: "LightningModule", batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: "Trainer", pl_module: "LightningModule", batch: Any, batch_idx: int
+    ) -> None:
         """Put the streams back before the first batch of a resumed run; else save where it is time."""
         loop: Any = trainer.fit_loop.epoch_loop
         if self._place is not None:
@@ -104,7 +106,9 @@ class ExactResume(Callback):
         """Give the means of the epoch the part from before the resume."""
         self._merge_means(trainer.fit_loop.epoch_loop)
 
-    def on_exception(self, trainer: "Trainer", pl_module: "LightningModule", exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: "Trainer", pl_module: "LightningModule", exception: BaseException
+    ) -> None:
         """Let go of the directory."""
         self.teardown(trainer, pl_module, "fit")
 
@@ -137,7 +141,11 @@ class ExactResume(Callback):
         place["metrics"] = {name: value.detach().cpu() for name, value in trainer.callback_metrics.items()}
         place["logged"] = loop._batches_that_stepped
         place["means"] = {
-            name: {key: getattr(each, key).cpu() for key in ("value", "cumulated_batch_size") if key in vars(each)}
+            name: {
+                key: getattr(each, key).cpu()
+                for key in ("value", "cumulated_batch_size")
+                if key in vars(each)
+            }
             for name, each in loop._results.items()
             if each.is_tensor and each.meta.on_epoch and batch_idx
         }

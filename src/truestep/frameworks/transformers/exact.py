@@ -42,7 +42,9 @@ class ExactResume(TrainerCallback):  # type: ignore[misc]
         newest = self._kept.newest()
         return None if newest is None else str(newest.path)
 
-    def on_train_begin(self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
         """Begin keyed passes."""
         refuse_processes(args.world_size, "the Trainer")
         _refuse_arguments(args, kwargs.get("train_dataloader"))
@@ -55,22 +57,30 @@ class ExactResume(TrainerCallback):  # type: ignore[misc]
             )
         self._passes.begin(None if newest is None else newest.place)
 
-    def on_epoch_begin(self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any) -> None:
+    def on_epoch_begin(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
         """Take the next loader that is iterated for the one that is trained on."""
         self._number = self._begins = int(state.epoch or 0)
 
-    def on_step_begin(self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any) -> None:
+    def on_step_begin(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
         """Take no other for it."""
         self._begins = None
 
-    def on_save(self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any) -> None:
+    def on_save(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
         """Keep what the Trainer has just saved."""
         done = state.epoch or 0.0
         batches = round((done - self._number) * len(kwargs["train_dataloader"]))
         place = self._passes.place(self._number, batches)
         self._kept.keep(Path(args.output_dir) / f"checkpoint-{state.global_step}", state.global_step, place)
 
-    def on_train_end(self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any) -> None:
+    def on_train_end(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
         """Let go of the directory."""
         self._passes.end()
         self._kept.give_up()
@@ -91,7 +101,10 @@ def _skipped(loader: Any, batches: int) -> int:
 
 def _refuse_arguments(args: "TrainingArguments", loader: Any) -> None:
     wrong = {
-        "ignore_data_skip=True": (args.ignore_data_skip, "begins the epoch from its top after a resume. Leave it out"),
+        "ignore_data_skip=True": (
+            args.ignore_data_skip,
+            "begins the epoch from its top after a resume. Leave it out",
+        ),
         "save_only_model=True": (args.save_only_model, "saves no optimizer. Leave it out"),
         'save_strategy="no"': (
             args.save_strategy == "no",
@@ -109,6 +122,6 @@ def _refuse_arguments(args: "TrainingArguments", loader: Any) -> None:
         len(loader)
     except TypeError as error:
         raise OptionError(
-            "The training data has no length, and the Trainer counts its epochs by max_steps: where a step lies in the data can't be "
+            "The training data has no length, and the Trainer counts its epochs by max_steps: its place in the data can't be "
             "told. Give the IterableDataset a __len__."
         ) from error
