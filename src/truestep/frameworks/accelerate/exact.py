@@ -68,8 +68,7 @@ class ExactResume:
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of a pass, of the first one after a resume those that are left."""
-        place, self._place = self._place, None
-        dropped = 0 if place is None else place["batches"]
+        dropped = 0 if self._place is None else self._place["batches"]
         self._batches, self._begins = 0, self.epoch
         if hasattr(self._loader, "set_epoch"):
             self._loader.set_epoch(self.epoch)
@@ -77,10 +76,10 @@ class ExactResume:
             for batch in self._loader:
                 self._batches += 1
                 if self._batches > dropped:
-                    place = self._streams_put_back(place)
+                    self._put_streams_back()
                     self._since += 1
                     yield batch
-            self._streams_put_back(place)
+            self._put_streams_back()
         finally:
             self.epoch += 1
 
@@ -105,9 +104,11 @@ class ExactResume:
         self._passes.end()
         self._kept.give_up()
 
-    def _streams_put_back(self, place: dict[str, Any] | None) -> None:
-        if place is not None:
-            set_loop_random_state(place["random"], self._accelerator.device)
+    def _put_streams_back(self) -> None:
+        """Put them where they were at the save, once: the code before the loop may have drawn."""
+        if self._place is not None:
+            set_loop_random_state(self._place["random"], self._accelerator.device)
+            self._place = None
 
     def _number_of_pass(self, loader: Any) -> int | None:
         number, self._begins = self._begins, None

@@ -12,7 +12,7 @@ from truestep.run.loop_random import loop_random_state, set_loop_random_state
 try:
     from lightning.pytorch import Callback
 except ModuleNotFoundError:
-    from pytorch_lightning import Callback
+    from pytorch_lightning import Callback  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer

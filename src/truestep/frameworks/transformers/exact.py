@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
 
-class ExactResume(TrainerCallback):  # type: ignore[misc]
+class ExactResume(TrainerCallback):
     """Has a killed `trainer.train` go on to the bits it would have ended with, from any step that it saved.
 
     Write `trainer.train(resume_from_checkpoint=exact.checkpoint)`. Each time the Trainer saves (`save_strategy`, `save_steps`) it
@@ -76,7 +76,9 @@ class ExactResume(TrainerCallback):  # type: ignore[misc]
         done = state.epoch or 0.0
         batches = round((done - self._number) * len(kwargs["train_dataloader"]))
         place = self._passes.place(self._number, batches)
-        self._kept.keep(Path(args.output_dir) / f"checkpoint-{state.global_step}", state.global_step, place)
+        self._kept.keep(
+            Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", state.global_step, place
+        )
 
     def on_train_end(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
