@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages are complete and current: API, command line, figure, and whatever they refer to in the repository."""
 
+import inspect
 import re
 import runpy
 import subprocess
@@ -29,16 +30,23 @@ def text_of(name: str) -> str:
 def test_the_api_page_has_every_public_name_once():
     documented = re.findall(r"^\.\. auto\w+:: truestep\.([\w.]+)", text_of("api.md"), re.MULTILINE)
     # what public functions return stands beside them, by the module that defines it
-    names = [name for name in documented if name.removeprefix("nn.").count(".") == 0]
-    pieces = [f"nn.{name}" for name in truestep.nn.__all__]
-    assert sorted(names) == sorted([*(name for name in truestep.__all__ if name != "nn"), *pieces])
+    modules = [name for name in truestep.__all__ if inspect.ismodule(getattr(truestep, name))]
+    names = [
+        name
+        for name in documented
+        if "." not in name or (name.count(".") == 1 and name.split(".")[0] in modules)
+    ]
+    pieces = [f"{module}.{name}" for module in modules for name in getattr(truestep, module).__all__]
+    assert sorted(names) == sorted([*({*truestep.__all__} - {*modules}), *pieces])
 
 
 def test_the_list_above_the_api_has_every_public_name_with_a_sentence():
     listed = runpy.run_path(str(DOCS / "generate_names.py"))
     rows = [line for line in listed["text"]().splitlines() if line.startswith("| {py:obj}")]
     documented = re.findall(
-        r"^\.\. auto\w+:: truestep\.((?:nn\.)?\w+)\b(?!\.)", text_of("api.md"), re.MULTILINE
+        r"^\.\. auto\w+:: truestep\.((?:(?:nn|lightning|transformers|accelerate)\.)?\w+)\b(?!\.)",
+        text_of("api.md"),
+        re.MULTILINE,
     )
     assert sorted(re.findall(r"<truestep\.([\w.]+)>", "\n".join(rows))) == sorted(documented)
     assert [row for row in rows if len(row.split(" | ")[1]) < 15] == []

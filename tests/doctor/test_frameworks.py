@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Right trainings in Lightning, Accelerate, the Trainer and Ignite: read and watched, nothing is said of them."""
+"""Trainings in Lightning, Accelerate, the Trainer and Ignite, read and watched: right ones are quiet, faults are named."""
 
 import os
 import sys
@@ -149,3 +149,49 @@ def test_nothing_is_said_of_a_right_program(library, num_accumulated, schedule):
 def test_gradients_that_accelerate_never_clears_are_named(num_accumulated):
     text = written("accelerate", num_accumulated).replace("            optimizer.zero_grad()\n", "")
     assert said_of(text) == {"GRAD001"}
+
+
+@pytest.mark.parametrize(
+    ("library", "said"),
+    # the Trainer divides by the batches in the window; Ignite's windows go on into the next epoch
+    [("lightning", {"GRAD067"}), ("accelerate", {"GRAD067"}), ("transformers", set()), ("ignite", set())],
+)
+def test_a_short_last_window_that_counts_too_little_is_named(library, said):
+    assert said_of(written(library, 5)) == said  # of 12 batches
+
+
+PLAIN = """
+batches = [(torch.randn(4, 4), torch.randint(3, (4,))) for _ in range(NUM)]
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+for _epoch in range(2):
+    for i, (x, y) in enumerate(batches):
+        (F.cross_entropy(net(x), y) / DIVISOR).backward()
+        if (i + 1) % K == 0 or i + 1 == len(batches):
+            BEFORE
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+HABITS = {  # of the last window: what is done before the step, what the loss is divided by, and whether it is right
+    "as it is": ("pass", "K", False),
+    "clipped": ("torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)", "K", False),
+    "scaled": ("[p.grad.mul_(K / (i % K + 1)) for p in net.parameters()]", "K", True),
+    "divided": ("pass", "min(K, len(batches) - i // K * K)", True),
+    "summed": ("pass", "1", True),
+}
+
+
+@pytest.mark.parametrize("habit", HABITS)
+@pytest.mark.parametrize(("num", "by"), [(6, 3), (7, 3), (8, 4), (9, 2), (5, 4), (3, 4)])
+def test_a_short_window_of_a_plain_loop_is_named_where_it_follows_full_ones_and_nothing_makes_up_for_it(
+    habit, num, by
+):
+    before, divisor, is_right = HABITS[habit]
+    text = (
+        PLAIN.replace("BEFORE", before)
+        .replace("DIVISOR", divisor)
+        .replace("NUM", str(num))
+        .replace("K", str(by))
+    )
+    short = num % by and num > by and not is_right
+    assert ("GRAD067" in said_of(HEAD + DATA + text)) == bool(short)

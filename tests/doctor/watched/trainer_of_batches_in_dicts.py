@@ -87,6 +87,6 @@ torch.manual_seed(0)
 Trainer(
     LMHead(),
     TrainingArguments(),
-    [torch.randint(1, 50, (int(torch.randint(5, 12, ())),)) for _ in range(200)],
+    [torch.randint(1, 50, (int(torch.randint(5, 12, ())),)) for _ in range(192)],
     collate,
 ).train()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ts.accelerate.ExactResume`: a prepared loader that goes on where a killed loop stopped, and `save_state` with what it lacks."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from truestep.core.errors import OptionError, check_number
+from truestep.frameworks.kept import KeptCheckpoints
+from truestep.frameworks.passes import KeyedPasses, refuse_processes
+from truestep.run.loop_random import loop_random_state, set_loop_random_state
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+class ExactResume:
+    """Has a killed loop with Accelerate go on to the bits it would have ended with, from any batch.
+
+    Write, behind `accelerator.prepare`: `exact = ts.accelerate.ExactResume(accelerator, loader, directory)`, loop `for epoch in
+    range(exact.epoch, 20): for batch in exact:`, and end the body of the inner loop with `exact.save_state()`. It keeps all that
+    `accelerator.save_state` saves, and what that lacks: the place in the pass, and the random streams that the data and the
+    loader's workers draw from. A resumed run fetches the first batches of its epoch once more. What else a loop keeps belongs into
+    `accelerator.register_for_checkpointing`.
+
+    Args:
+        accelerator: has prepared model, optimizer, schedule and loader.
+        loader: the prepared training loader.
+        directory: holds the checkpoints, of which the newest `keep` stay. One training has one directory.
+        every_n_batches: batches from one save to the next; a save waits for the end of an accumulation.
+        keep: how many checkpoints stay.
+
+    Raises:
+        OptionError: for several processes, and data that is no DataLoader of torch's.
+    """
+
+    def __init__(
+        self,
+        accelerator: "Accelerator",
+        loader: Any,
+        directory: str | Path,
+        *,
+        every_n_batches: int = 100,
+        keep: int = 2,
+    ) -> None:
+        check_number("ts.accelerate.ExactResume", "every_n_batches", every_n_batches, example=100, least=1)
+        refuse_processes(accelerator.num_processes, "Accelerate")
+        self._accelerator, self._loader, self._every = accelerator, loader, every_n_batches
+        self._kept = KeptCheckpoints(directory, keep)
+        # what is dropped goes through Accelerate's loader, which counts
+        self._passes = KeyedPasses(self._number_of_pass, lambda *_: 0)
+        self.epoch = 0
+        """The pass that comes next, or is under way."""
+        self._batches = self._since = self._saved = 0
+        self._begins: int | None = None
+        self._place: dict[str, Any] | None = None
+        self._load_state()
+
+    def _load_state(self) -> None:
+        newest = self._kept.newest()
+        if newest is not None:
+            self._accelerator.load_state(str(newest.path))
+            self._place, self.epoch, self._saved = newest.place, newest.place["pass"], newest.step
+        self._passes.begin(self._place)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches of a pass, of the first one after a resume those that are left."""
+        dropped = 0 if self._place is None else self._place["batches"]
+        self._batches, self._begins = 0, self.epoch
+        if hasattr(self._loader, "set_epoch"):
+            self._loader.set_epoch(self.epoch)
+        try:
+            for batch in self._loader:
+                self._batches += 1
+                if self._batches > dropped:
+                    self._put_streams_back()
+                    self._since += 1
+                    yield batch
+            self._put_streams_back()
+        finally:
+            self.epoch += 1
+
+    def save_state(self) -> bool:
+        """Save where it is time, between two accumulations; call it at the end of each batch's body. Returns whether it did."""
+        if self._since < self._every or not self._accelerator.sync_gradients:
+            return False
+        if self._begins is not None:
+            raise OptionError(
+                "exact.save_state() stands outside `for batch in exact:`. Make it the last line of that loop's body."
+            )
+        self._saved += self._since
+        self._since = 0
+        place = self._passes.place(self.epoch, self._batches)
+        place["random"] = loop_random_state(self._accelerator.device)
+        with self._kept.saving(self._saved, place) as folder:
+            self._accelerator.save_state(str(folder / "accelerate"))
+        return True
+
+    def close(self) -> None:
+        """Let go of the directory; the end of the process does so, too."""
+        self._passes.end()
+        self._kept.give_up()
+
+    def _put_streams_back(self) -> None:
+        """Put them where they were at the save, once: the code before the loop may have drawn."""
+        if self._place is not None:
+            set_loop_random_state(self._place["random"], self._accelerator.device)
+            self._place = None
+
+    def _number_of_pass(self, loader: Any) -> int | None:
+        number, self._begins = self._begins, None
+        return number

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of ours beside a framework's: its files, and what these lack, in one store with checksums."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+
+from truestep.checkpoints.retention import Retention
+from truestep.checkpoints.store import CheckpointStore
+from truestep.core.errors import check_number
+from truestep.run.owner import HOLDERS, take_over_run
+from truestep.run.user_state import decode_run_state, encode_run_state
+
+_SCRATCH = ".theirs-"  # where a framework writes before the store takes it: what a kill left is removed
+
+
+class KeptCheckpoint(NamedTuple):
+    """A checkpoint that was read back: the framework's file or folder, and what we kept beside it."""
+
+    path: Path
+    step: int
+    place: dict[str, Any]
+
+
+class KeptCheckpoints:
+    """The checkpoints in a directory; at every instant after the first save a whole one is there.
+
+    A checkpoint holds all bytes of what the framework saved, so that neither half a save nor a changed file is gone on from.
+    """
+
+    def __init__(self, directory: str | Path, keep: int) -> None:
+        check_number("ExactResume", "keep", keep, example=2, least=1)
+        self.directory = Path(directory).resolve()
+        self._retention = Retention(last=keep)
+        self._store: CheckpointStore | None = None
+        self._newest: KeptCheckpoint | None = None
+        self._is_read = False
+
+    def _opened(self) -> CheckpointStore:
+        if self._store is None:
+            take_over_run(self.directory)
+            self._store = CheckpointStore(
+                self.directory / "checkpoints", retention=self._retention, background=False
+            )
+            HOLDERS[str(self.directory)] = self
+            for left in self.directory.glob(f"{_SCRATCH}*"):
+                shutil.rmtree(left)
+        return self._store
+
+    def newest(self) -> KeptCheckpoint | None:
+        """Return the newest sound checkpoint as this process found it, its files written out; None where there is none."""
+        if not self._is_read:
+            found = self._opened().resume()
+            if found is not None:
+                path = self.directory / "from-checkpoint"
+                shutil.rmtree(path, ignore_errors=True)
+                name = _written(found.state["files"], path / found.state["name"])
+                step = found.checkpoint.summary.step
+                self._newest = KeptCheckpoint(name, step, decode_run_state(found.state["place"]))
+            self._is_read = True
+        return self._newest
+
+    @contextmanager
+    def saving(self, step: int, place: dict[str, Any]) -> Iterator[Path]:
+        """Give a folder, and save what the framework put there, one file or one folder, with the place."""
+        store = self._opened()
+        with TemporaryDirectory(prefix=_SCRATCH, dir=self.directory) as scratch:
+            yield Path(scratch)
+            (theirs,) = Path(scratch).iterdir()
+            self.keep(theirs, step, place, store)
+
+    def keep(
+        self, theirs: Path, step: int, place: dict[str, Any], store: CheckpointStore | None = None
+    ) -> None:
+        """Save a file or folder of the framework's, and the place."""
+        inside = (
+            [theirs] if theirs.is_file() else sorted(each for each in theirs.rglob("*") if each.is_file())
+        )
+        files = {
+            "" if each == theirs else each.relative_to(theirs).as_posix(): _bytes_of(each) for each in inside
+        }
+        state = {"name": theirs.name, "files": files, "place": encode_run_state(place)}
+        (store or self._opened()).save(step, state)
+
+    def give_up(self) -> None:
+        """Let go of the directory."""
+        store, self._store, self._newest, self._is_read = self._store, None, None, False
+        if store is not None:
+            store.close()
+
+
+def _bytes_of(file: Path) -> torch.Tensor:
+    """Return the bytes of a file, mapped and not read: the store writes them on."""
+    size = file.stat().st_size
+    if not size:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.from_file(str(file), shared=False, size=size, dtype=torch.uint8)
+
+
+def _written(files: dict[str, torch.Tensor], path: Path) -> Path:
+    for name, content in files.items():
+        file = path / name if name else path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        content.numpy().tofile(file)
+    return path

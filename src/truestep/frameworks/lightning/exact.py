@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ts.lightning.ExactResume`, a callback."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from truestep.core.errors import OptionError, check_number
+from truestep.frameworks.kept import KeptCheckpoints
+from truestep.frameworks.passes import KeyedPasses, refuse_processes
+from truestep.run.loop_random import loop_random_state, set_loop_random_state
+
+try:
+    from lightning.pytorch import Callback
+except ModuleNotFoundError:
+    from pytorch_lightning import Callback  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule, Trainer
+
+
+class ExactResume(Callback):
+    """Has a killed `trainer.fit` go on to the bits it would have ended with, from any batch.
+
+    Write `trainer.fit(model, loader, ckpt_path=exact.checkpoint)`. Before a batch, every `every_n_batches`, it keeps all that
+    `trainer.save_checkpoint` saves, and what that lacks: the random streams, the place in the pass, the streams of the loader's
+    workers, and means of the epoch so far. A resumed run fetches the first batches of its epoch once more.
+
+    Args:
+        directory: holds the checkpoints, of which the newest `keep` stay. One training has one directory.
+        every_n_batches: batches from one save to the next; a save waits for the end of an accumulation.
+        keep: how many checkpoints stay.
+
+    Raises:
+        OptionError: for several processes, several training loaders, and data that is no DataLoader of torch's.
+    """
+
+    def __init__(self, directory: str | Path, *, every_n_batches: int = 100, keep: int = 2) -> None:
+        check_number("ts.lightning.ExactResume", "every_n_batches", every_n_batches, example=100, least=1)
+        self._kept = KeptCheckpoints(directory, keep)
+        self._every = every_n_batches
+        self._trainer: Trainer | None = None
+        self._passes = KeyedPasses(self._number_of_pass)
+        self._place: dict[str, Any] | None = None
+        self._means: dict[str, dict[str, Any]] = {}
+        self._since = self._steps = 0
+        self._saving: int | None = None
+        self._loaded: int | None = None
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The path for `trainer.fit(ckpt_path=...)`; None where nothing is saved yet."""
+        newest = self._kept.newest()
+        return None if newest is None else str(newest.path)
+
+    def setup(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
+        """Begin keyed passes, before the loader is asked for its first."""
+        if stage != "fit":
+            return
+        refuse_processes(trainer.world_size, "Lightning")
+        newest = self._kept.newest()
+        self._trainer = trainer
+        self._place = None if newest is None else newest.place
+        self._since = 0
+        self._passes.begin(self._place)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Mark a checkpoint as one of ours; others hold nothing of this callback's."""
+        return {} if self._saving is None else {"step": self._saving}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take note that one of ours is gone on from."""
+        self._loaded = state_dict["step"]
+
+    def on_train_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Refuse to begin anywhere else than at the newest checkpoint."""
+        newest = self._kept.newest()
+        if newest is not None and self._loaded != newest.step:
+            raise OptionError(
+                f"{self._kept.directory} holds a checkpoint of step {newest.step}, and this fit begins elsewhere. Write "
+                "trainer.fit(model, loader, ckpt_path=exact.checkpoint), or give ts.lightning.ExactResume an empty directory."
+            )
+
+    def on_train_batch_start(
+        self, trainer: "Trainer", pl_module: "LightningModule", batch: Any, batch_idx: int
+    ) -> None:
+        """Put the streams back before the first batch of a resumed run; else save where it is time."""
+        loop: Any = trainer.fit_loop.epoch_loop
+        if self._place is not None:
+            place, self._place = self._place, None
+            set_loop_random_state(place["random"], pl_module.device)
+            trainer.callback_metrics.update(place["metrics"])
+            # Lightning counts the batch before once more on every restart that is not right behind one
+            loop._batches_that_stepped = place["logged"]
+            # it would leave out a plateau schedule's step at the epoch's end, for want of the metrics that are kept here
+            fit_loop: Any = trainer.fit_loop
+            fit_loop._restarting = False
+            self._means = place["means"]
+        else:
+            self._merge_means(loop)
+            if self._since >= self._every and trainer.global_step != self._steps:
+                self._save(trainer, pl_module, batch_idx)
+        self._steps = trainer.global_step
+        self._since += 1
+
+    def on_train_epoch_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Give the means of the epoch the part from before the resume."""
+        self._merge_means(trainer.fit_loop.epoch_loop)
+
+    def on_exception(
+        self, trainer: "Trainer", pl_module: "LightningModule", exception: BaseException
+    ) -> None:
+        """Let go of the directory."""
+        self.teardown(trainer, pl_module, "fit")
+
+    def teardown(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
+        """Let go of the directory."""
+        if stage == "fit":
+            self._passes.end()
+            self._kept.give_up()
+            self._trainer = None
+
+    def _number_of_pass(self, loader: Any) -> int | None:
+        trainer: Any = self._trainer
+        if trainer is None or not trainer.training:
+            return None
+        combined = trainer.fit_loop._combined_loader
+        if combined is None or not any(each is loader for each in combined.flattened):
+            return None
+        if len(combined.flattened) > 1:
+            raise OptionError(
+                f"ExactResume keeps the place in one training loader, and this training has {len(combined.flattened)}. Give one "
+                "DataLoader, over a data set that returns what they return."
+            )
+        number: int = trainer.current_epoch
+        return number
+
+    def _save(self, trainer: "Trainer", pl_module: "LightningModule", batch_idx: int) -> None:
+        loop: Any = trainer.fit_loop.epoch_loop
+        place = self._passes.place(trainer.current_epoch, batch_idx)
+        place["random"] = loop_random_state(pl_module.device)
+        place["metrics"] = {name: value.detach().cpu() for name, value in trainer.callback_metrics.items()}
+        place["logged"] = loop._batches_that_stepped
+        place["means"] = {
+            name: {
+                key: getattr(each, key).cpu()
+                for key in ("value", "cumulated_batch_size")
+                if key in vars(each)
+            }
+            for name, each in loop._results.items()
+            if each.is_tensor and each.meta.on_epoch and batch_idx
+        }
+        self._saving = trainer.global_step
+        try:
+            with self._kept.saving(trainer.global_step, place) as folder:
+                trainer.save_checkpoint(folder / "lightning.ckpt")
+        finally:
+            self._saving = None
+        self._since = 0
+
+    def _merge_means(self, loop: Any) -> None:
+        """Add what the epoch had summed before the save to what was logged since; Lightning keeps none of it."""
+        for name, before in self._means.items():
+            if (now := loop._results.get(name)) is None:
+                continue
+            if now.meta.is_max_reduction or now.meta.is_min_reduction:
+                now.value = now.meta.reduce_fx(now.value, before["value"].to(now.value.device))
+            else:
+                for key, value in before.items():
+                    setattr(now, key, value.to(now.value.device) + getattr(now, key))
+        self._means = {}

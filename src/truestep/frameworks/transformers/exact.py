@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ts.transformers.ExactResume`, a callback of the Trainer."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback
+
+from truestep.core.errors import OptionError
+from truestep.frameworks.kept import KeptCheckpoints
+from truestep.frameworks.passes import KeyedPasses, refuse_processes
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+
+class ExactResume(TrainerCallback):
+    """Has a killed `trainer.train` go on to the bits it would have ended with, from any step that it saved.
+
+    Write `trainer.train(resume_from_checkpoint=exact.checkpoint)`. Each time the Trainer saves (`save_strategy`, `save_steps`) it
+    keeps the whole folder and what that lacks: the place in the pass, and the random streams that the data and the loader's workers
+    draw from. A resumed run fetches the first batches of its epoch once more.
+
+    Args:
+        directory: holds the checkpoints, of which the newest `keep` stay. One training has one directory.
+        keep: how many checkpoints stay.
+
+    Raises:
+        OptionError: for several processes, data that is no DataLoader of torch's or has no length, and arguments of the Trainer
+            under which a step can't be gone on from.
+    """
+
+    def __init__(self, directory: str | Path, *, keep: int = 2) -> None:
+        self._kept = KeptCheckpoints(directory, keep)
+        self._passes = KeyedPasses(self._number_of_pass, _skipped)
+        self._begins: int | None = None
+        self._number = 0
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The path for `trainer.train(resume_from_checkpoint=...)`; None where nothing is saved yet."""
+        newest = self._kept.newest()
+        return None if newest is None else str(newest.path)
+
+    def on_train_begin(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Begin keyed passes."""
+        refuse_processes(args.world_size, "the Trainer")
+        _refuse_arguments(args, kwargs.get("train_dataloader"))
+        newest = self._kept.newest()
+        if newest is not None and state.global_step != newest.step:
+            raise OptionError(
+                f"{self._kept.directory} holds a checkpoint of step {newest.step}, and this training begins at step "
+                f"{state.global_step}. Write trainer.train(resume_from_checkpoint=exact.checkpoint), or give "
+                "ts.transformers.ExactResume an empty directory."
+            )
+        self._passes.begin(None if newest is None else newest.place)
+
+    def on_epoch_begin(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Take the next loader that is iterated for the one that is trained on."""
+        self._number = self._begins = int(state.epoch or 0)
+
+    def on_step_begin(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Take no other for it."""
+        self._begins = None
+
+    def on_save(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Keep what the Trainer has just saved."""
+        done = state.epoch or 0.0
+        batches = round((done - self._number) * len(kwargs["train_dataloader"]))
+        place = self._passes.place(self._number, batches)
+        self._kept.keep(
+            Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", state.global_step, place
+        )
+
+    def on_train_end(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Let go of the directory."""
+        self._passes.end()
+        self._kept.give_up()
+
+    def _number_of_pass(self, loader: Any) -> int | None:
+        number, self._begins = self._begins, None
+        return number
+
+
+def _skipped(loader: Any, batches: int) -> int:
+    """Return what is dropped here; Accelerate's sampler, which would not fetch the batches it leaves out, leaves none out."""
+    for sampler in (loader.batch_sampler, loader.sampler):
+        if type(sampler).__name__ == "SkipBatchSampler":
+            sampler.skip_batches = 0
+            return batches
+    return 0  # of a stream Accelerate fetches and drops them
+
+
+def _refuse_arguments(args: "TrainingArguments", loader: Any) -> None:
+    wrong = {
+        "ignore_data_skip=True": (
+            args.ignore_data_skip,
+            "begins the epoch from its top after a resume. Leave it out",
+        ),
+        "save_only_model=True": (args.save_only_model, "saves no optimizer. Leave it out"),
+        'save_strategy="no"': (
+            args.save_strategy == "no",
+            'saves nothing to go on from. Write save_strategy="steps", save_steps=100',
+        ),
+        'eval_strategy="epoch" with save_strategy="steps"': (
+            args.eval_strategy == "epoch" and args.save_strategy == "steps",
+            "loses the evaluation behind a save at an epoch's last step. Give both the same strategy",
+        ),
+    }
+    for words, (is_there, why) in wrong.items():
+        if is_there:
+            raise OptionError(f"ts.transformers.ExactResume can't go on exactly: {words} {why}.")
+    try:
+        len(loader)
+    except TypeError as error:
+        raise OptionError(
+            "The training data has no length, and the Trainer counts its epochs by max_steps: its place in the data can't be "
+            "told. Give the IterableDataset a __len__."
+        ) from error

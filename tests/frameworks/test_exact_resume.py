@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings by other frameworks, killed inside an epoch, end with the bits of one that never was."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from torch.utils.data import DataLoader
+
+import truestep as ts
+from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
+
+FRAMEWORKS = ("lightning", "transformers", "accelerate")
+
+
+def check_kills(folder, frameworks, workers, kills):
+    command = [
+        sys.executable,
+        Path(__file__).parent / "killing.py",
+        ",".join(frameworks),
+        workers,
+        kills,
+        5,
+        folder,
+    ]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert {name: set(each["ends"]) for name, each in report.items()} == {
+        name: {report[name]["plain"]} for name in frameworks
+    }, done.stderr
+
+
+def test_a_kill(tmp_path):
+    check_kills(tmp_path, FRAMEWORKS, 0, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_twenty_kills(tmp_path, framework, workers):
+    check_kills(tmp_path, [framework], workers, 20)
+
+
+def drawn(loader, place=None, skip=0):
+    """Return the batches of a pass that is trained on, keyed, and leave the streams as they were."""
+    passes = KeyedPasses(lambda _: 3, lambda *_: skip)
+    passes.begin(place)
+    try:
+        return [batch.tolist() for batch in loader], passes.place(3, skip)
+    finally:
+        passes.end()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("habit", ["global", "own", "stream", "sampler", "weighted"])
+def test_a_pass_that_is_gone_through_again_gives_the_same_batches(workers, habit):
+    from frameworks.loaders import HABITS
+
+    def loader():
+        return HABITS[habit](workers)
+
+    whole, place = drawn(loader())
+    for skip in (1, 4):
+        left, _ = drawn(loader(), {**place, "batches": skip}, skip)
+        assert left == whole[skip:]
+
+
+def test_torch_iterates_as_before_when_it_is_over():
+    before = DataLoader.__iter__
+    drawn(DataLoader(list(range(6)), batch_size=2))
+    assert DataLoader.__iter__ is before
+
+
+def test_an_evaluation_draws_other_numbers_each_time_and_moves_no_stream():
+    import torch
+
+    from frameworks.loaders import HABITS
+
+    passes = KeyedPasses(lambda _: None)
+    passes.begin(None)
+    try:
+        state = torch.get_rng_state()
+        one = [batch.tolist() for batch in HABITS["global"](0)]
+        assert torch.equal(state, torch.get_rng_state())
+        torch.rand(1)
+        assert one != [batch.tolist() for batch in HABITS["global"](0)]
+    finally:
+        passes.end()
+
+
+def test_several_processes_are_refused_by_name():
+    with pytest.raises(ts.OptionError, match="Lightning trains on 4"):
+        refuse_processes(4, "Lightning")
+
+
+@pytest.mark.parametrize(
+    ("loader", "says"),
+    [([1, 2], "builtins.list"), (DataLoader([1, 2], in_order=False), "in_order=False")],
+)
+def test_loaders_that_cannot_be_gone_through_again_are_refused(loader, says):
+    with pytest.raises(ts.OptionError, match=says):
+        refuse_loader(loader)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_importing_truestep_imports_no_framework(framework):
+    code = f"import sys, truestep as ts; ts.{framework}; print(*{{'lightning', 'transformers', 'accelerate'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
