@@ -118,6 +118,8 @@ def fitted(program: Program, law: str) -> Program | None:
         return None
     held = under(program, law)
     framework = held.habit("framework")
+    if not takes_part(framework, law, framework):
+        return None
     asked = {framework.name, *WITH.get(law, ())}
     kept = [habit for habit in held.habits if habit.name in asked]
     for habit in held.habits:
