@@ -43,26 +43,27 @@ def programs():
     return found
 
 
-# each rewording is tried with a third of the programs, another one each; `make torture` tries the other thirds
-THIRDS = [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))]
+# each rewording is tried with a ninth of the programs, another one each; `make torture` tries the other ninths. Drawn programs
+# hold it in every test for what is most often written wrong (tests/programs/planted)
+PARTS = [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 9))]
 
 
-def is_in_third(rewording, name, third):
-    return zlib.crc32(f"{rewording.__name__} {name}".encode()) % 3 == third
+def is_in_part(rewording, name, part):
+    return zlib.crc32(f"{rewording.__name__} {name}".encode()) % len(PARTS) == part
 
 
-def left_of(rewording, third):
+def left_of(rewording, part):
     _, listed = LEFT.get(rewording.__name__, ("", ""))
-    return [each for each in listed.split(", ") if each and is_in_third(rewording, each, third)]
+    return [each for each in listed.split(", ") if each and is_in_part(rewording, each, part)]
 
 
 @functools.cache
-def changed(rewording, third):
+def changed(rewording, part):
     """Return what a rewording was applied to, and where that changes what is found."""
     wanted = source_checks()
     applied, other = [], []
     for name, text, expected in programs():
-        if not is_in_third(rewording, name, third):
+        if not is_in_part(rewording, name, part):
             continue
         try:
             texts = reworded(rewording, text)
@@ -76,17 +77,17 @@ def changed(rewording, third):
     return applied, other
 
 
-@pytest.mark.parametrize("third", THIRDS)
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("rewording", REWORDINGS, ids=lambda each: each.__name__)
-def test_what_is_found_stays(rewording, third):
-    assert sorted(changed(rewording, third)[1]) == sorted(left_of(rewording, third))
+def test_what_is_found_stays(rewording, part):
+    assert sorted(changed(rewording, part)[1]) == sorted(left_of(rewording, part))
 
 
-@pytest.mark.parametrize("third", THIRDS)
-def test_at_most_one_in_twenty_is_left(third):
-    tried = sum(len(changed(each, third)[0]) for each in REWORDINGS)
-    left = sum(len(left_of(each, third)) for each in REWORDINGS)
-    assert tried > 1_000
+@pytest.mark.parametrize("part", PARTS)
+def test_at_most_one_in_twenty_is_left(part):
+    tried = sum(len(changed(each, part)[0]) for each in REWORDINGS)
+    left = sum(len(left_of(each, part)) for each in REWORDINGS)
+    assert tried > 300
     assert left <= tried / 20
 
 

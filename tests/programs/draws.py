@@ -15,7 +15,7 @@ from programs.compose import Program
 from programs.habits import Habit, all_habits, slots
 from programs.laws import LAWS, OF_THE_ENGINE, WITH, under
 
-ENGINES = ("plain", "truestep", "truestep_with_block")  # to these every law can be held
+ENGINES = ("plain", "truestep", "truestep_with_block", "truestep_by_steps")  # to these every law can be held
 
 
 @cache
@@ -70,11 +70,11 @@ def pairs() -> list[tuple[Habit, Habit]]:
 
 
 def choice_by(drawn: random.Random) -> Callable[[list[Habit]], Habit]:
-    """Return what chooses one of several habits: any of them, but every second framework is one of those that all laws take."""
+    """Return what chooses one of several habits: any of them, but four of ten frameworks are of those that all laws take."""
 
     def choose(allowed: list[Habit]) -> Habit:
         engines = [habit for habit in allowed if habit.name in ENGINES]
-        return drawn.choice(engines if engines and drawn.random() < 0.5 else allowed)
+        return drawn.choice(engines if engines and drawn.random() < 0.4 else allowed)
 
     return choose
 
@@ -118,6 +118,8 @@ def fitted(program: Program, law: str) -> Program | None:
         return None
     held = under(program, law)
     framework = held.habit("framework")
+    if not takes_part(framework, law, framework):
+        return None
     asked = {framework.name, *WITH.get(law, ())}
     kept = [habit for habit in held.habits if habit.name in asked]
     for habit in held.habits:

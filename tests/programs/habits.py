@@ -32,6 +32,7 @@ SLOTS = (
 FRAME = {
     "imports": "import torch\nimport torch.nn.functional as F\nfrom torch import nn",
     "iterated": "loader",
+    "batches": "run.batches(loader)",
     "epochs": "range(2)",
     "learners": "model",
     "saves": "{{law saves}}",

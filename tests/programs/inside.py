@@ -2,8 +2,8 @@
 """What stands inside of a program that a law looks into: it notes batches, losses and ends, and kills itself at a moment.
 
 `python -c "from programs import inside; inside.start()"` runs the program of its folder. The environment says the rest: how
-many WORKERS load, the micro-batch (PARTS), `DISTURBED="1000 15"` for signal 15 at call 1000 of a Python function, and the step
-to be killed at (STOP).
+many WORKERS load, the micro-batch (PARTS), `DISTURBED="1000 15"` for signal 15 at call 1000 of a Python function, `"20 raises"`
+or `"20 leaves"` for call 20 of a function of the program's own, and the step to be killed at (STOP).
 """
 
 import atexit
@@ -45,9 +45,8 @@ def bits(tensor: torch.Tensor) -> bytes:
     return tensor.detach().to_dense().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def note_batch(run, epoch, batch) -> None:
+def note_batch(run, batch) -> None:
     """Note a digest of each row of a batch."""
-    del epoch
     parts = leaves(batch)
     rows = [b"".join(bits(part[row]) for part in parts) for row in range(len(parts[0]))]
     note("batch", run.step, [hashlib.sha256(row).hexdigest()[:12] for row in rows])
@@ -143,22 +142,34 @@ def stop_at(run) -> None:
 
 
 class Disturbance:
-    """Counts the calls of Python functions in the main thread, and sends this process a signal at one of them."""
+    """Counts the calls of Python functions in the main thread; at one of them this process gets a signal.
+
+    Of the program's own functions it counts the calls apart: at one of them the program raises, or leaves.
+    """
 
     def __init__(self, said: str) -> None:
-        self.calls, self.pid = 0, os.getpid()
-        self.moment, self.signal = map(int, said.split()) if said else (0, 0)
+        self.calls, self.own, self.pid = 0, 0, os.getpid()
+        moment, self.way = said.split() if said else ("0", "")
+        self.moment, self.folder = int(moment), str(Path.cwd())
 
     def __call__(self, frame, event, argument) -> None:
         """Count a call; workers, which are forked, count for nothing."""
         self.calls += 1
-        if self.calls == self.moment and os.getpid() == self.pid:
-            os.kill(self.pid, self.signal)
+        file = frame.f_code.co_filename
+        is_own = file == "main.py" or file.startswith(self.folder)
+        self.own += is_own
+        if os.getpid() != self.pid:
+            return
+        if self.way.isdigit():
+            if self.calls == self.moment:
+                os.kill(self.pid, int(self.way))
+        elif self.way and is_own and self.own == self.moment:
+            raise RuntimeError("the program fails") if self.way == "raises" else SystemExit(3)
 
     def tell(self) -> None:
-        """Write down how many calls there were."""
+        """Write down how many calls there were, and how many of them were the program's own."""
         if os.getpid() == self.pid:
-            Path("calls.txt").write_text(str(self.calls), "utf-8")
+            Path("calls.txt").write_text(f"{self.calls} {self.own}", "utf-8")
 
 
 def start() -> None:

@@ -78,7 +78,7 @@ class LateBatches:
 
     def __iter__(self):
         self.load()
-        epoch = self.batches[0][0]
+        epoch = self.batches[0][0] if self.batches else None  # a loop of steps has one epoch
         while self.batches and self.batches[0][0] == epoch:
             yield self.batches.pop(0)[1]
 

@@ -74,7 +74,7 @@ def prepare_gradients(
     if weights.hooks_are_due:
         weights.call_hooks(factor)
         factor = None
-    gradients = weights.gather()
+    gradients = weights.gather(rows_once=policy.measures_norm)
     if not gradients.tensors:
         raise LossError(
             f"No gradient reached any parameter of {learner.name!r}: the loss does not depend on it, so the update would "

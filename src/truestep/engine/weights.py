@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.engine.buffer_rules import BufferRule, buffer_rules_of
-from truestep.engine.clipping.base import Gradients, dense_gradient
+from truestep.engine.clipping.base import Gradients, dense_gradient, gradient_values
 from truestep.engine.gradient_hooks import (
     HeldHooks,
     call_gradient_hooks,
@@ -137,14 +137,16 @@ class LearnerWeights:
         else:
             self._sums[parameter], parameter.grad = gradient, None
 
-    def gather(self) -> Gradients:
+    def gather(self, *, rows_once: bool = True) -> Gradients:
         """Return the gradients as they are to be normalised, clipped and stepped with.
 
+        A sparse one has each row once, as a norm needs it; else the rows as they came, which torch's SGD adds in that order.
         Half-precision gradients with float32 masters become the masters' gradients here; those that were accumulated in float32
         stay there until they are written back.
         """
         if not self.has_half:
-            look = dense_gradient if self.has_sparse else _gradient_here if self.are_divided else _gradient
+            sparse = dense_gradient if rows_once else gradient_values
+            look = sparse if self.has_sparse else _gradient_here if self.are_divided else _gradient
             tensors: list[Any] = [*map(look, self.parameters)]
             if not any(map(is_, tensors, repeat(None))):  # `None in tensors` would compare tensors
                 return tuple.__new__(Gradients, (self.names, self.parameters, tensors))
@@ -152,7 +154,7 @@ class LearnerWeights:
         for name, parameter, stepped in zip(self.names, self.parameters, self.stepped, strict=True):
             gradient = self._sums.pop(parameter, None)
             if gradient is None:
-                gradient = dense_gradient(parameter)
+                gradient = dense_gradient(parameter) if rows_once else gradient_values(parameter)
             if stepped is not parameter:
                 # Whoever asks for the norm afterwards comes here again: then the master has the gradient already.
                 gradient = stepped.grad if gradient is None else gradient.to(stepped.dtype)

@@ -60,7 +60,7 @@ def test_a_loaders_workers_are_kept():
         (DataLoader(numbers, sampler=DistributedSampler(numbers, 2, 0)), "the sampler DistributedSampler"),
         (DataLoader(numbers, sampler=[3, 1]), "the sampler list"),
         (DataLoader(numbers, sampler=RandomSampler(numbers, num_samples=3)), "the sampler RandomSampler"),
-        (DataLoader(numbers, batch_size=None), "batch_size=None"),
+        (DataLoader(numbers, batch_size=None, shuffle=True), "batch_size=None and the sampler RandomSampler"),
         (DataLoader(numbers, batch_sampler=[[1, 2]]), "the batch sampler list"),
     ],
 )
@@ -74,6 +74,18 @@ def test_a_loader_whose_order_is_its_own_is_refused(loader, words):
 def test_a_plain_batch_sampler_is_understood():
     sampler = BatchSampler(SequentialSampler(numbers), batch_size=4, drop_last=True)
     assert batches(DataLoader(numbers, batch_sampler=sampler)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_a_loader_without_a_batch_size_reads_ready_batches_as_torch_does():
+    ready = [[number, number + 1] for number in range(5)]
+    loader = DataLoader(ready, batch_size=None, collate_fn=torch.tensor)
+    assert batches(loader) == [batch.tolist() for batch in loader] == ready
+    with pytest.raises(OptionError, match="batch_size=2 beside a DataLoader with batch_size=None"):
+        batches(loader, batch_size=2)
+    with pytest.raises(
+        DataError, match=r"Where each item is a whole batch already.*run.data\(lambda: batches\)"
+    ):
+        batches(ready)
 
 
 def test_options_beside_a_loader_are_refused():

@@ -44,7 +44,7 @@ WITH = {
 def under(program: Program, law: str) -> Program:
     """Return the program as a law holds it: with Truestep where the law is the engine's, and with the habits that it needs."""
     if law in OF_THE_ENGINE and program.habit("framework").name == "plain":
-        program = program.with_framework("truestep")
+        program = program.with_framework(program.habit("source").words.get("with engine", "truestep"))
     for name in WITH.get(law, ()):
         program = program.with_habit(name)
     return program

@@ -4,12 +4,12 @@
 from pathlib import Path
 
 from programs.compose import Program
-from programs.laws.running import Trial, chance, notes
+from programs.laws.running import UNWATCHED, Trial, chance, notes
 
 
 def order_is_kept(program: Program, folder: Path) -> str:
     """Hold the batches that other numbers of workers load against those that the process loads itself."""
-    trial = Trial(program, folder, "order")
+    trial = Trial(program, folder, "order", UNWATCHED)
     workers = chance(program, "order").choice((1, 2, 3))
     first, second = (
         [note for note in notes(trial.end(f"with {each}", WORKERS=each)) if note["what"] == "batch"]

@@ -11,7 +11,7 @@ from programs.laws.running import ViolationError, ran, refusal, written
 
 def plain_is_exact(program: Program, folder: Path) -> str:
     """Hold the engine, unsplit, against the loop by hand on the same batches and random streams: the same bits."""
-    engine = program.with_framework("truestep").files(
+    engine = program.files(
         {"loss entry": "same_stream(batch)", "epoch noted": "epoch_begins()", "loss noted": "note_loss(loss)"}
     )
     by_hand = program.with_framework("plain").files(

@@ -2,7 +2,8 @@
 """Resume: a run that is killed at drawn moments, and started again until it ends, ends with the bits of the undisturbed one.
 
 A moment is a call of a Python function in the main thread, whoever's it is: of the program, of the engine, in a fetch, an
-evaluation, a save, at the end. SIGKILL, SIGINT and SIGTERM come in turn, and each start may have another number of workers.
+evaluation, a save, at the end. SIGKILL, SIGINT and SIGTERM come in turn; or a function of the program's own raises, or leaves by
+SystemExit. Each start may have another number of workers.
 """
 
 import signal
@@ -12,7 +13,8 @@ from programs.compose import Program
 from programs.laws.comparing import differing, ends
 from programs.laws.running import START, Trial, chance, notes, ran
 
-SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+SIGNALS = tuple(str(int(each)) for each in (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
+WAYS = (*SIGNALS, "raises", "leaves")
 MOST_STARTS = 6  # a start may fail once where a program reads, behind its loop, what the loop would have set
 
 
@@ -28,14 +30,15 @@ def resume_is_exact(program: Program, folder: Path) -> str:
         {"law saves": f", saving=ts.Saving({options})", "law saves too": f"{options}, "},
     )
     whole = trial.end("whole", WORKERS=drawn.choice((0, 0, 2)))
-    calls = int((whole / "calls.txt").read_text("utf-8"))
-    left_to_do = [(drawn.randrange(1, calls), drawn.choice(SIGNALS)) for _ in range(drawn.choice((1, 1, 2)))]
+    calls, own = map(int, (whole / "calls.txt").read_text("utf-8").split())
+    ways = [drawn.choice(WAYS) for _ in range(drawn.choice((1, 1, 2)))]
+    left_to_do = [(drawn.randrange(1, calls if way in SIGNALS else own), way) for way in ways]
     kills, said = list(left_to_do), []
     killed = trial.place("killed")
     for _ in range(MOST_STARTS):
-        moment, number = left_to_do.pop(0) if left_to_do else (0, 0)
+        moment, way = left_to_do.pop(0) if left_to_do else (0, "")
         workers = drawn.choice((0, 0, 2))
-        ended = ran(killed, *START, WORKERS=workers, DISTURBED=f"{moment} {int(number)}" if moment else "")
+        ended = ran(killed, *START, WORKERS=workers, DISTURBED=f"{moment} {way}" if moment else "")
         said.append(f"--- start that ended with {ended.returncode}\n{ended.stdout}{ended.stderr}")
         if ended.returncode == 0 and not left_to_do:
             break
@@ -47,8 +50,12 @@ def resume_is_exact(program: Program, folder: Path) -> str:
 
 def steps_apart(whole: Path, killed: Path) -> list[str]:
     """Return each batch and loss, of any start, that is not the undisturbed run's at the same step."""
-    expected = {(note["what"], note["step"]): note["value"] for note in notes(whole)}
-    seen = [note for note in notes(killed) if note["value"] != expected.get((note["what"], note["step"]))]
+    expected: dict[tuple[object, object], list[object]] = {}  # two, where a zip draws two batches at once
+    for note in notes(whole):
+        expected.setdefault((note["what"], note["step"]), []).append(note["value"])
+    seen = [
+        note for note in notes(killed) if note["value"] not in expected.get((note["what"], note["step"]), [])
+    ]
     missing = expected.keys() - {(note["what"], note["step"]) for note in notes(killed)}
     return [f"another {note['what']} at step {note['step']}" for note in seen] + [
         f"no {what} at step {step}" for what, step in sorted(missing)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from programs.compose import Program
-from programs.laws.running import Trial, chance
+from programs.laws.running import UNWATCHED, Trial, chance
 
 UNIT = 2.0**-53
 
@@ -14,7 +14,7 @@ UNIT = 2.0**-53
 def split_is_bounded(program: Program, folder: Path) -> str:
     """Hold the update in parts, in float64, against the update in one."""
     size = chance(program, "split").choice((2, 3, 4, 5))
-    noted = {"batch noted": "", "workers": "", "loss noted": "note_gradients(run, model, loss)"}
+    noted = UNWATCHED | {"batch noted": "", "workers": "", "loss noted": "note_gradients(run, model, loss)"}
     given = noted | {"split": ", micro_batch=PARTS", "law watches": "watch_parts(model)"}
     trial = Trial(program, folder, "split", given)
     whole, parts, single = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from programs.compose import Program
 from programs.laws.comparing import differing, left
-from programs.laws.running import ViolationError, ran, written
+from programs.laws.running import ViolationError, ran, refusal, written
 
 
 def doctored(program: Program, folder: Path, report: Path):
@@ -24,6 +24,8 @@ def watched_is_plain(program: Program, folder: Path) -> str:
     report, volatile = folder / "report.json", [habit.words.get("volatile") for habit in program.habits]
     command = program.command()
     expected = ran(plain, *command)
+    if expected.returncode and refusal(program, "watched", expected.stderr):
+        return "refused"
     if expected.returncode:
         raise ViolationError(program, texts, f"the plain program failed:\n{expected.stderr}")
     found, findings = doctored(program, watched, report)

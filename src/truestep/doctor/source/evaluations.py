@@ -4,9 +4,10 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cached_property
 
 from truestep.doctor.library.layers import DROPPING_LAYERS
-from truestep.doctor.source.events import Trace, TraceEvent
+from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, behind, forwards_all, literal, value_origins
@@ -15,6 +16,7 @@ _SWITCHES = ("torch.", "torch.autograd.", "torch.autograd.grad_mode.")
 _EVALUATES = re.compile(
     r"(^|_)(eval|evaluate|validate|validation|val|test|predict|inference)(_|$)", re.IGNORECASE
 )
+_PARAMETERS = ("parameters", "named_parameters")
 _SENSITIVE = re.compile(r"(Dropout|BatchNorm|AlphaDropout|SyncBatchNorm)")
 
 
@@ -38,6 +40,33 @@ def _switched_off(module: SourceModule, event: TraceEvent) -> bool:
     return any(is_switch(module, each, "no_grad", "inference_mode") for each in decorators)
 
 
+class TrainedModels:
+    """The models that loops apply, and those whose parameters the optimizers hold that are stepped there.
+
+    A loss that is a method, a partial or an object applies the model under another name; the optimizer was given it itself.
+    """
+
+    def __init__(self, module: SourceModule, loops: list[TrainingLoop]) -> None:
+        self.module, self.loops = module, loops
+        self.subjects = {event.subject for loop in loops for event in loop.of("forward")}
+
+    def __contains__(self, forward: TraceEvent) -> bool:
+        if forward.subject in self.subjects:
+            return True
+        return forward.receiver is not None and not self._held.isdisjoint(self._origins(forward.receiver))
+
+    @cached_property
+    def _held(self) -> set[ast.expr]:
+        receivers = {step.receiver for loop in self.loops for step in loop.steps if step.receiver is not None}
+        made = [each for receiver in receivers for each in value_origins(self.module, receiver)]
+        inside = [each for optimizer in made if isinstance(optimizer, ast.Call) for each in walk(optimizer)]
+        asked = [each for each in inside if isinstance(each, ast.Attribute) and each.attr in _PARAMETERS]
+        return {origin for each in asked for origin in self._origins(each.value)}
+
+    def _origins(self, node: ast.expr) -> set[ast.expr]:
+        return {each for each in value_origins(self.module, node) if isinstance(each, ast.Call)}
+
+
 def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[TraceEvent]:
     """Yield the forwards over held-out data from which nothing goes backward, in a trace that trains.
 
@@ -46,11 +75,11 @@ def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[TraceEvent]:
     """
     applied = {event.node for event in trace.of("forward")}
     loops = trace.learning_loops()
-    trained = {event.subject for loop in loops for event in loop.of("forward")}
+    trained = TrainedModels(module, loops)
     last = max((trace.events.index(step) for loop in loops for step in loop.steps), default=-1)
     for forward in trace.of("forward"):
         within = any(frame.node in applied for frame in forward.path if frame.kind == "call")
-        if forward.subject not in trained or within:
+        if within or forward not in trained:
             continue
         off = _switched_off(module, forward)
         quiet = off or _nothing_backward(trace, forward)

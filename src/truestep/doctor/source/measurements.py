@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.library.operations import SAME_NUMBERS
+from truestep.doctor.source.evaluations import TrainedModels
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 
@@ -14,10 +15,10 @@ _PICKS = "argmax"
 def measurements_of(module: SourceModule, trace: Trace) -> Iterator[TraceEvent]:
     """Yield the forwards of what is trained whose classes are compared with others: `net(x).argmax(1) == y`."""
     loops = trace.learning_loops()
-    trained = {event.subject for loop in loops for event in loop.of("forward")}
+    trained = TrainedModels(module, loops)
     for forward in trace.of("forward"):
         apart = not any(forward.inside(loop.path) for loop in loops)  # of the batch it may be meant so
-        if apart and forward.subject in trained and isinstance(forward.node, ast.Call):
+        if apart and isinstance(forward.node, ast.Call) and forward in trained:
             picked = [_picked(module, each) for each in _uses(module, forward.node)]
             if picked and all(each is not None and _is_compared(module, each) for each in picked):
                 yield forward

@@ -33,6 +33,12 @@ class Clip(ABC):
         """Clip `gradients` in place; `norm` is their total norm of order `norm_type`."""
 
 
+def gradient_values(parameter: Tensor) -> Tensor | None:
+    """Return the gradient; of a sparse one the rows as they came, a row as often as it was used: the gradient's own memory."""
+    gradient = parameter.grad
+    return gradient._values() if gradient is not None and gradient.is_sparse else gradient
+
+
 def dense_gradient(parameter: Tensor) -> Tensor | None:
     """Return the gradient; of a sparse one the rows that are there, whose memory is the gradient's own."""
     if parameter.grad is None or not parameter.grad.is_sparse:
@@ -50,6 +56,10 @@ def total_gradient_norm(gradients: list[Tensor], norm_type: float = 2.0) -> Tens
     if norm_type == math.inf:
         # torch has no largest element of an empty tensor
         gradients = [gradient for gradient in gradients if gradient.numel()] or [gradients[0].new_zeros(1)]
+    if any(
+        map(torch.is_complex, gradients)
+    ):  # real ones beside them: torch groups by type, in an order of its own
+        return torch.nn.utils.get_total_norm(gradients, norm_type)
     norms = torch.stack(gradient_norms(gradients, norm_type))
     norm: Tensor = torch.linalg.vector_norm(norms, norm_type)
     return norm

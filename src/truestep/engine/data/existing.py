@@ -2,6 +2,7 @@
 """A DataLoader that is there already: its data set and options are taken over, its loading is not."""
 
 import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ def take_loader_apart(
     """Return the loader's data set and the options that make the same batches, or batches of `batch_size` where that is said."""
     _check_options(options)
     data: Any = loader.dataset
+    if loader.batch_sampler is None and is_map_style_data(data):
+        return _ready_batches(loader, options), options
     chosen: dict[str, Any] = {}
     if is_map_style_data(data):
         data, chosen = _order(loader)
@@ -52,6 +55,23 @@ def _check_options(options: DataOptions) -> None:
         )
 
 
+def _ready_batches(loader: loading.DataLoader[Any], options: DataOptions) -> Callable[[], Iterator[Any]]:
+    """Return a function that reads the batches which the loader's data set holds, one after another."""
+    data: Any = loader.dataset
+    if options.batch_size is not None:
+        raise OptionError(
+            f"batch_size={options.batch_size} beside a DataLoader with batch_size=None, whose items are whole batches. Leave "
+            "it out, or give samples: run.data(loader.dataset, batch_size=...)."
+        )
+    if not _is_exactly(loader.sampler, loading.SequentialSampler):
+        raise _refusal(loader, f"batch_size=None and the sampler {type(loader.sampler).__name__}")
+
+    def batches() -> Iterator[Any]:
+        return (loader.collate_fn(data[number]) for number in range(len(data)))
+
+    return batches
+
+
 def _refuse_unsaid_size(size: int | None, num_ranks: int) -> None:
     """Have several ranks say what the loader's number is: of each rank, as torch's loaders count, or of all together."""
     if size is not None and num_ranks > 1:
@@ -66,8 +86,6 @@ def _refuse_unsaid_size(size: int | None, num_ranks: int) -> None:
 def _order(loader: loading.DataLoader[Any]) -> tuple[Any, dict[str, Any]]:
     """Return the data and the order options that the loader's samplers stand for."""
     batches: Any = loader.batch_sampler
-    if batches is None:
-        raise _refusal(loader, "batch_size=None: its sampler makes the batches")
     # The exact type, here and below: a subclass may order otherwise.
     if not _is_exactly(batches, loading.BatchSampler):
         raise _refusal(loader, f"the batch sampler {type(batches).__name__}")

@@ -28,7 +28,10 @@ def choose_batch_order(num_samples: int, options: DataOptions, seed: int) -> Bat
     if options.by_length is not None:
         return _by_length(num_samples, options, seed)
     if options.batch_size is None:
-        raise DataError("batch_size is missing. Write how many samples make a batch, as in batch_size=32.")
+        raise DataError(
+            "batch_size is missing. Write how many samples make a batch, as in batch_size=32. Where each item is a whole batch "
+            "already, read them one after another: run.data(lambda: batches)."
+        )
     draw, drawn = _draw(num_samples, options, seed)
     _check_drop_last(drawn, options)
     return FixedSizeOrder(draw, num_samples=drawn, batch_size=options.batch_size, drop_last=options.drop_last)

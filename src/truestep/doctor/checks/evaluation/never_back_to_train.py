@@ -12,7 +12,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.runtime.looking import watched_sensitive_layers as layers_in_mode
 from truestep.doctor.source.actions import TRAIN
 from truestep.doctor.source.counters import is_made_anew
-from truestep.doctor.source.evaluations import sensitive_layers
+from truestep.doctor.source.evaluations import TrainedModels, sensitive_layers
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before, event_at, written
@@ -70,7 +70,9 @@ class NeverBackToTrain(SourceCheck, Watcher):
         for trace in module.traces:
             for loop in trace.learning_loops():
                 for path in (loop.path, *loop.outer_loops()):
-                    evals = [event for event in trace.within(path, "eval") if _trained(trace, loop, event)]
+                    evals = [
+                        event for event in trace.within(path, "eval") if _trained(module, trace, loop, event)
+                    ]
                     if evals and not trace.ever(path, "train") and not _made_in(module, path, evals[0]):
                         yield from self._judge(module, evals[0])
                     if evals:
@@ -128,9 +130,9 @@ def _made_in(module: SourceModule, path: Path, event: TraceEvent) -> bool:
     return event.receiver is not None and is_made_anew(module, path[-1].node, event.receiver)
 
 
-def _trained(trace: Trace, loop: TrainingLoop, event: TraceEvent) -> bool:
-    """A teacher or a frozen part may stay in eval mode: only what the loop applies counts."""
-    if not any(each.subject == event.subject for each in loop.of("forward")):
+def _trained(module: SourceModule, trace: Trace, loop: TrainingLoop, event: TraceEvent) -> bool:
+    """A teacher or a frozen part may stay in eval mode: only what the loop applies, or its optimizer moves, counts."""
+    if event not in TrainedModels(module, [loop]):
         return False
     first = loop.of("forward", "backward")[0]
     return not (trace.order[event] < trace.order[first] and event.inside(loop.path))
