@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from truestep.doctor.experiments.telling import experiments_document, experiments_told
 from truestep.doctor.finding import CheckFailure, Finding, Place
 from truestep.doctor.merging import merge_findings
 from truestep.doctor.notebook import parse_notebook
@@ -61,6 +62,7 @@ class WatchedRunReport:
             )
         if self.silent:
             lines.append(f"without a word: {', '.join(self.silent)} (killed, or still at work)")
+        lines += experiments_told(watch.experiments)
         lines += [
             f"not run: {', '.join(codes)}: {reason}" for reason, codes in _by_reason(watch.not_run()).items()
         ]
@@ -85,6 +87,7 @@ class WatchedRunReport:
             "findings": [each.to_dict() for each in self.findings],
             "abstentions": [each.to_dict() for each in self.reading.abstentions],
             "not_run": self.watch.not_run(),
+            "experiments": experiments_document(self.watch.experiments),
             "unseen": sorted(self.watch.history.unseen),
             "failures": [each.to_dict() for each in self.failures],
             "torch_warnings": [

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Self
 from weakref import finalize
 
 from truestep.core.errors import OptionError
+from truestep.doctor.experiments.experiments import Experiments
 from truestep.doctor.finding import CheckFailure, Finding
 from truestep.doctor.probe import Probe
+from truestep.doctor.relations.relation import Relation
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.layers import WatchedLayerHooks
@@ -42,6 +44,7 @@ class WatchOptions:
     selection: CheckSelection = field(default_factory=CheckSelection)
     max_steps: int | None = None
     probe: bool = False  # whether to apply the model once more, on changed inputs
+    experiments: bool = False  # whether children go on with one thing changed, and are compared
     thorough: bool = False  # whether to run checks that cost many steps
     gives_way: bool = False  # to a watch that begins while this one is on
     is_of_command: bool = False  # the script's own watches leave it the field
@@ -60,6 +63,9 @@ class Watch:
         self.recorder = Recorder(self.history)
         checks = [*self.watchers, *self.probes]
         self.dispatcher = Dispatcher(self.recorder, checks, WatchPace(options.max_steps))
+        relations = [check() for check in wanted if issubclass(check, Relation)] if options.experiments else []
+        self.experiments = Experiments(self.history, relations, self.dispatcher.add, self.dispatcher.drop)
+        self.dispatcher.experiments = self.experiments if relations else None
         hooks = WatchedLayerHooks(self.dispatcher)
         self.dispatcher.switch_layers, self.dispatcher.rest_operations = hooks.switch, hooks.rest
         self._wrappers = WatchWrappers()
@@ -131,6 +137,7 @@ class Watch:
 
     def abandon(self) -> None:
         """Put everything back, and look at nothing: a forked child is not the run that is watched."""
+        self.dispatcher.experiments = None
         self.dispatcher.stop()
         self._wrappers.undo()
 

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The course of a training as far as experiments ask for it: which loader's batches lead to steps, and where one may fork."""
+
+import sys
+from typing import Any
+
+import torch
+
+STEP_PLACES = (3, 50)  # about so many batches of a loader have been handed over
+# files that hold a batch back until the next one is there
+_LOOKS_AHEAD = ("accelerate/data_loader.py",)
+
+
+class TrainingCourse:
+    """Counts batches, backwards and steps; all of it is cheap, since it is asked at every batch of a run."""
+
+    def __init__(self) -> None:
+        self.num_backwards = 0
+        self._handed: dict[int, int] = {}  # so many batches, by the data set
+        self._since_step: list[int] = []  # whose batches were handed over since a step
+        self._backwards_at_step = 0
+        self._steps = 0  # since the batch before
+        self._last_steps = 0  # in the last batch, or window of batches, that led to any
+        self._trained: set[int] = set()
+        self._places = list(STEP_PLACES)
+        self.why_not = "no loader handed over a third batch"
+
+    def stepped(self) -> None:
+        """An optimizer has stepped."""
+        self._steps += 1
+        self._trained.update(self._since_step[-1:])
+        self._since_step = []
+        self._backwards_at_step = self.num_backwards
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps of optimizers follow a batch, or a window of batches."""
+        return self._last_steps
+
+    def hands_over(self, iterator: Any) -> bool:
+        """Note that a batch is handed over; tell whether a child may be forked here that goes on to the step it is for."""
+        own = id(iterator._dataset)
+        if self._steps:
+            self._last_steps, self._steps = self._steps, 0
+        handed = self._handed[own] = self._handed.get(own, 0) + 1
+        others, self._since_step = self._since_step, [*self._since_step, own]
+        if not self._places or handed < self._places[0] or not torch.is_grad_enabled():
+            return False
+        self.why_not = self._obstacle(own, others) or ""
+        if self.why_not:
+            return False
+        self._places.pop(0)
+        return True
+
+    def _obstacle(self, own: int, others: list[int]) -> str | None:
+        if own not in self._trained:
+            return "no step of an optimizer follows the batches of the loader"
+        if self.num_backwards != self._backwards_at_step:
+            return "a backward came between the last step and the batch"
+        if not self._backwards_at_step:
+            return "gradients come from no backward()"
+        if any(each != own for each in others):
+            return "several loaders hand over batches for one step"
+        return None
+
+
+def batches_ahead() -> int | None:
+    """Return how many batches are handed over before the one that is used, None where that is not known."""
+    frame = sys._getframe(1)
+    while frame is not None and "/truestep/" in frame.f_code.co_filename.replace("\\", "/"):
+        frame = frame.f_back  # type: ignore[assignment]
+    while frame is not None:
+        if frame.f_code.co_filename.replace("\\", "/").endswith(_LOOKS_AHEAD):
+            return 1
+        frame = frame.f_back  # type: ignore[assignment]
+    return 0

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An experiment at a step: children go on from a batch with one thing changed, and are compared with one that changes nothing."""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from truestep.doctor.experiments.budget import ExperimentBudget
+from truestep.doctor.experiments.changes import Change
+from truestep.doctor.experiments.going_on import end_child_with_script
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.experiments.step_child import StepChild, StepPlan
+from truestep.doctor.finding import Place
+from truestep.doctor.forks.fork import ForkOutcome, GoingOn, go_on_in_sealed_child
+from truestep.doctor.relations.gradients import (
+    GradientComparison,
+    compare_gradients,
+    gradient_tolerance,
+    halves_combined,
+)
+from truestep.doctor.relations.mixing import Mixing, first_mixing
+
+_MOST_NOISE = 1e-3  # that gradients of one batch, computed twice, may be apart
+
+
+class ChildGoesOn(BaseException):  # noqa: N818 - it is no error: it leaves what runs in the child but is the parent's
+    """In a child that was just forked: its batch is to be handed over."""
+
+    def __init__(self, batch: Any) -> None:
+        super().__init__()
+        self.batch = batch
+
+
+@dataclass
+class StepExperiment:
+    """Children that go on from one batch, each forked when it is first asked for."""
+
+    plan: StepPlan
+    place: Place  # where the batch is handed over
+    budget: ExperimentBudget
+    _known: dict[Change, ChildOutcome] = field(default_factory=dict)
+
+    def child(self, change: Change) -> ChildOutcome:
+        """Return what a child saw.
+
+        Raises:
+            ExperimentNotTriedError: nothing was learned.
+        """
+        if change not in self._known:
+            self._known[change] = self._forked(change)
+        found = self._known[change]
+        if found.failure is not None:
+            raise ExperimentNotTriedError(found.failure)
+        return found
+
+    def _forked(self, change: Change) -> ChildOutcome:
+        seconds = self.budget.seconds_left()
+        size = 4 * sum(each.nbytes for each in self.plan.parameters.values())
+        with self.budget.child():
+            told = go_on_in_sealed_child(seconds=seconds, num_bytes=size)
+            if isinstance(told, GoingOn):
+                raise ChildGoesOn(self._begun(told, change))
+        return ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
+
+    def _begun(self, going_on: GoingOn, change: Change) -> Any:
+        """Return, in a child, the batch that it goes on with."""
+        child = StepChild(going_on, self.plan, change)
+        try:
+            return child.begin()
+        except Exception as error:  # noqa: BLE001 - this process must not go on as its parent would
+            end_child_with_script(error)
+
+    @cached_property
+    def base(self) -> ChildOutcome:
+        """The child that changes nothing.
+
+        Raises:
+            ExperimentNotTriedError: it can't be told that the batch is all that the step sees of the data.
+        """
+        found = self.child(Change())
+        if found.error is not None:
+            raise ExperimentNotTriedError(f"the child raised {found.error}")
+        if not found.steps:
+            raise ExperimentNotTriedError("no optimizer stepped before the script was over")
+        if not found.touched:
+            raise ExperimentNotTriedError("no operation before the step was given the batch that was handed over")
+        if found.foreign is not None:
+            raise ExperimentNotTriedError(f"the step used {found.foreign}")
+        if found.other_loaders:
+            raise ExperimentNotTriedError("another loader handed over a batch for the same step")
+        own = [each.optimizer for each in found.steps]
+        if len(set(own)) < len(own):
+            raise ExperimentNotTriedError("an optimizer stepped several times for one batch")
+        return found
+
+    @cached_property
+    def tolerance(self) -> float:
+        """How far apart gradients may be that are the same.
+
+        Raises:
+            ExperimentNotTriedError: those of the same batch are too far apart.
+        """
+        apart = compare_gradients(self.child(Change(repeated=True)).gradients(), self.base.gradients()).difference
+        if math.isnan(apart):
+            raise ExperimentNotTriedError("the gradients are not finite")
+        if apart > _MOST_NOISE:
+            raise ExperimentNotTriedError(f"gradients of the same batch differ by {apart:.1g}: they are random")
+        return gradient_tolerance(self.base.coarsest, apart)
+
+    def changed(self, change: Change) -> ChildOutcome:
+        """Return a child's outcome, which has as many steps as that of the child that changes nothing.
+
+        Raises:
+            ExperimentNotTriedError: it has not.
+        """
+        found = self.child(change)
+        if found.error is not None:
+            raise ExperimentNotTriedError(f"the child raised {found.error}")
+        if len(found.steps) != len(self.base.steps):
+            raise ExperimentNotTriedError("the step goes another way with the batch that was changed")
+        return found
+
+    def compared(self, change: Change, beside: Change | None = None) -> GradientComparison:
+        """Return how far a child's gradients are from those of the child that changes nothing."""
+        base = self.base if beside is None else self.changed(beside)
+        return compare_gradients(self.changed(change).gradients(), base.gradients())
+
+    def halves(self, *, keeps_buffers: bool = False) -> GradientComparison:
+        """Return how far the gradients are from a mean of those of the two halves, each of them twice."""
+        first, second = (
+            self.changed(Change(kind, keeps_buffers=keeps_buffers)).gradients()
+            for kind in ("first half twice", "second half twice")
+        )
+        whole = self.changed(Change(keeps_buffers=True)) if keeps_buffers else self.base
+        return halves_combined(first, second, whole.gradients())
+
+    @cached_property
+    def mixing(self) -> Mixing | None:
+        """Where the examples first mix, None where that can't be told."""
+        before, after = (self.child(Change(kind, records_rows=True)) for kind in ("none", "one changed"))
+        return first_mixing(before.calls, after.calls, 0)
+
+    @staticmethod
+    def line_of(mixing: Mixing | None) -> Place | None:
+        """Return the line of the user's where examples mix."""
+        return None if mixing is None or mixing.place is None else Place.of_text(mixing.place)

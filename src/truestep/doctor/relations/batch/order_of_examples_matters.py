@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check REL001."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import QUESTION, RISK
+from truestep.doctor.relations.relation import BrokenRelation, StepRelation
+
+if TYPE_CHECKING:
+    from truestep.doctor.experiments.step_experiment import StepExperiment
+
+
+class OrderOfExamplesMatters(StepRelation):
+    """The same examples in another order within their batch give another gradient.
+
+    Why: a mean over examples knows no order, so an example's values are taken for another's, as where view() stands for transpose().
+
+    Bad:
+        mix = nn.Linear(4, 2)
+        opt = torch.optim.SGD(mix.parameters(), lr=0.1)
+        for x, y in loader:  # here
+            opt.zero_grad()
+            columns = x.t().reshape(8, 4)  # rows are cut out of columns
+            F.cross_entropy(mix(columns), y % 2).backward()
+            opt.step()
+    Good:
+        mix = nn.Linear(4, 2)
+        opt = torch.optim.SGD(mix.parameters(), lr=0.1)
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(mix(x), y % 2).backward()
+            opt.step()
+    Fix: exchange dimensions with transpose() or permute(), and use reshape() or view() only to split or join neighbouring ones.
+    Evidence: new; the drawn right programs of tests/programs give it nothing.
+    """
+
+    code = "REL001"
+
+    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+        """Compare the gradients of the batch in another order."""
+        from truestep.doctor.experiments.changes import Change
+
+        tolerance = experiment.tolerance
+        apart = experiment.compared(Change("permuted"))
+        if apart.difference <= tolerance:
+            return
+        held = Change("permuted", keeps_buffers=True), Change(keeps_buffers=True)
+        if experiment.compared(*held).difference <= tolerance:
+            return  # buffers that each example moves in turn
+        mixing = experiment.mixing
+        message = (
+            f"the same examples in another order give another gradient: that of {apart.parameter} "
+            f"differs by {apart.difference:.1%}, and rounding allows {tolerance:.1g}"
+        )
+        evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
+        if mixing is not None:
+            message += f"; examples first meet in {mixing}"
+            message += f", which is right if {mixing.meaning}" if mixing.meaning else ""
+        severity = QUESTION if mixing is not None and mixing.meaning else RISK
+        yield BrokenRelation(message, severity, experiment.line_of(mixing), evidence)
