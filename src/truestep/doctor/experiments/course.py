@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+MOST_EVALUATIONS = 2
 STEP_PLACES = (3, 50)  # about so many batches of a loader have been handed over
 # files that hold a batch back until the next one is there
 _LOOKS_AHEAD = ("accelerate/data_loader.py",)
@@ -22,6 +23,7 @@ class TrainingCourse:
         self._steps = 0  # since the batch before
         self._last_steps = 0  # in the last batch, or window of batches, that led to any
         self._trained: set[int] = set()
+        self._evaluated: set[int] = set()
         self._places = list(STEP_PLACES)
         self.why_not = "no loader handed over a third batch"
 
@@ -50,6 +52,16 @@ class TrainingCourse:
         if self.why_not:
             return False
         self._places.pop(0)
+        return True
+
+    def begins_evaluation(self, iterator: Any) -> bool:
+        """Tell, of a batch that was just noted, whether it is the first of an evaluation that was not tried."""
+        own = id(iterator._dataset)
+        if torch.is_grad_enabled() or not self._trained or iterator._num_yielded != 1:
+            return False
+        if own in self._evaluated or len(self._evaluated) >= MOST_EVALUATIONS:
+            return False
+        self._evaluated.add(own)
         return True
 
     def _obstacle(self, own: int, others: list[int]) -> str | None:

@@ -10,17 +10,22 @@ from torch.utils.data._utils.collate import default_collate
 
 from truestep.doctor.check import Check
 from truestep.doctor.experiments.budget import ExperimentBudget
+from truestep.doctor.experiments.child_goes_on import ChildGoesOn
 from truestep.doctor.experiments.course import TrainingCourse, batches_ahead
+from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment, evaluation_plan
 from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.experiments.step_child import StepPlan
-from truestep.doctor.experiments.step_experiment import ChildGoesOn, StepExperiment
+from truestep.doctor.experiments.step_experiment import StepExperiment
 from truestep.doctor.finding import Place
 from truestep.doctor.relations.examples import UnclearExamplesError, find_examples
 from truestep.doctor.relations.relation import BrokenRelation, Relation
 from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.history import WatchHistory
+from truestep.doctor.runtime.looking import watched_sensitive_layers
 from truestep.doctor.watcher import Observation
+
+Experiment = StepExperiment | EvaluationExperiment
 
 
 @dataclass
@@ -73,11 +78,13 @@ class Experiments:
         try:
             if self.course.hands_over(iterator):
                 self._try_out("step", lambda: self._step_experiment(iterator, batch))
+            if self.course.begins_evaluation(iterator):
+                self._try_out("evaluation", lambda: self._evaluation_experiment(iterator))
         except ChildGoesOn as child:
             return child.batch
         return batch
 
-    def _try_out(self, kind: str, begin: Callable[[], StepExperiment]) -> None:
+    def _try_out(self, kind: str, begin: Callable[[], Experiment]) -> None:
         wanted = [each for each in self._relations if each.tried_at == kind]
         self.budget.begin_place()
         try:
@@ -89,7 +96,7 @@ class Experiments:
         for each in wanted:
             self._try_relation(each, experiment)
 
-    def _try_relation(self, relation: Relation, experiment: StepExperiment) -> None:
+    def _try_relation(self, relation: Relation, experiment: Experiment) -> None:
         process, record = os.getpid(), self.records[relation.code]
         try:
             broken = list(relation.try_out(experiment))
@@ -133,6 +140,12 @@ class Experiments:
             raise ExperimentNotTriedError("the batch holds a single example")
         return StepExperiment(plan, watched_user_place(), self.budget)
 
+    def _evaluation_experiment(self, iterator: Any) -> EvaluationExperiment:
+        models = self._history.models
+        active = sorted({kind for each in models for kind in watched_sensitive_layers(each, training=True)})
+        size = 2 * sum(each.nbytes for model in models for each in model.parameters())
+        return EvaluationExperiment(evaluation_plan(iterator), watched_user_place(), self.budget, active, size)
+
     def _parameters(self, optimizers: Sequence[Any]) -> dict[str, Any]:
         """Return what the optimizers hold, by name where a model that was applied has it."""
         named: dict[int, str] = {}
@@ -148,4 +161,6 @@ class Experiments:
 
     def why_not_tried(self, code: str) -> str:
         """Return why a relation was tried nowhere."""
-        return self.records[code].not_tried or self.course.why_not or "no place was found"
+        at_step = any(each.code == code and each.tried_at == "step" for each in self._relations)
+        none = self.course.why_not if at_step else "no loader handed over a first batch without gradients, after a step"
+        return self.records[code].not_tried or none

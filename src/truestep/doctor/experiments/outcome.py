@@ -34,6 +34,7 @@ class ChildOutcome:
     steps: list[StepSeen] = field(default_factory=list)
     printed: str = ""
     touched: list[str] = field(default_factory=list)  # leaves of the batch that an operation was given
+    compared: list[str] = field(default_factory=list)  # those that only comparisons were given, as for an accuracy
     foreign: str | None = None  # rows that were there before the batch, and that the step used
     other_loaders: int = 0  # batches of other loaders within the step
     num_batches: int = 1

@@ -15,6 +15,9 @@ from truestep.doctor.relations.examples import Examples
 from truestep.doctor.runtime.frames import path_in_finding, watched_user_place
 
 
+_COMPARISONS = frozenset({"eq", "ne", "__eq__", "__ne__", "eq_", "size", "__len__", "__get__", "item", "tolist", "to", "view", "cpu", "dim"})
+
+
 class DataSight(TorchFunctionMode):
     """Follows, from the batch on, which tensors operations are given.
 
@@ -24,7 +27,8 @@ class DataSight(TorchFunctionMode):
 
     def __init__(self, examples: Examples) -> None:
         super().__init__()
-        self.touched: list[str] = []
+        self._computed: set[str] = set()
+        self._compared: set[str] = set()
         self.foreign: str | None = None
         self._count = examples.count
         self._leaves = {_address(leaf): name for name, leaf in examples.leaves.items()}
@@ -35,8 +39,9 @@ class DataSight(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        is_comparison = getattr(func, "__name__", "") in _COMPARISONS
         for each in _tensors((args, kwargs)):
-            self._see(each)
+            self._see(each, is_comparison=is_comparison)
         result = func(*args, **(kwargs or {}))
         for each in _tensors(result):
             address = _address(each)
@@ -45,11 +50,20 @@ class DataSight(TorchFunctionMode):
                 self._kept.append(each.untyped_storage())
         return result
 
-    def _see(self, given: Tensor) -> None:
+    @property
+    def touched(self) -> list[str]:
+        """The leaves that operations were given."""
+        return sorted(self._computed | self._compared)
+
+    @property
+    def compared(self) -> list[str]:
+        """The leaves that comparisons were given, and maybe changes of form, but no other operation."""
+        return sorted(self._compared - self._computed)
+
+    def _see(self, given: Tensor, *, is_comparison: bool) -> None:
         address = _address(given)
         if (name := self._leaves.get(address)) is not None:
-            if name not in self.touched:
-                self.touched.append(name)
+            (self._compared if is_comparison else self._computed).add(name)
             return
         if address in self._known or isinstance(given, nn.Parameter) or self.foreign is not None:
             return

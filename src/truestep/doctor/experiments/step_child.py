@@ -73,7 +73,7 @@ class StepChild:
         enter = self._entered.enter_context
         enter(self._noise)
         if change.records_rows:
-            self._rows = enter(RowRecord(count, plan.layers))
+            self._rows = enter(RowRecord(count, plan.layers, in_full=True))
         elif change == Change():
             self._sight = enter(DataSight(examples.like(batch)))
         return batch
@@ -162,7 +162,8 @@ class StepChild:
     def _finish(self, seen: ChildOutcome) -> None:
         seen.coarsest = self._noise.coarsest if self._noise is not None else 0.0
         if self._sight is not None:
-            seen.touched, seen.foreign = self._sight.touched, self._sight.foreign
+            seen.touched, seen.compared = self._sight.touched, self._sight.compared
+            seen.foreign = self._sight.foreign
         seen.calls = self._rows.calls if self._rows is not None else []
 
 

@@ -4,11 +4,12 @@
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+
+from torch import Tensor
 
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.changes import Change
-from truestep.doctor.experiments.going_on import end_child_with_script
+from truestep.doctor.experiments.child_goes_on import ChildGoesOn, begun_child
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.experiments.step_child import StepChild, StepPlan
@@ -21,16 +22,9 @@ from truestep.doctor.relations.gradients import (
     halves_combined,
 )
 from truestep.doctor.relations.mixing import Mixing, first_mixing
+from truestep.doctor.runtime.frames import path_in_finding
 
 _MOST_NOISE = 1e-3  # that gradients of one batch, computed twice, may be apart
-
-
-class ChildGoesOn(BaseException):  # noqa: N818 - it is no error: it leaves what runs in the child but is the parent's
-    """In a child that was just forked: its batch is to be handed over."""
-
-    def __init__(self, batch: Any) -> None:
-        super().__init__()
-        self.batch = batch
 
 
 @dataclass
@@ -61,16 +55,8 @@ class StepExperiment:
         with self.budget.child():
             told = go_on_in_sealed_child(seconds=seconds, num_bytes=size)
             if isinstance(told, GoingOn):
-                raise ChildGoesOn(self._begun(told, change))
+                raise ChildGoesOn(begun_child(StepChild(told, self.plan, change)))
         return ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
-
-    def _begun(self, going_on: GoingOn, change: Change) -> Any:
-        """Return, in a child, the batch that it goes on with."""
-        child = StepChild(going_on, self.plan, change)
-        try:
-            return child.begin()
-        except Exception as error:  # noqa: BLE001 - this process must not go on as its parent would
-            end_child_with_script(error)
 
     @cached_property
     def base(self) -> ChildOutcome:
@@ -137,12 +123,49 @@ class StepExperiment:
         return halves_combined(first, second, whole.gradients())
 
     @cached_property
+    def order_matters(self) -> bool:
+        """Whether the examples in another order give another gradient, also where buffers stay as they are."""
+        if self.compared(Change("permuted")).difference <= self.tolerance:
+            return False
+        both = Change("permuted", keeps_buffers=True), Change(keeps_buffers=True)
+        return self.compared(*both).difference > self.tolerance
+
+    @cached_property
+    def varied_items(self) -> list[str]:
+        """The items of the batch in which the examples differ."""
+        examples = self.plan.examples
+        return [each for each in examples.items if examples.varies(each)]
+
+    def numbers_each(self, item: str) -> int:
+        """Return how many numbers an item of the batch holds for each example."""
+        leaf = self.plan.examples.leaves[item]
+        size = leaf.numel() if isinstance(leaf, Tensor) else int(getattr(leaf, "size", len(leaf)))
+        return size // self.plan.examples.count
+
+    def a_batch_of_one_comes(self) -> bool:
+        """Tell whether the last batch of an epoch holds one example."""
+        sampler = getattr(self.plan.iterator, "_index_sampler", None)
+        size, drops = getattr(sampler, "batch_size", None), getattr(sampler, "drop_last", True)
+        try:
+            return bool(size) and not drops and len(sampler.sampler) % size == 1  # type: ignore[union-attr, operator]
+        except (TypeError, AttributeError):  # of no known length
+            return False
+
+    @cached_property
     def mixing(self) -> Mixing | None:
         """Where the examples first mix, None where that can't be told."""
         before, after = (self.child(Change(kind, records_rows=True)) for kind in ("none", "one changed"))
         return first_mixing(before.calls, after.calls, 0)
 
-    @staticmethod
-    def line_of(mixing: Mixing | None) -> Place | None:
-        """Return the line of the user's where examples mix."""
-        return None if mixing is None or mixing.place is None else Place.of_text(mixing.place)
+    @cached_property
+    def mixing_line(self) -> Place | None:
+        """The line of the user's where examples mix."""
+        return None if self.mixing is None or self.mixing.place is None else Place.of_text(self.mixing.place)
+
+    @property
+    def told_mixing(self) -> str:
+        """Where the examples first mix, as a message shows it; empty where that can't be told."""
+        if self.mixing is None:
+            return ""
+        line = self.mixing_line
+        return str(self.mixing._replace(place=line and f"{path_in_finding(line.path)}:{line.line}"))

@@ -10,6 +10,7 @@ from truestep.doctor.check import RISK, Check
 from truestep.doctor.finding import Place, Severity
 
 if TYPE_CHECKING:
+    from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment
     from truestep.doctor.experiments.step_experiment import StepExperiment
 
 ExperimentPlace = Literal["step", "evaluation"]
@@ -43,3 +44,12 @@ class StepRelation(Relation):
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Ask for children, and compare them."""
 
+
+class EvaluationRelation(Relation):
+    """A relation of what an evaluation prints."""
+
+    tried_at = "evaluation"
+
+    @abstractmethod
+    def try_out(self, experiment: "EvaluationExperiment") -> Iterator[BrokenRelation]:
+        """Ask for children, and compare what they print."""

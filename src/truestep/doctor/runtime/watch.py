@@ -12,6 +12,7 @@ from weakref import finalize
 
 from truestep.core.errors import OptionError
 from truestep.doctor.experiments.experiments import Experiments
+from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.finding import CheckFailure, Finding
 from truestep.doctor.probe import Probe
 from truestep.doctor.relations.relation import Relation
@@ -94,7 +95,8 @@ class Watch:
         self.dispatcher.look(True)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        end_child_with_script(error)
         if kind is not None:
             self.recorder.cut_short()
         self.end()

@@ -54,6 +54,8 @@ class ExamplesOfBatchMix(StepRelation):
         tolerance = experiment.tolerance
         if experiment.plan.examples.count < 4:
             raise ExperimentNotTriedError("the batch holds fewer than four examples")
+        if experiment.order_matters:
+            raise ExperimentNotTriedError("the order of the examples matters, so the halves' places do, too")
         apart = experiment.halves()
         if apart.difference <= tolerance or experiment.halves(keeps_buffers=True).difference <= tolerance:
             return
@@ -63,9 +65,9 @@ class ExamplesOfBatchMix(StepRelation):
             f"the gradient of the batch is no mean of those of its halves: that of {apart.parameter} is off by "
             f"{apart.difference:.1%}, and rounding allows {tolerance:.1g}"
         )
-        message += f"; examples first meet in {mixing}" if mixing is not None else ""
+        message += f"; examples first meet in {experiment.told_mixing}" if mixing is not None else ""
         if not is_clear:
             meaning = mixing.meaning if mixing is not None else None
             message += f". Is it meant that {meaning or 'the loss is a figure of the whole batch'}?"
         evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
-        yield BrokenRelation(message, RISK if is_clear else QUESTION, experiment.line_of(mixing), evidence)
+        yield BrokenRelation(message, RISK if is_clear else QUESTION, experiment.mixing_line, evidence)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check REL004."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import QUESTION, RISK
+from truestep.doctor.relations.relation import BrokenRelation, StepRelation
+
+if TYPE_CHECKING:
+    from truestep.doctor.experiments.step_experiment import StepExperiment
+
+
+class ItemWithoutEffect(StepRelation):
+    """An item of the batch is computed with, and its values change no gradient.
+
+    Why: labels, masks, weights or lengths that change nothing are lost on their way: overwritten, multiplied by zero, or cut off the graph.
+
+    Bad:
+        weighted = DataLoader(TensorDataset(*data.tensors, torch.rand(32)), batch_size=8)
+        for x, y, weight in weighted:  # here
+            opt.zero_grad()
+            loss = F.cross_entropy(net(x), y, reduction="none")
+            (loss * weight).mean()
+            loss.mean().backward()
+            opt.step()
+    Good:
+        weighted = DataLoader(TensorDataset(*data.tensors, torch.rand(32)), batch_size=8)
+        for x, y, weight in weighted:
+            opt.zero_grad()
+            loss = F.cross_entropy(net(x), y, reduction="none")
+            (loss * weight).mean().backward()
+            opt.step()
+    Fix: use the result that holds the item in the loss, or take the item out of the data set.
+    Evidence: new; the drawn right programs of tests/programs give it nothing.
+    """
+
+    code = "REL004"
+
+    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+        """Compare the gradients with the first example's value of an item for all."""
+        from truestep.doctor.experiments.changes import Change
+
+        tolerance = experiment.tolerance
+        for item in experiment.varied_items:
+            if item not in experiment.base.touched:
+                continue  # one that the step leaves out altogether, as a name or a number of the example
+            changed = experiment.child(Change("constant", item))
+            if changed.error is not None or len(changed.steps) != len(experiment.base.steps):
+                continue  # so it does have an effect
+            apart = experiment.compared(Change("constant", item))
+            if apart.difference > tolerance:
+                continue
+            is_only_compared = item in experiment.base.compared
+            message = (
+                f"item {item} of the batch made the same for all examples changes no gradient (by {apart.difference:.1g}), "
+                "though the step computes with it"
+            )
+            message += ". Is it for a figure alone?" if is_only_compared else ": what is computed with it is lost"
+            evidence = {"item": item, "found": apart.difference, "expected": tolerance}
+            yield BrokenRelation(message, QUESTION if is_only_compared else RISK, evidence=evidence)
