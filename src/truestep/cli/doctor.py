@@ -96,7 +96,14 @@ def doctor(
     selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline, preview=preview)
     output = ReadOutput.JSON if as_json else output
     watch = Watch(
-        WatchOptions(selection, max_steps=steps, probe=experiments, experiments=experiments, thorough=thorough, is_of_command=True)
+        WatchOptions(
+            selection,
+            max_steps=steps,
+            probe=experiments,
+            experiments=experiments,
+            thorough=thorough,
+            is_of_command=True,
+        )
     )
     if report_to is not None:
         with told_if_unwritable("The report", report_to):  # before a training of hours

@@ -7,7 +7,15 @@ from typing import Any, Literal
 from truestep.doctor.relations.examples import Examples
 
 ChangeKind = Literal[
-    "none", "permuted", "first half twice", "second half twice", "twice", "one", "constant", "exchanged", "one changed"
+    "none",
+    "permuted",
+    "first half twice",
+    "second half twice",
+    "twice",
+    "one",
+    "constant",
+    "exchanged",
+    "one changed",
 ]
 
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from truestep.doctor.experiments.going_on import end_child_with_script
 
 
-class ChildGoesOn(BaseException):  # noqa: N818 - it is no error: it leaves what runs in the child but is the parent's
+class ChildGoesOn(BaseException):
     """In a child that was just forked: its batch is to be handed over."""
 
     def __init__(self, batch: Any) -> None:

@@ -71,7 +71,9 @@ class EvaluationChild:
     def _fetched(self) -> Iterator[Any]:
         """Load the batches in this process, whatever workers there are."""
         loads = self._plan.iterator
-        fetcher = _DatasetKind.create_fetcher(loads._dataset_kind, loads._dataset, True, loads._collate_fn, False)
+        fetcher = _DatasetKind.create_fetcher(
+            loads._dataset_kind, loads._dataset, True, loads._collate_fn, False
+        )
         for rows in self._cut:
             yield fetcher.fetch(rows)  # type: ignore[no-untyped-call]
 
@@ -88,12 +90,20 @@ class EvaluationChild:
     def _handing_over(self, original: Call) -> Call:
         def __next__(iterator: Any) -> Any:  # noqa: N807
             if iterator is self._plan.iterator:
-                return next(self._batches)
+                return self._next_batch()
             if torch.is_grad_enabled():
                 self._life.end()
             return original(iterator)
 
         return __next__
+
+    def _next_batch(self) -> Any:
+        try:
+            return next(self._batches)
+        except StopIteration:
+            self._life.seen.is_whole = True
+            self._life.forget()  # what was printed for single batches is another with each cut
+            raise
 
     def _beginning(self, original: Call) -> Call:
         def __iter__(loader: Any) -> Any:  # noqa: N807

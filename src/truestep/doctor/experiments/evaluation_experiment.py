@@ -39,6 +39,8 @@ class EvaluationExperiment:
         found = self._known[change]
         if found.failure is not None or found.error is not None:
             raise ExperimentNotTriedError(found.failure or f"the child raised {found.error}")
+        if not found.is_whole:
+            raise ExperimentNotTriedError("the evaluation did not go through all examples of its loader")
         return printed_figures(found.printed)
 
     def _forked(self, change: EvaluationChange) -> ChildOutcome:
@@ -47,7 +49,9 @@ class EvaluationExperiment:
             told = go_on_in_sealed_child(seconds=seconds, num_bytes=self.num_bytes)
             if isinstance(told, GoingOn):
                 raise ChildGoesOn(begun_child(EvaluationChild(told, self.plan, change)))
-        return ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
+        return (
+            ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
+        )
 
     @cached_property
     def steady(self) -> list[int]:
@@ -66,7 +70,9 @@ class EvaluationExperiment:
             raise ExperimentNotTriedError("no number that is printed is the same when nothing is changed")
         return kept
 
-    def changed(self, change: EvaluationChange, relative: float) -> tuple[PrintedFigure, PrintedFigure] | None:
+    def changed(
+        self, change: EvaluationChange, relative: float
+    ) -> tuple[PrintedFigure, PrintedFigure] | None:
         """Return the first number that is another one with a change, as it is and as it becomes; None if there is none.
 
         Raises:
@@ -88,7 +94,9 @@ def evaluation_plan(iterator: Any) -> EvaluationPlan:
     """
     sampler, size = iterator._index_sampler, getattr(iterator._index_sampler, "batch_size", None)
     if not hasattr(iterator._dataset, "__getitem__") or not size or not hasattr(sampler, "sampler"):
-        raise ExperimentNotTriedError("the evaluation's loader does not cut batches of one size out of a data set")
+        raise ExperimentNotTriedError(
+            "the evaluation's loader does not cut batches of one size out of a data set"
+        )
     if len(iterator._dataset) > MOST_EXAMPLES:
         raise ExperimentNotTriedError(f"the evaluation has more than {MOST_EXAMPLES:,} examples")
     if type(sampler.sampler).__name__ != "SequentialSampler":

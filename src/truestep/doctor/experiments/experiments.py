@@ -115,7 +115,9 @@ class Experiments:
             self._tell(relation, each, experiment.place)
 
     def _tell(self, relation: Relation, broken: BrokenRelation, place: Place) -> None:
-        self._found(relation, Observation(broken.place or place, broken.message, broken.severity, broken.evidence))
+        self._found(
+            relation, Observation(broken.place or place, broken.message, broken.severity, broken.evidence)
+        )
 
     def _pass_over(self, relation: Relation, why: str) -> None:
         record = self.records[relation.code]
@@ -144,7 +146,9 @@ class Experiments:
         models = self._history.models
         active = sorted({kind for each in models for kind in watched_sensitive_layers(each, training=True)})
         size = 2 * sum(each.nbytes for model in models for each in model.parameters())
-        return EvaluationExperiment(evaluation_plan(iterator), watched_user_place(), self.budget, active, size)
+        return EvaluationExperiment(
+            evaluation_plan(iterator), watched_user_place(), self.budget, active, size
+        )
 
     def _parameters(self, optimizers: Sequence[Any]) -> dict[str, Any]:
         """Return what the optimizers hold, by name where a model that was applied has it."""
@@ -162,5 +166,9 @@ class Experiments:
     def why_not_tried(self, code: str) -> str:
         """Return why a relation was tried nowhere."""
         at_step = any(each.code == code and each.tried_at == "step" for each in self._relations)
-        none = self.course.why_not if at_step else "no loader handed over a first batch without gradients, after a step"
+        none = (
+            self.course.why_not
+            if at_step
+            else "no loader handed over a first batch without gradients, after a step"
+        )
         return self.records[code].not_tried or none

@@ -4,8 +4,9 @@
 import re
 from dataclasses import dataclass
 
-_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|-?\.\d+")
+_NUMBER = re.compile(r"(?<![\w.])-?\d*(?:\.\d+(?:[eE][-+]?\d+)?|\d[eE][-+]?\d+)")
 _CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\r")
+_PROGRESS = re.compile(r"%\||\bit/s\b|\bs/it\b")
 _WORDS = 30
 # of rounding: of sums in another order, and of the last digit that is printed
 _RELATIVE, _DIGITS = 1e-4, 1.01
@@ -33,9 +34,11 @@ class PrintedFigure:
 
 
 def printed_figures(output: str) -> list[PrintedFigure]:
-    """Return the numbers of an output, in order."""
+    """Return the numbers with decimals of an output, in order; those of progress bars are left out, and so are counts."""
     found = []
     for line in _CODES.sub("\n", output).splitlines():
+        if _PROGRESS.search(line):
+            continue
         for number in _NUMBER.finditer(line):
             before = line[max(0, number.start() - _WORDS) : number.start()].strip()
             found.append(PrintedFigure(float(number[0]), number[0], before))

@@ -24,7 +24,9 @@ class ChildLife:
         finish: called with what was seen before that is told.
     """
 
-    def __init__(self, going_on: GoingOn, finish: Callable[[ChildOutcome], None] = lambda _seen: None) -> None:
+    def __init__(
+        self, going_on: GoingOn, finish: Callable[[ChildOutcome], None] = lambda _seen: None
+    ) -> None:
         self.seen = ChildOutcome()
         self._going_on = going_on
         self._finish = finish
@@ -36,6 +38,11 @@ class ChildLife:
         sys.stdout = sys.stderr = self._output
         logging.raiseExceptions = False
         logging.getLogger().addHandler(_LogKept(self._output))
+
+    def forget(self) -> None:
+        """Drop what was printed so far."""
+        self._output.truncate(0)
+        self._output.seek(0)
 
     def end(self, *, failure: str | None = None, error: str | None = None) -> Never:
         """Tell what was seen, and end this process."""
@@ -61,5 +68,7 @@ class _LogKept(logging.Handler):
 def end_child_with_script(error: BaseException | None = None) -> None:
     """In a child of an experiment: the script is over, and so is the child; elsewhere nothing happens."""
     if _alive:
-        raised = None if error is None or isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+        raised = (
+            None if error is None or isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+        )
         _alive[0].end(error=raised)

@@ -33,8 +33,11 @@ class ChildOutcome:
     error: str | None = None  # what the script raised
     steps: list[StepSeen] = field(default_factory=list)
     printed: str = ""
+    is_whole: bool = False  # whether an evaluation took all of its examples
     touched: list[str] = field(default_factory=list)  # leaves of the batch that an operation was given
-    compared: list[str] = field(default_factory=list)  # those that only comparisons were given, as for an accuracy
+    compared: list[str] = field(
+        default_factory=list
+    )  # those that only comparisons were given, as for an accuracy
     foreign: str | None = None  # rows that were there before the batch, and that the step used
     other_loaders: int = 0  # batches of other loaders within the step
     num_batches: int = 1
@@ -57,7 +60,9 @@ class ChildOutcome:
     def written(self) -> bytes:
         """Return this as bytes."""
         known = {name: value for name, value in vars(self).items() if name not in ("steps", "calls")}
-        calls = json.dumps([[*each[:-1], [[rows, sums.tolist()] for rows, sums in each.sums]] for each in self.calls])
+        calls = json.dumps(
+            [[*each[:-1], [[rows, sums.tolist()] for rows, sums in each.sums]] for each in self.calls]
+        )
         file = io.BytesIO()
         torch.save({**known, "steps": [_plain(each) for each in self.steps], "calls": calls}, file)
         return file.getvalue()
@@ -67,7 +72,7 @@ class ChildOutcome:
         """Return what was written."""
         found: dict[str, Any] = torch.load(io.BytesIO(written), weights_only=True)
         steps = [StepSeen(**each) for each in found.pop("steps")]
-        calls = [_row_sums(*each) for each in json.loads(found.pop("calls"))]
+        calls = [_row_sums(each) for each in json.loads(found.pop("calls"))]
         return cls(**found, steps=steps, calls=calls)
 
 
@@ -75,7 +80,8 @@ def _plain(step: StepSeen) -> dict[str, Any]:
     return {"optimizer": step.optimizer, "losses": step.losses, "gradients": step.gradients}
 
 
-def _row_sums(operation: str, place: str | None, layer: str | None, shape: Any, given: Any, sums: Any) -> RowSums:
+def _row_sums(written: list[Any]) -> RowSums:
+    operation, place, layer, shape, given, sums = written
     kept = tuple((rows, np.asarray(each)) for rows, each in sums)
     return RowSums(operation, place, layer, tuple(shape), tuple(map(tuple, given)), kept)
 

@@ -14,8 +14,24 @@ from truestep.core.trees import tree_leaves
 from truestep.doctor.relations.examples import Examples
 from truestep.doctor.runtime.frames import path_in_finding, watched_user_place
 
-
-_COMPARISONS = frozenset({"eq", "ne", "__eq__", "__ne__", "eq_", "size", "__len__", "__get__", "item", "tolist", "to", "view", "cpu", "dim"})
+_COMPARISONS = frozenset(
+    {
+        "eq",
+        "ne",
+        "__eq__",
+        "__ne__",
+        "eq_",
+        "size",
+        "__len__",
+        "__get__",
+        "item",
+        "tolist",
+        "to",
+        "view",
+        "cpu",
+        "dim",
+    }
+)
 
 
 class DataSight(TorchFunctionMode):

@@ -114,16 +114,20 @@ class StepChild:
         if self._waiting:
             return
         closure = next((each for each in (*args[1:2], kwargs.get("closure")) if each is not None), None)
-        self._kept = [
-            (each, each.detach().clone()) for group in optimizer.param_groups for each in group["params"]
-        ] if self._plan.num_steps > 1 else []
+        self._kept = (
+            [(each, each.detach().clone()) for group in optimizer.param_groups for each in group["params"]]
+            if self._plan.num_steps > 1
+            else []
+        )
         if closure is not None and self._gradients is None:
             self._in_closure = optimizer
         else:
             self._note_step(optimizer)
 
     def _note_step(self, optimizer: Optimizer) -> None:
-        gradients = self._gradients if self._gradients is not None else sampled_gradients(self._plan.parameters)
+        gradients = (
+            self._gradients if self._gradients is not None else sampled_gradients(self._plan.parameters)
+        )
         held = {id(each) for group in optimizer.param_groups for each in group["params"]}
         own = {name for name, each in self._plan.parameters.items() if id(each) in held}
         number = next((i for i, each in enumerate(self._plan.optimizers) if each is optimizer), -1)
@@ -167,7 +171,7 @@ class StepChild:
         seen.calls = self._rows.calls if self._rows is not None else []
 
 
-def _unclipped(original: Call) -> Call:
+def _unclipped(_original: Call) -> Call:
     """Clip at no bound: clipped gradients of two halves have no mean."""
 
     def clip(parameters: Any, *_: Any, **__: Any) -> Any:

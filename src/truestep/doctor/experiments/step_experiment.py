@@ -56,7 +56,9 @@ class StepExperiment:
             told = go_on_in_sealed_child(seconds=seconds, num_bytes=size)
             if isinstance(told, GoingOn):
                 raise ChildGoesOn(begun_child(StepChild(told, self.plan, change)))
-        return ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
+        return (
+            ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
+        )
 
     @cached_property
     def base(self) -> ChildOutcome:
@@ -71,7 +73,9 @@ class StepExperiment:
         if not found.steps:
             raise ExperimentNotTriedError("no optimizer stepped before the script was over")
         if not found.touched:
-            raise ExperimentNotTriedError("no operation before the step was given the batch that was handed over")
+            raise ExperimentNotTriedError(
+                "no operation before the step was given the batch that was handed over"
+            )
         if found.foreign is not None:
             raise ExperimentNotTriedError(f"the step used {found.foreign}")
         if found.other_loaders:
@@ -88,11 +92,15 @@ class StepExperiment:
         Raises:
             ExperimentNotTriedError: those of the same batch are too far apart.
         """
-        apart = compare_gradients(self.child(Change(repeated=True)).gradients(), self.base.gradients()).difference
+        apart = compare_gradients(
+            self.child(Change(repeated=True)).gradients(), self.base.gradients()
+        ).difference
         if math.isnan(apart):
             raise ExperimentNotTriedError("the gradients are not finite")
         if apart > _MOST_NOISE:
-            raise ExperimentNotTriedError(f"gradients of the same batch differ by {apart:.1g}: they are random")
+            raise ExperimentNotTriedError(
+                f"gradients of the same batch differ by {apart:.1g}: they are random"
+            )
         return gradient_tolerance(self.base.coarsest, apart)
 
     def changed(self, change: Change) -> ChildOutcome:
@@ -121,6 +129,17 @@ class StepExperiment:
         )
         whole = self.changed(Change(keeps_buffers=True)) if keeps_buffers else self.base
         return halves_combined(first, second, whole.gradients())
+
+    def demand_one_part(self) -> None:
+        """Make sure that the batch is gone through as a whole, for what depends on the places of the examples.
+
+        Raises:
+            ExperimentNotTriedError: several backwards came for one step, so that it may be gone through in parts.
+        """
+        if any(len(each.losses) > self.base.num_batches for each in self.base.steps):
+            raise ExperimentNotTriedError(
+                "several backwards come for one step, so the batch may be gone through in parts"
+            )
 
     @cached_property
     def order_matters(self) -> bool:

@@ -16,7 +16,11 @@ def experiments_told(experiments: Experiments) -> list[str]:
         codes[record.outcome].append(code)
     held, broken, rest = (codes[each] for each in ("held", "broken", "not tried"))
     cost = f"{counted(experiments.budget.num_children, 'child', 'children')} in {experiments.seconds:.2f} s"
-    parts = [f"{counted(len(held), 'relation')} held", f"{len(broken)} broken{_listed(broken)}", f"{len(rest)} not tried"]
+    parts = [
+        f"{counted(len(held), 'relation')} held",
+        f"{len(broken)} broken{_listed(broken)}",
+        f"{len(rest)} not tried",
+    ]
     return [f"experiments: {'; '.join(parts)} ({cost})", *_reasons(experiments, rest)]
 
 

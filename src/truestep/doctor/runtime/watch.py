@@ -64,7 +64,9 @@ class Watch:
         self.recorder = Recorder(self.history)
         checks = [*self.watchers, *self.probes]
         self.dispatcher = Dispatcher(self.recorder, checks, WatchPace(options.max_steps))
-        relations = [check() for check in wanted if issubclass(check, Relation)] if options.experiments else []
+        relations = (
+            [check() for check in wanted if issubclass(check, Relation)] if options.experiments else []
+        )
         self.experiments = Experiments(self.history, relations, self.dispatcher.add, self.dispatcher.drop)
         self.dispatcher.experiments = self.experiments if relations else None
         hooks = WatchedLayerHooks(self.dispatcher)

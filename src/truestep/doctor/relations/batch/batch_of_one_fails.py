@@ -16,7 +16,8 @@ _NORMALISED = "more than 1 value per channel"  # what batch normalisation says o
 class BatchOfOneFails(StepRelation):
     """A batch of a single example ends the training with an error.
 
-    Why: the last batch of an epoch may hold one, and so may a use of the model: squeeze() without a dimension takes away the examples' dimension, too.
+    Why: the last batch of an epoch may hold one, and so may a use of the model: squeeze() without a dimension takes
+    away the examples' dimension, too.
 
     Bad:
         head = nn.Linear(4, 3)

@@ -23,7 +23,8 @@ _BY_DIMENSION = frozenset(
 class ExamplesOfBatchMix(StepRelation):
     """The gradient of a batch is no mean of the gradients of its two halves.
 
-    Why: an example's share of the gradient then depends on the others that happen to be in its batch, by a wrong dimension or by broadcasting.
+    Why: an example's share of the gradient then depends on the others that happen to be in its batch, by a wrong
+    dimension or by broadcasting.
 
     Bad:
         head = nn.Linear(4, 1)
@@ -59,6 +60,7 @@ class ExamplesOfBatchMix(StepRelation):
         apart = experiment.halves()
         if apart.difference <= tolerance or experiment.halves(keeps_buffers=True).difference <= tolerance:
             return
+        experiment.demand_one_part()
         mixing = experiment.mixing
         is_clear = mixing is not None and mixing.meaning is None and mixing.operation in _BY_DIMENSION
         message = (

@@ -16,7 +16,8 @@ _LEAST_FACTOR = 1.1
 class GradientGrowsWithBatch(StepRelation):
     """A batch in which every example stands twice gives another gradient than the batch.
 
-    Why: a sum over examples makes the rate depend on the batch size, and the last, smaller batch counts less; a sum of some terms and a mean of others shifts their weights, too.
+    Why: a sum over examples makes the rate depend on the batch size, and the last, smaller batch counts less; a sum
+    of some terms and a mean of others shifts their weights, too.
 
     Bad:
         for x, y in loader:  # here
@@ -44,12 +45,17 @@ class GradientGrowsWithBatch(StepRelation):
         apart = experiment.compared(Change("twice"))
         if apart.difference <= max(tolerance, _LEAST_FACTOR - 1):
             return
+        experiment.demand_one_part()
         evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
         if apart.factor is not None:
-            message = f"with every example twice the gradient is {apart.factor:.3g} times as large. Is the sum over the batch meant?"
+            message = (
+                f"with every example twice the gradient is {apart.factor:.3g} times as large. "
+                "Is a sum over the batch meant?"
+            )
         else:
             message = (
-                f"with every example twice the gradient of {apart.parameter} differs by {apart.difference:.1%}, others less: "
+                f"with every example twice the gradient of {apart.parameter} differs by "
+                f"{apart.difference:.1%}, others less: "
                 "terms of the loss are sums over the batch, others means. Is that meant?"
             )
         yield BrokenRelation(message, QUESTION, evidence=evidence)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class ItemFitsAnyExample(StepRelation):
     """An item's values given to other examples of the batch change no gradient, though other values do.
 
-    Why: which label belongs to which example is then nothing to the training: both meet in a mean or a table of all with all, and the model learns their average.
+    Why: which label belongs to which example is then nothing to the training: both meet in a mean or a table of all
+    with all, and the model learns their average.
 
     Bad:
         head = nn.Linear(4, 1)
@@ -54,7 +55,8 @@ class ItemFitsAnyExample(StepRelation):
                 continue
             is_target = experiment.numbers_each(item) == 1
             message = (
-                f"item {item} of the batch given to other examples changes no gradient (by {apart.difference:.1g}), though the same "
+                f"item {item} of the batch given to other examples changes no gradient "
+                f"(by {apart.difference:.1g}), though the same "
                 f"value for all changes it by {moved.difference:.1%}: which example it belongs to does not matter"
             )
             message += "" if is_target else ". Is it meant to come without its partner?"

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 class ItemWithoutEffect(StepRelation):
     """An item of the batch is computed with, and its values change no gradient.
 
-    Why: labels, masks, weights or lengths that change nothing are lost on their way: overwritten, multiplied by zero, or cut off the graph.
+    Why: labels, masks, weights or lengths that change nothing are lost on their way: overwritten, multiplied by zero,
+    or cut off the graph.
 
     Bad:
-        weighted = DataLoader(TensorDataset(*data.tensors, torch.rand(32)), batch_size=8)
+        weighted = DataLoader(TensorDataset(*data.tensors, torch.rand(32)), batch_size=8, shuffle=True)
         for x, y, weight in weighted:  # here
             opt.zero_grad()
             loss = F.cross_entropy(net(x), y, reduction="none")
@@ -25,7 +26,7 @@ class ItemWithoutEffect(StepRelation):
             loss.mean().backward()
             opt.step()
     Good:
-        weighted = DataLoader(TensorDataset(*data.tensors, torch.rand(32)), batch_size=8)
+        weighted = DataLoader(TensorDataset(*data.tensors, torch.rand(32)), batch_size=8, shuffle=True)
         for x, y, weight in weighted:
             opt.zero_grad()
             loss = F.cross_entropy(net(x), y, reduction="none")
@@ -56,6 +57,8 @@ class ItemWithoutEffect(StepRelation):
                 f"item {item} of the batch made the same for all examples changes no gradient (by {apart.difference:.1g}), "
                 "though the step computes with it"
             )
-            message += ". Is it for a figure alone?" if is_only_compared else ": what is computed with it is lost"
+            message += (
+                ". Is it for a figure alone?" if is_only_compared else ": what is computed with it is lost"
+            )
             evidence = {"item": item, "found": apart.difference, "expected": tolerance}
             yield BrokenRelation(message, QUESTION if is_only_compared else RISK, evidence=evidence)

@@ -10,11 +10,17 @@ from truestep.doctor.relations.relation import BrokenRelation, StepRelation
 if TYPE_CHECKING:
     from truestep.doctor.experiments.step_experiment import StepExperiment
 
+# what gives the numbers of a tensor other places; examples meet in these by a wrong shape
+_MOVES_NUMBERS = frozenset(
+    {"view", "reshape", "unsafe_view", "transpose", "t", "permute", "as_strided", "_reshape_alias"}
+)
+
 
 class OrderOfExamplesMatters(StepRelation):
     """The same examples in another order within their batch give another gradient.
 
-    Why: a mean over examples knows no order, so an example's values are taken for another's, as where view() stands for transpose().
+    Why: a mean over examples knows no order, so an example's values are taken for another's, as where view() stands
+    for transpose().
 
     Bad:
         mix = nn.Linear(4, 2)
@@ -43,6 +49,7 @@ class OrderOfExamplesMatters(StepRelation):
 
         if not experiment.order_matters:
             return
+        experiment.demand_one_part()
         tolerance, apart = experiment.tolerance, experiment.compared(Change("permuted"))
         mixing = experiment.mixing
         message = (
@@ -52,6 +59,7 @@ class OrderOfExamplesMatters(StepRelation):
         evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
         if mixing is not None:
             message += f"; examples first meet in {experiment.told_mixing}"
-            message += f", which is right if {mixing.meaning}" if mixing.meaning else ""
-        severity = QUESTION if mixing is not None and mixing.meaning else RISK
+        is_clear = mixing is not None and mixing.operation in _MOVES_NUMBERS
+        message += "" if is_clear else ". Is the order meant to matter, as for pairs of neighbours?"
+        severity = RISK if is_clear else QUESTION
         yield BrokenRelation(message, severity, experiment.mixing_line, evidence)

@@ -15,7 +15,8 @@ _LEAST = 2e-3  # of the figure
 class FigureDependsOnBatchSize(EvaluationRelation):
     """An evaluation prints another figure when the same examples are cut into batches of another size.
 
-    Why: a figure of the examples is no matter of their cut: it is a mean of means over batches of unequal size, a sum over a wrong count, leaves a batch out, or the model normalises by the batch.
+    Why: a figure of the examples is no matter of their cut: it is a mean of means over batches of unequal size, a sum
+    over a wrong count, leaves a batch out, or the model normalises by the batch.
 
     Bad:
         def evaluate():

@@ -15,7 +15,8 @@ _LEAST = 2e-3  # of the figure
 class FigureDependsOnOrder(EvaluationRelation):
     """An evaluation prints another figure when the same batches come in reverse.
 
-    Why: a figure of all examples knows no order: it is that of the last batch, or of the first ones, or something is carried from one batch to the next.
+    Why: a figure of all examples knows no order: it is that of the last batch, or of the first ones, or something is
+    carried from one batch to the next.
 
     Bad:
         def evaluate():
@@ -55,6 +56,7 @@ class FigureDependsOnOrder(EvaluationRelation):
             return
         before, after = changed
         message = (
-            f"the evaluation prints {before.text} (behind {before.before!r}); with the same batches in reverse it prints {after.text}"
+            f"the evaluation prints {before.text} (behind {before.before!r}); with the same batches in reverse "
+            f"it prints {after.text}"
         )
         yield BrokenRelation(message, evidence={"expected": before.value, "found": after.value})

@@ -16,7 +16,8 @@ _LEAST = 2e-3  # of the figure
 class FigureIsRandom(EvaluationRelation):
     """An evaluation prints another figure with another seed of the random streams.
 
-    Why: dropout or augmentation is at work in it, so that the figure is another one each time, and worse than the model is.
+    Why: dropout or augmentation is at work in it, so that the figure is another one each time, and worse than the
+    model is.
 
     Bad:
         net = nn.Sequential(nn.Linear(4, 32), nn.Dropout(0.5), nn.Linear(32, 3))

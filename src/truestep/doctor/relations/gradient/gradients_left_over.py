@@ -53,7 +53,9 @@ class GradientsLeftOver(StepRelation):
         if len(experiment.plan.optimizers) > 1:
             from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 
-            raise ExperimentNotTriedError("several optimizers step, and gradients may wait for the other's step")
+            raise ExperimentNotTriedError(
+                "several optimizers step, and gradients may wait for the other's step"
+            )
         apart = experiment.compared(Change(cleared=True))
         if apart.difference <= max(tolerance, 1e-3):
             return
