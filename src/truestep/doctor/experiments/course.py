@@ -18,7 +18,9 @@ class TrainingCourse:
     def __init__(self) -> None:
         self.num_backwards = 0
         self._handed: dict[int, int] = {}  # so many batches, by the data set
-        self._since_step: list[int] = []  # whose batches were handed over since a step
+        self._since_step: list[
+            tuple[int, int]
+        ] = []  # the iterators, and data sets, that handed over batches since a step
         self._backwards_at_step = 0
         self._steps = 0  # since the batch before
         self._last_steps = 0  # in the last batch, or window of batches, that led to any
@@ -30,7 +32,7 @@ class TrainingCourse:
     def stepped(self) -> None:
         """An optimizer has stepped."""
         self._steps += 1
-        self._trained.update(self._since_step[-1:])
+        self._trained.update(data for _, data in self._since_step[-1:])
         self._since_step = []
         self._backwards_at_step = self.num_backwards
 
@@ -45,10 +47,11 @@ class TrainingCourse:
         if self._steps:
             self._last_steps, self._steps = self._steps, 0
         handed = self._handed[own] = self._handed.get(own, 0) + 1
-        others, self._since_step = self._since_step, [*self._since_step, own]
+        others, self._since_step = self._since_step, [*self._since_step, (id(iterator), own)]
         if not self._places or handed < self._places[0] or not torch.is_grad_enabled():
             return False
-        self.why_not = self._obstacle(own, others) or ""
+        is_alone = all(each == id(iterator) for each, _ in others)
+        self.why_not = self._obstacle(own, is_alone=is_alone) or ""
         if self.why_not:
             return False
         self._places.pop(0)
@@ -64,14 +67,14 @@ class TrainingCourse:
         self._evaluated.add(own)
         return True
 
-    def _obstacle(self, own: int, others: list[int]) -> str | None:
+    def _obstacle(self, own: int, *, is_alone: bool) -> str | None:
         if own not in self._trained:
             return "no step of an optimizer follows the batches of the loader"
         if self.num_backwards != self._backwards_at_step:
             return "a backward came between the last step and the batch"
         if not self._backwards_at_step:
             return "gradients come from no backward()"
-        if any(each != own for each in others):
+        if not is_alone:
             return "several loaders hand over batches for one step"
         return None
 

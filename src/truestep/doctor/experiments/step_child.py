@@ -154,8 +154,7 @@ class StepChild:
                 return original(iterator)
             if isinstance(iterator, _MultiProcessingDataLoaderIter):
                 self._life.end(failure="the step takes a further batch, which worker processes hold")
-            own = getattr(self._plan.iterator, "_dataset", None)
-            seen.other_loaders += getattr(iterator, "_dataset", self) is not own
+            seen.other_loaders += iterator is not self._plan.iterator
             seen.num_batches += 1
             if seen.num_batches > MOST_BATCHES:
                 self._life.end(failure=f"no optimizer stepped in {MOST_BATCHES} batches")

@@ -130,6 +130,18 @@ class StepExperiment:
         whole = self.changed(Change(keeps_buffers=True)) if keeps_buffers else self.base
         return halves_combined(first, second, whole.gradients())
 
+    def goes_another_way(self, change: Change) -> bool:
+        """Tell whether the script raises, or makes other steps, with a change."""
+        found = self.child(change)
+        return found.error is not None or len(found.steps) != len(self.base.steps)
+
+    @cached_property
+    def examples_mix(self) -> bool:
+        """Whether the gradient is no mean of those of the halves, also where buffers stay as they are."""
+        if self.halves().difference <= self.tolerance:
+            return False
+        return self.halves(keeps_buffers=True).difference > self.tolerance
+
     def demand_one_part(self) -> None:
         """Make sure that the batch is gone through as a whole, for what depends on the places of the examples.
 

@@ -57,9 +57,9 @@ class ExamplesOfBatchMix(StepRelation):
             raise ExperimentNotTriedError("the batch holds fewer than four examples")
         if experiment.order_matters:
             raise ExperimentNotTriedError("the order of the examples matters, so the halves' places do, too")
-        apart = experiment.halves()
-        if apart.difference <= tolerance or experiment.halves(keeps_buffers=True).difference <= tolerance:
+        if not experiment.examples_mix:
             return
+        apart = experiment.halves()
         experiment.demand_one_part()
         mixing = experiment.mixing
         is_clear = mixing is not None and mixing.meaning is None and mixing.operation in _BY_DIMENSION

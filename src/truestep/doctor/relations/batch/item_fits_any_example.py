@@ -22,7 +22,8 @@ class ItemFitsAnyExample(StepRelation):
         opt = torch.optim.SGD(head.parameters(), lr=0.1)
         for x, y in loader:  # here
             opt.zero_grad()
-            (head(x) - y.float()).square().mean().backward()  # (8, 1) against (8,)
+            target = y.float().mean()  # of all examples
+            (head(x).mean() - target).square().backward()
             opt.step()
     Good:
         head = nn.Linear(4, 1)
@@ -39,26 +40,28 @@ class ItemFitsAnyExample(StepRelation):
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the gradients with an item's values exchanged between examples."""
+        from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+
+        used = [each for each in experiment.varied_items if each in experiment.base.touched]
+        if len(used) > 1 and experiment.examples_mix:
+            raise ExperimentNotTriedError("the examples of the batch mix, whichever item they have")
+        fitting = [each for each in used if self._fits_any(experiment, each)] if len(used) > 1 else []
+        if not fitting:
+            return
+        is_target = any(experiment.numbers_each(each) == 1 for each in fitting)
+        message = (
+            f"values of {' and of '.join(f'item {each}' for each in fitting)} given to other examples of the batch change no "
+            "gradient, though one value for all does: which example they belong to does not matter"
+        )
+        message += "" if is_target else ". Is it meant to come without its partner?"
+        evidence = {"items": fitting, "expected": experiment.tolerance}
+        yield BrokenRelation(message, RISK if is_target else QUESTION, evidence=evidence)
+
+    def _fits_any(self, experiment: "StepExperiment", item: str) -> bool:
         from truestep.doctor.experiments.changes import Change
 
-        tolerance = experiment.tolerance
-        used = [each for each in experiment.varied_items if each in experiment.base.touched]
-        for item in used if len(used) > 1 else ():
-            try_constant = experiment.child(Change("constant", item))
-            exchanged = experiment.child(Change("exchanged", item))
-            whole = len(experiment.base.steps)
-            if any(each.error or len(each.steps) != whole for each in (try_constant, exchanged)):
-                continue
-            apart = experiment.compared(Change("exchanged", item))
-            moved = experiment.compared(Change("constant", item))
-            if apart.difference > tolerance or moved.difference <= tolerance:
-                continue
-            is_target = experiment.numbers_each(item) == 1
-            message = (
-                f"item {item} of the batch given to other examples changes no gradient "
-                f"(by {apart.difference:.1g}), though the same "
-                f"value for all changes it by {moved.difference:.1%}: which example it belongs to does not matter"
-            )
-            message += "" if is_target else ". Is it meant to come without its partner?"
-            evidence = {"item": item, "found": apart.difference, "expected": moved.difference}
-            yield BrokenRelation(message, RISK if is_target else QUESTION, evidence=evidence)
+        constant, exchanged = (Change(kind, item) for kind in ("constant", "exchanged"))
+        if any(experiment.goes_another_way(each) for each in (constant, exchanged)):
+            return False
+        stays = experiment.compared(exchanged).difference <= experiment.tolerance
+        return stays and experiment.compared(constant).difference > experiment.tolerance

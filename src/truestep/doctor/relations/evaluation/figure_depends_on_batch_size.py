@@ -51,7 +51,12 @@ class FigureDependsOnBatchSize(EvaluationRelation):
     def try_out(self, experiment: "EvaluationExperiment") -> Iterator[BrokenRelation]:
         """Compare what is printed with the examples cut into other batches."""
         from truestep.doctor.experiments.evaluation_child import EvaluationChange
+        from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 
+        if experiment.changed(EvaluationChange("reversed"), _LEAST) is not None:
+            raise ExperimentNotTriedError(
+                "the order of the batches changes the figure, so that their size must"
+            )
         changed = experiment.changed(EvaluationChange("cut"), _LEAST)
         if changed is None:
             return
