@@ -9,7 +9,7 @@ from functools import cache
 from truestep.doctor.finding import Severity
 
 # what makes a finding, with the number of arguments before the severity; without one it is a bug
-_MAKERS = {"At": 2, "Observation": 2, "BrokenRelation": 1}
+_MAKERS = {"At": 2, "Observation": 2}
 
 
 @cache

@@ -27,7 +27,7 @@ def test_numbers_with_decimals_count_and_progress_bars_do_not(output, expected):
 
 @pytest.mark.parametrize(
     ("first", "second", "differs"),
-    [("0.70", "0.71", False), ("0.70", "0.72", True), ("0.7001", "0.7030", True), ("nan-0.5", "0.5", True)],
+    [("0.70", "0.71", False), ("0.70", "0.72", True), ("0.7001", "0.7030", True)],
 )
 def test_figures_are_the_same_within_their_last_digit(first, second, differs):
     (one,), (other,) = printed_figures(first), printed_figures(second)

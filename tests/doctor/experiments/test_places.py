@@ -82,7 +82,7 @@ for batch in loader:
 """,
 }
 NOT_TRIED = {
-    "another loader hands over a batch for the same step": """
+    "another loader handed over a batch for the same step": """
 others = DataLoader(data, batch_size=8, shuffle=True)
 for (x, y), (z, _) in zip(loader, others):
     opt.zero_grad()

@@ -4,7 +4,8 @@
 import io
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Never
 
 import torch
@@ -14,6 +15,13 @@ from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.forks.fork import GoingOn
 
 _alive: list["ChildLife"] = []
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Within this, what a child computes for itself passes no mode: it is not the script's."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        yield
 
 
 class ChildLife:
@@ -47,7 +55,7 @@ class ChildLife:
     def end(self, *, failure: str | None = None, error: str | None = None) -> Never:
         """Tell what was seen, and end this process."""
         self.seen.failure, self.seen.error = failure, error
-        with torch._C.DisableTorchFunction(), _disable_current_modes():  # what is told is nobody's to see
+        with unseen():
             self._finish(self.seen)
             self.seen.printed = self._output.getvalue()
             written = self.seen.written()

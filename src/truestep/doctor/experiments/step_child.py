@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
 from truestep.doctor.experiments.changes import Change
-from truestep.doctor.experiments.going_on import ChildLife
+from truestep.doctor.experiments.going_on import ChildLife, unseen
 from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen, sampled_gradients
 from truestep.doctor.experiments.sight import DataSight
 from truestep.doctor.forks.fork import GoingOn
@@ -98,7 +98,8 @@ class StepChild:
             finally:
                 self._depth -= 1
             if outermost and not self._waiting:
-                self._went_backward(tensors if isinstance(tensors, list | tuple) else (tensors,))
+                with unseen():
+                    self._went_backward(tensors if isinstance(tensors, list | tuple) else (tensors,))
             return result
 
         return backward
@@ -111,8 +112,11 @@ class StepChild:
             self._note_step(optimizer)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._waiting:
-            return
+        if not self._waiting:
+            with unseen():
+                self._begin_step(optimizer, args, kwargs)
+
+    def _begin_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         closure = next((each for each in (*args[1:2], kwargs.get("closure")) if each is not None), None)
         self._kept = (
             [(each, each.detach().clone()) for group in optimizer.param_groups for each in group["params"]]
@@ -140,7 +144,7 @@ class StepChild:
             self._life.end()
 
     def _after_step(self, *_: Any) -> None:
-        with torch.no_grad():  # so that rounding in this step is nothing to the next one
+        with torch.no_grad(), unseen():  # so that rounding in this step is nothing to the next one
             for each, before in self._kept:
                 each.copy_(before)
 

@@ -140,6 +140,8 @@ class StepExperiment:
         """Whether the gradient is no mean of those of the halves, also where buffers stay as they are."""
         if self.halves().difference <= self.tolerance:
             return False
+        if any(each._backward_hooks for each in self.plan.parameters.values()):
+            raise ExperimentNotTriedError("hooks change gradients, so those of halves need have no mean")
         return self.halves(keeps_buffers=True).difference > self.tolerance
 
     def demand_one_part(self) -> None:

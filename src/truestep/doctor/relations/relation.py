@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from truestep.doctor.check import RISK, Check
+from truestep.doctor.check import Check
 from truestep.doctor.finding import Place, Severity
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class BrokenRelation:
     """That a relation does not hold: both numbers, and what they mean."""
 
     message: str
-    severity: Severity = RISK
+    severity: Severity
     place: Place | None = None  # where that is known better than where the batch is handed over
     evidence: dict[str, Any] = field(default_factory=dict)
 

@@ -25,9 +25,9 @@ class OrderOfExamplesMatters(StepRelation):
     Bad:
         mix = nn.Linear(4, 2)
         opt = torch.optim.SGD(mix.parameters(), lr=0.1)
-        for x, y in loader:  # here
+        for x, y in loader:
             opt.zero_grad()
-            columns = x.t().reshape(8, 4)  # rows are cut out of columns
+            columns = x.t().reshape(8, 4)  # here
             F.cross_entropy(mix(columns), y % 2).backward()
             opt.step()
     Good:

@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from truestep.doctor.check import RISK
 from truestep.doctor.relations.relation import BrokenRelation, EvaluationRelation
 
 if TYPE_CHECKING:
@@ -67,4 +68,4 @@ class FigureDependsOnBatchSize(EvaluationRelation):
         )
         if experiment.active_layers:
             message += f". In training mode are {', '.join(experiment.active_layers)}"
-        yield BrokenRelation(message, evidence={"expected": before.value, "found": after.value})
+        yield BrokenRelation(message, RISK, evidence={"expected": before.value, "found": after.value})

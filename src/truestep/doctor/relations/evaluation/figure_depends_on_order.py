@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from truestep.doctor.check import RISK
 from truestep.doctor.relations.relation import BrokenRelation, EvaluationRelation
 
 if TYPE_CHECKING:
@@ -59,4 +60,4 @@ class FigureDependsOnOrder(EvaluationRelation):
             f"the evaluation prints {before.text} (behind {before.before!r}); with the same batches in reverse "
             f"it prints {after.text}"
         )
-        yield BrokenRelation(message, evidence={"expected": before.value, "found": after.value})
+        yield BrokenRelation(message, RISK, evidence={"expected": before.value, "found": after.value})
