@@ -11,6 +11,7 @@ from typing import Never
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from truestep.doctor.experiments.kept_files import KeptFiles
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.forks.fork import GoingOn
 
@@ -45,6 +46,7 @@ class ChildLife:
         """Keep what is printed and logged from here on."""
         sys.stdout = sys.stderr = self._output
         logging.raiseExceptions = False
+        KeptFiles().put_in_place()
         logging.getLogger().addHandler(_LogKept(self._output))
 
     def forget(self) -> None:

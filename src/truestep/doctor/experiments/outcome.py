@@ -13,6 +13,7 @@ from torch import Tensor
 
 from truestep.doctor.relations.mixing import RowSums
 
+_save = torch.save  # a child has another one
 MOST_NUMBERS = 1_000_000  # of all gradients: of larger ones every so-many-th is brought back
 
 
@@ -64,7 +65,7 @@ class ChildOutcome:
             [[*each[:-1], [[rows, sums.tolist()] for rows, sums in each.sums]] for each in self.calls]
         )
         file = io.BytesIO()
-        torch.save({**known, "steps": [_plain(each) for each in self.steps], "calls": calls}, file)
+        _save({**known, "steps": [_plain(each) for each in self.steps], "calls": calls}, file)
         return file.getvalue()
 
     @classmethod

@@ -43,6 +43,7 @@ class DataSight(TorchFunctionMode):
 
     def __init__(self, examples: Examples) -> None:
         super().__init__()
+        self.rests = False  # while another batch than this one is used
         self._computed: set[str] = set()
         self._compared: set[str] = set()
         self.foreign: str | None = None
@@ -84,6 +85,8 @@ class DataSight(TorchFunctionMode):
         if address in self._known or isinstance(given, nn.Parameter) or self.foreign is not None:
             return
         self._known.add(address)
+        if self.rests:
+            return
         if given.ndim and given.shape[0] == self._count and self._count > 1 and _rows_differ(given):
             place = watched_user_place()
             where = f"{path_in_finding(place.path)}:{place.line}"

@@ -76,6 +76,7 @@ class StepChild:
             self._rows = enter(RowRecord(count, plan.layers, in_full=True))
         elif change == Change():
             self._sight = enter(DataSight(examples.like(batch)))
+            self._sight.rests = self._waiting > 0
         return batch
 
     def _wrap(self) -> None:
@@ -135,7 +136,7 @@ class StepChild:
         held = {id(each) for group in optimizer.param_groups for each in group["params"]}
         own = {name for name, each in self._plan.parameters.items() if id(each) in held}
         number = next((i for i, each in enumerate(self._plan.optimizers) if each is optimizer), -1)
-        step = StepSeen(number, self._losses, {name: each for name, each in gradients.items() if name in own})
+        step = StepSeen(number, self._losses, gradients)
         if not own:  # a wrapper of one that is known, or one that trains something else
             return
         self._life.seen.steps.append(step)
@@ -155,6 +156,8 @@ class StepChild:
                 self._life.end()
             if self._waiting and iterator is self._plan.iterator:
                 self._waiting -= 1
+                if self._sight is not None:
+                    self._sight.rests = self._waiting > 0
                 return original(iterator)
             if isinstance(iterator, _MultiProcessingDataLoaderIter):
                 self._life.end(failure="the step takes a further batch, which worker processes hold")
