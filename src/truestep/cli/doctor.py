@@ -68,7 +68,7 @@ def doctor(
         typer.Option(
             "--experiments/--no-experiments",
             "--probe/--no-probe",
-            help="Apply the model once more at the first step, in a sealed child.",
+            help="Try the model and, with --preview, relations in sealed children.",
         ),
     ] = True,
     thorough: Annotated[
@@ -96,14 +96,7 @@ def doctor(
     selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline, preview=preview)
     output = ReadOutput.JSON if as_json else output
     watch = Watch(
-        WatchOptions(
-            selection,
-            max_steps=steps,
-            probe=experiments,
-            experiments=experiments,
-            thorough=thorough,
-            is_of_command=True,
-        )
+        WatchOptions(selection, max_steps=steps, probe=experiments, thorough=thorough, is_of_command=True)
     )
     if report_to is not None:
         with told_if_unwritable("The report", report_to):  # before a training of hours

@@ -73,11 +73,16 @@ class WatchedRunReport:
             lines.append(f"could not tell: {', '.join(f'{code} ({count})' for code, count in told.items())}")
         if self.num_hidden:
             lines.append(f"hidden: {self.num_hidden} by comments or the baseline")
-        share = 100 * watch.dispatcher.seconds / self.total_seconds if self.total_seconds else 0.0
-        cost = f"{watch.dispatcher.seconds:.2f} s of {self.total_seconds:.2f} s ({share:.0f}%)"
+        return [*lines, self._cost()]
+
+    def _cost(self) -> str:
+        own = self.watch.dispatcher.seconds
+        share = 100 * own / self.total_seconds if self.total_seconds else 0.0
         files = _number(self.reading.num_read, "file")
-        lines.append(f"own cost: {cost}, and {self.reading.seconds:.2f} s for reading {files}")
-        return lines
+        return (
+            f"own cost: {own:.2f} s of {self.total_seconds:.2f} s ({share:.0f}%), "
+            f"and {self.reading.seconds:.2f} s for reading {files}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `--output json` prints."""

@@ -8,11 +8,11 @@ import pytest
 from truestep.doctor.catalogue import checks
 from truestep.doctor.forks.obstacles import why_no_fork
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.relations.relation import Relation
+from truestep.doctor.relations.relation import ExperimentRelation
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 from truestep.doctor.selection import CheckSelection
 
-RELATIONS = [check for check in checks().values() if issubclass(check, Relation)]
+RELATIONS = [check for check in checks().values() if issubclass(check, ExperimentRelation)]
 STAGE = """
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(why_no_fork() is not None, reason=f"no child is 
 
 def watched(code, select):
     with (
-        Watch(WatchOptions(CheckSelection(select=select, preview=True), experiments=True)) as watch,
+        Watch(WatchOptions(CheckSelection(select=select, preview=True), probe=True)) as watch,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")

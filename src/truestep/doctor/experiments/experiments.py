@@ -19,7 +19,7 @@ from truestep.doctor.experiments.step_child import StepPlan
 from truestep.doctor.experiments.step_experiment import StepExperiment
 from truestep.doctor.finding import Place
 from truestep.doctor.relations.examples import UnclearExamplesError, find_examples
-from truestep.doctor.relations.relation import BrokenRelation, Relation
+from truestep.doctor.relations.relation import BrokenRelation, ExperimentRelation
 from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.looking import watched_sensitive_layers
@@ -55,7 +55,7 @@ class Experiments:
     def __init__(
         self,
         history: WatchHistory,
-        relations: Sequence[Relation],
+        relations: Sequence[ExperimentRelation],
         found: Callable[[Check, Observation], None],
         failed: Callable[[Check, Exception], None],
     ) -> None:
@@ -96,8 +96,8 @@ class Experiments:
         for each in wanted:
             self._try_relation(each, experiment)
 
-    def _try_relation(self, relation: Relation, experiment: Experiment) -> None:
-        process, record = os.getpid(), self.records[relation.code]
+    def _try_relation(self, relation: ExperimentRelation, experiment: Experiment) -> None:
+        process, came = os.getpid(), self.records[relation.code]
         try:
             broken = list(relation.try_out(experiment))
         except ExperimentNotTriedError as why:
@@ -109,19 +109,19 @@ class Experiments:
             self._failed(relation, error)
             self._relations.remove(relation)
             return
-        record.held += not broken
-        record.broken += broken
+        came.held += not broken
+        came.broken += broken
         for each in broken:
             self._tell(relation, each, experiment.place)
 
-    def _tell(self, relation: Relation, broken: BrokenRelation, place: Place) -> None:
+    def _tell(self, relation: ExperimentRelation, broken: BrokenRelation, place: Place) -> None:
         self._found(
             relation, Observation(broken.place or place, broken.message, broken.severity, broken.evidence)
         )
 
-    def _pass_over(self, relation: Relation, why: str) -> None:
-        record = self.records[relation.code]
-        record.not_tried = record.not_tried or why
+    def _pass_over(self, relation: ExperimentRelation, why: str) -> None:
+        came = self.records[relation.code]
+        came.not_tried = came.not_tried or why
 
     def _step_experiment(self, iterator: Any, batch: Any) -> StepExperiment:
         ahead = batches_ahead()

@@ -135,6 +135,11 @@ class StepExperiment:
         found = self.child(change)
         return found.error is not None or len(found.steps) != len(self.base.steps)
 
+    def has_effect(self, item: str) -> bool:
+        """Tell whether gradients, or the way of the step, are others with one value of an item for all examples."""
+        constant = Change("constant", item)
+        return self.goes_another_way(constant) or self.compared(constant).difference > self.tolerance
+
     @cached_property
     def examples_mix(self) -> bool:
         """Whether the gradient is no mean of those of the halves, also where buffers stay as they are."""

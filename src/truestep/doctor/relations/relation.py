@@ -26,7 +26,7 @@ class BrokenRelation:
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
-class Relation(Check):
+class ExperimentRelation(Check):
     """A relation that any right training keeps, tried where a loader hands over a batch or an evaluation begins."""
 
     is_preview = True
@@ -37,7 +37,7 @@ class Relation(Check):
         """Yield how it is broken; nothing where it holds; raise `ExperimentNotTriedError` where it can't be tried."""
 
 
-class StepRelation(Relation):
+class StepRelation(ExperimentRelation):
     """A relation of what one batch makes of the gradients."""
 
     @abstractmethod
@@ -45,7 +45,7 @@ class StepRelation(Relation):
         """Ask for children, and compare them."""
 
 
-class EvaluationRelation(Relation):
+class EvaluationRelation(ExperimentRelation):
     """A relation of what an evaluation prints."""
 
     tried_at = "evaluation"

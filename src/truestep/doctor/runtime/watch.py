@@ -15,7 +15,7 @@ from truestep.doctor.experiments.experiments import Experiments
 from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.finding import CheckFailure, Finding
 from truestep.doctor.probe import Probe
-from truestep.doctor.relations.relation import Relation
+from truestep.doctor.relations.relation import ExperimentRelation
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.layers import WatchedLayerHooks
@@ -44,8 +44,7 @@ class WatchOptions:
 
     selection: CheckSelection = field(default_factory=CheckSelection)
     max_steps: int | None = None
-    probe: bool = False  # whether to apply the model once more, on changed inputs
-    experiments: bool = False  # whether children go on with one thing changed, and are compared
+    probe: bool = False  # whether children apply the model once more, or go on with one thing changed
     thorough: bool = False  # whether to run checks that cost many steps
     gives_way: bool = False  # to a watch that begins while this one is on
     is_of_command: bool = False  # the script's own watches leave it the field
@@ -65,7 +64,7 @@ class Watch:
         checks = [*self.watchers, *self.probes]
         self.dispatcher = Dispatcher(self.recorder, checks, WatchPace(options.max_steps))
         relations = (
-            [check() for check in wanted if issubclass(check, Relation)] if options.experiments else []
+            [check() for check in wanted if issubclass(check, ExperimentRelation)] if options.probe else []
         )
         self.experiments = Experiments(self.history, relations, self.dispatcher.add, self.dispatcher.drop)
         self.dispatcher.experiments = self.experiments if relations else None

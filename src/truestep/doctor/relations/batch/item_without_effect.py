@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import QUESTION, RISK
+from truestep.doctor.check import RISK
 from truestep.doctor.relations.relation import BrokenRelation, StepRelation
 
 if TYPE_CHECKING:
@@ -43,21 +43,15 @@ class ItemWithoutEffect(StepRelation):
         from truestep.doctor.experiments.changes import Change
 
         tolerance = experiment.tolerance
+        looked_at = set(experiment.base.touched) - set(experiment.base.compared)
         for item in experiment.varied_items:
-            if item not in experiment.base.touched:
-                continue  # one that the step leaves out altogether, as a name or a number of the example
-            if experiment.goes_another_way(Change("constant", item)):
-                continue  # so it does have an effect
-            apart = experiment.compared(Change("constant", item))
-            if apart.difference > tolerance:
+            # one that the step leaves out altogether is a name or number of the example; one that is compared alone is for a figure
+            if item not in looked_at or experiment.has_effect(item):
                 continue
-            is_only_compared = item in experiment.base.compared
+            apart = experiment.compared(Change("constant", item))
             message = (
                 f"item {item} of the batch made the same for all examples changes no gradient (by {apart.difference:.1g}), "
-                "though the step computes with it"
-            )
-            message += (
-                ". Is it for a figure alone?" if is_only_compared else ": what is computed with it is lost"
+                "though the step computes with it: what is computed with it is lost"
             )
             evidence = {"item": item, "found": apart.difference, "expected": tolerance}
-            yield BrokenRelation(message, QUESTION if is_only_compared else RISK, evidence=evidence)
+            yield BrokenRelation(message, RISK, evidence=evidence)
