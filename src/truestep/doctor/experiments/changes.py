@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a child of an experiment changes, and the batch that comes of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,7 +39,7 @@ class Change:
 
     def batch(self, examples: Examples) -> Any:
         """Return the batch that is handed over in its place."""
-        made = {
+        made: dict[str, Callable[[], Any]] = {
             "permuted": examples.permuted,
             "first half twice": lambda: examples.halves()[0],
             "second half twice": lambda: examples.halves()[1],

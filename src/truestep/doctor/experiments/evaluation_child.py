@@ -70,12 +70,10 @@ class EvaluationChild:
 
     def _fetched(self) -> Iterator[Any]:
         """Load the batches in this process, whatever workers there are."""
-        loads = self._plan.iterator
-        fetcher = _DatasetKind.create_fetcher(
-            loads._dataset_kind, loads._dataset, True, loads._collate_fn, False
-        )
+        loads, create = self._plan.iterator, _DatasetKind.create_fetcher
+        fetcher: Any = create(loads._dataset_kind, loads._dataset, True, loads._collate_fn, False)  # type: ignore[no-untyped-call]
         for rows in self._cut:
-            yield fetcher.fetch(rows)  # type: ignore[no-untyped-call]
+            yield fetcher.fetch(rows)
 
     def _wrap(self) -> None:
         wrappers = WatchWrappers()

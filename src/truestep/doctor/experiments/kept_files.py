@@ -27,7 +27,7 @@ class KeptFiles:
     def put_in_place(self) -> None:
         """Have torch and Python write here."""
         torch.save, torch.load = self._saving, self._loading
-        builtins.open = io.open = self._opening  # type: ignore[assignment]
+        builtins.open = io.open = self._opening
         for name in _CHANGES_OF_NAMES:
             setattr(os, name, _nothing)
 

@@ -206,4 +206,5 @@ class StepExperiment:
         if self.mixing is None:
             return ""
         line = self.mixing_line
-        return str(self.mixing._replace(place=line and f"{path_in_finding(line.path)}:{line.line}"))
+        place = None if line is None else f"{path_in_finding(line.path)}:{line.line}"
+        return str(self.mixing._replace(place=place))
