@@ -8,6 +8,12 @@ import sys
 
 import pytest
 from doctor.experiments.test_relations import pytestmark as needs_forks
+from doctor.experiments.test_relations import watched
+
+from truestep.doctor.catalogue import checks
+from truestep.doctor.experiments.telling import experiments_told
+from truestep.doctor.runtime.watch import Watch, WatchOptions
+from truestep.doctor.selection import CheckSelection
 
 pytestmark = needs_forks
 SCRIPT = """
@@ -82,10 +88,18 @@ def test_the_script_is_as_without_and_the_report_has_what_came_of_it(num_workers
     assert report["experiments"]["num_children"] > 5
 
 
-def test_the_report_says_what_held_and_nothing_forks_without(tmp_path):
-    command = ("-m", "truestep", "doctor", "--preview", "--select", "REL0", "--no-experiments")
-    done, _ = run(tmp_path / "off", *command, "main.py", "0")
-    assert "experiments:" not in done.stderr
-    done, _ = run(tmp_path / "on", *command[:-1], "main.py", "0")
-    assert "1 broken (REL008)" in done.stderr
-    assert "relations held" in done.stderr
+def test_the_report_says_what_held_and_what_is_broken():
+    watch = watched(checks()["REL009"].page().bad, ("REL008", "REL009", "REL010"))
+    first, second = experiments_told(watch.experiments)
+    assert first.startswith("experiments: 1 relation held; 1 broken (REL009); 1 not tried (")
+    assert second == "not tried: REL008: the order of the batches changes the figure, so that their size must"
+
+
+def test_nothing_forks_where_experiments_are_not_wanted():
+    with Watch(WatchOptions(CheckSelection(select=("REL",), preview=True), probe=False)) as watch:
+        pass
+    assert watch.experiments.records == {}
+    with Watch(WatchOptions(CheckSelection(), probe=True)) as watch:
+        pass
+    assert watch.experiments.records == {}  # all relations are on trial
+    assert experiments_told(watch.experiments) == []

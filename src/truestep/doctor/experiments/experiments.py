@@ -18,6 +18,7 @@ from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.experiments.step_child import StepPlan
 from truestep.doctor.experiments.step_experiment import StepExperiment
 from truestep.doctor.finding import Place
+from truestep.doctor.forks.obstacles import why_no_fork
 from truestep.doctor.relations.examples import UnclearExamplesError, find_examples
 from truestep.doctor.relations.relation import BrokenRelation, ExperimentRelation
 from truestep.doctor.runtime.frames import watched_user_place
@@ -88,6 +89,8 @@ class Experiments:
         wanted = [each for each in self._relations if each.tried_at == kind]
         self.budget.begin_place()
         try:
+            if (obstacle := why_no_fork()) is not None:
+                raise ExperimentNotTriedError(obstacle)
             experiment = begin()
         except (ExperimentNotTriedError, UnclearExamplesError) as why:
             for each in wanted:

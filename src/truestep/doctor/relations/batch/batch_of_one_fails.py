@@ -34,7 +34,7 @@ class BatchOfOneFails(StepRelation):
             F.cross_entropy(head(x), y).backward()
             opt.step()
     Fix: name the dimension that is to go, as in squeeze(1), and index with lists or slices.
-    Evidence: new; the drawn right programs of tests/programs give it nothing.
+    Evidence: constantinpape/torch-em at 6a9fecb breaks it by torch_em/loss/wrapper.py:53, and its fix 217760c keeps it.
     """
 
     code = "REL006"

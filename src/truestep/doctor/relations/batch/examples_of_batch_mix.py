@@ -43,7 +43,7 @@ class ExamplesOfBatchMix(StepRelation):
             error.square().mean().backward()
             opt.step()
     Fix: give both sides of the operation that is named the same shape, and name the dimension of features, not of examples.
-    Evidence: new; the drawn right programs of tests/programs give it nothing.
+    Evidence: new; the drawn right programs of tests/programs give it no risk, and contrastive ones a question.
     """
 
     code = "REL002"
