@@ -62,7 +62,7 @@ class DataSight(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         for each in _tensors(result):
             address = _address(each)
-            if address not in self._known and address not in self._leaves:
+            if address is not None and address not in self._known and address not in self._leaves:
                 self._known.add(address)
                 self._kept.append(each.untyped_storage())
         return result

@@ -8,10 +8,10 @@ from functools import cached_property
 from torch import Tensor
 
 from truestep.doctor.experiments.budget import ExperimentBudget
-from truestep.doctor.experiments.changes import Change
+from truestep.doctor.experiments.changes import Change, ChangeKind
 from truestep.doctor.experiments.child_goes_on import ChildGoesOn, begun_child
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
-from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen
 from truestep.doctor.experiments.step_child import StepChild, StepPlan
 from truestep.doctor.finding import Place
 from truestep.doctor.forks.fork import ForkOutcome, GoingOn, go_on_in_sealed_child
@@ -123,12 +123,21 @@ class StepExperiment:
 
     def halves(self, *, keeps_buffers: bool = False) -> GradientComparison:
         """Return how far the gradients are from a mean of those of the two halves, each of them twice."""
-        first, second = (
-            self.changed(Change(kind, keeps_buffers=keeps_buffers)).gradients()
-            for kind in ("first half twice", "second half twice")
-        )
+        kinds: tuple[ChangeKind, ...] = ("first half twice", "second half twice")
         whole = self.changed(Change(keeps_buffers=True)) if keeps_buffers else self.base
-        return halves_combined(first, second, whole.gradients())
+        halves = [self.changed(Change(kind, keeps_buffers=keeps_buffers)) for kind in kinds]
+        # each step by itself: one loss may be a weighted mean, another a plain one
+        found = [
+            halves_combined(*(self._own_gradients(each.steps[number]) for each in (*halves, whole)))
+            for number in range(len(whole.steps))
+        ]
+        return max(found, key=lambda each: each.difference)
+
+    def _own_gradients(self, step: StepSeen) -> dict[str, Tensor | None]:
+        """Return the gradients of those parameters that a step is for."""
+        optimizer = self.plan.optimizers[step.optimizer]
+        held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        return {name: step.gradients[name] for name, each in self.plan.parameters.items() if id(each) in held}
 
     def goes_another_way(self, change: Change) -> bool:
         """Tell whether the script raises, or makes other steps, with a change."""

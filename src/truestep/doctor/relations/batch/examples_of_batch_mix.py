@@ -9,15 +9,17 @@ from truestep.doctor.relations.relation import BrokenRelation, StepRelation
 
 if TYPE_CHECKING:
     from truestep.doctor.experiments.step_experiment import StepExperiment
+    from truestep.doctor.relations.mixing import Mixing
 
 # what gives a row for each row and is no figure of the whole batch: examples meet in these by a wrong dimension
 _BY_DIMENSION = frozenset(
     {
         *("softmax", "log_softmax", "view", "reshape", "transpose", "permute", "unsafe_view", "bmm"),
         *("scaled_dot_product_attention", "scaled_dot_product_flash_attention_for_cpu", "lstm", "gru"),
-        *("sub", "add", "mul", "div", "mse_loss", "l1_loss", "smooth_l1_loss"),
     }
 )
+# these where they spread both sides to a table of all with all
+_BROADCASTS = frozenset({"sub", "rsub", "add", "mul", "div", "mse_loss", "l1_loss", "smooth_l1_loss"})
 
 
 class ExamplesOfBatchMix(StepRelation):
@@ -62,7 +64,7 @@ class ExamplesOfBatchMix(StepRelation):
         apart = experiment.halves()
         experiment.demand_one_part()
         mixing = experiment.mixing
-        is_clear = mixing is not None and mixing.meaning is None and mixing.operation in _BY_DIMENSION
+        is_clear = mixing is not None and mixing.meaning is None and _is_slip(mixing)
         message = (
             f"the gradient of the batch is no mean of those of its halves: that of {apart.parameter} is off by "
             f"{apart.difference:.1%}, and rounding allows {tolerance:.1g}"
@@ -73,3 +75,9 @@ class ExamplesOfBatchMix(StepRelation):
             message += f". Is it meant that {meaning or 'the loss is a figure of the whole batch'}?"
         evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
         yield BrokenRelation(message, RISK if is_clear else QUESTION, experiment.mixing_line, evidence)
+
+
+def _is_slip(mixing: "Mixing") -> bool:
+    """Tell whether an operation lets examples meet by a dimension or a shape that was not meant."""
+    spreads = mixing.operation in _BROADCASTS and mixing.shape not in mixing.given
+    return spreads or mixing.operation in _BY_DIMENSION
