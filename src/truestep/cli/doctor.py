@@ -70,7 +70,7 @@ def doctor(
         typer.Option(
             "--experiments/--no-experiments",
             "--probe/--no-probe",
-            help="Apply the model once more at the first step, in a sealed child.",
+            help="Try the model and, with --preview, relations in sealed children.",
         ),
     ] = True,
     thorough: Annotated[

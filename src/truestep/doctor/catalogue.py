@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds every check by scanning the folder of checks; nothing is registered, torch is not imported."""
+"""Finds every check by scanning the folders of checks and relations; nothing is registered, torch is not imported."""
 
 import inspect
 import pkgutil
@@ -8,22 +8,26 @@ from importlib import import_module
 from typing import TypeGuard
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.doctor import checks as folder
+from truestep.doctor import checks as checks_folder
 from truestep.doctor.check import Check, SourceCheck
+from truestep.doctor.relations import batch, evaluation, gradient
 from truestep.doctor.retired import RETIRED
+
+_FOLDERS = (checks_folder, batch, evaluation, gradient)
 
 
 @cache
 def checks() -> dict[str, type[Check]]:
     """Return every check by its code, sorted."""
     found: dict[str, type[Check]] = {}
-    for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
-        if module.ispkg:
-            continue
-        for check in _checks_in(module.name):
-            if check.code in found or check.code in RETIRED:
-                raise AssertionError(f"the code {check.code} is used twice, or retired: {module.name}")
-            found[check.code] = check
+    for folder in _FOLDERS:
+        for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
+            if module.ispkg:
+                continue
+            for check in _checks_in(module.name):
+                if check.code in found or check.code in RETIRED:
+                    raise AssertionError(f"the code {check.code} is used twice, or retired: {module.name}")
+                found[check.code] = check
     return dict(sorted(found.items()))
 
 
@@ -41,7 +45,8 @@ def _checks_in(module_name: str) -> list[type[Check]]:
 
 def topic_of(check: type[Check]) -> str:
     """Return the folder that a check lives in."""
-    return check.__module__.split(".")[-2]
+    parts = check.__module__.split(".")
+    return "relations" if "relations" in parts else parts[-2]
 
 
 def source_checks() -> list[SourceCheck]:

@@ -66,7 +66,7 @@ class Check(ABC):
     @classmethod
     def found_by(cls) -> list[str]:
         """Return how it finds the fault: "read" in the source, "run" while the script runs, or both."""
-        kinds = {"SourceCheck": "read", "Watcher": "run", "Probe": "run"}
+        kinds = {"SourceCheck": "read", "Watcher": "run", "Probe": "run", "ExperimentRelation": "run"}
         return [way for name, way in kinds.items() if name in {base.__name__ for base in cls.__mro__}]
 
     @classmethod

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from truestep.doctor.experiments.telling import experiments_document, experiments_told
 from truestep.doctor.finding import CheckFailure, Finding, Place
 from truestep.doctor.merging import merge_findings
 from truestep.doctor.notebook import parse_notebook
@@ -62,6 +63,7 @@ class WatchedRunReport:
             )
         if self.silent:
             lines.append(f"without a word: {', '.join(self.silent)} (killed, or still at work)")
+        lines += experiments_told(watch.experiments)
         lines += [
             f"not run: {', '.join(codes)}: {reason}" for reason, codes in _by_reason(watch.not_run()).items()
         ]
@@ -75,9 +77,13 @@ class WatchedRunReport:
         return [*lines, self._cost()]
 
     def _cost(self) -> str:
-        seconds, total = self.watch.dispatcher.seconds, self.total_seconds
-        cost = f"{seconds:.2f} s of {total:.2f} s ({100 * seconds / total if total else 0:.0f}%)"
-        return f"own cost: {cost}, and {self.reading.seconds:.2f} s for reading {_number(self.reading.num_read, 'file')}"
+        own = self.watch.dispatcher.seconds
+        share = 100 * own / self.total_seconds if self.total_seconds else 0.0
+        files = _number(self.reading.num_read, "file")
+        return (
+            f"own cost: {own:.2f} s of {self.total_seconds:.2f} s ({share:.0f}%), "
+            f"and {self.reading.seconds:.2f} s for reading {files}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `--output json` prints."""
@@ -87,6 +93,7 @@ class WatchedRunReport:
             "findings": [each.to_dict() for each in self.findings],
             "abstentions": [each.to_dict() for each in self.reading.abstentions],
             "not_run": self.watch.not_run(),
+            "experiments": experiments_document(self.watch.experiments),
             "unseen": sorted(self.watch.history.unseen),
             "failures": [each.to_dict() for each in self.failures],
             "torch_warnings": [

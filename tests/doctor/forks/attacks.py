@@ -130,6 +130,17 @@ def sqlite_opened_by_child(folder):
 # ── memory ────────────────────────────────────────────────────────────────────────────────────
 
 
+def tensorboard_opened_by_child(folder):
+    def blow():
+        from torch.utils.tensorboard import SummaryWriter
+
+        SummaryWriter(folder).close()
+
+    before = sorted(folder.iterdir())
+    yield blow
+    yield sorted(folder.iterdir()) == before
+
+
 def memory_of_tensors(_folder):
     shared = torch.ones(5).share_memory_()
     yield lambda: shared.mul_(3)
@@ -440,6 +451,7 @@ ATTACKS = {
     "position in a folder": position_in_folder,
     "SQLite, open": sqlite_open_in_parent,
     "SQLite, new": sqlite_opened_by_child,
+    "TensorBoard, new": tensorboard_opened_by_child,
     "shared tensor": memory_of_tensors,
     "memory map of NumPy": memory_of_numpy,
     "memory map without a file": memory_without_file,

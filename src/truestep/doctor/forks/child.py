@@ -51,6 +51,16 @@ def live_as_child(parent: int, work: Callable[[], Any], channel: int, seconds: f
         leave()
 
 
+def seal_or_leave(parent: int, channel: int, seconds: float, failing: bytes) -> None:
+    """Seal this process, whose life goes on; where it can't be, write the reason behind `failing` and end it."""
+    try:
+        _seal(parent, channel, seconds)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, nothing of the user's runs
+        with os.fdopen(channel, "wb", closefd=False) as file:
+            file.write(failing + f"the child can't be sealed here: {error}".encode())
+        leave()
+
+
 def _seal(parent: int, channel: int, seconds: float) -> None:
     """Cut this process off from all that lies outside of it."""
     from ctypes import CDLL

@@ -11,11 +11,12 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Never
 
 from truestep.doctor.forks.obstacles import why_no_fork
 from truestep.doctor.forks.signals import quiet_end_of_child
 
+NOT_SEALED = b"not sealed: "  # begins what is told in place of results
 SECONDS = 10.0  # after so long a child is killed
 
 
@@ -37,6 +38,69 @@ def work_in_sealed_child(
         seconds: after so long the child is killed.
         num_bytes: what it will write, about; where so much memory is not free, nothing is forked.
     """
+
+    def live(parent: int, channel: int) -> None:
+        from truestep.doctor.forks.child import live_as_child  # for Linux alone
+
+        live_as_child(parent, work, channel, seconds)
+
+    told = _forked(live, seconds, num_bytes)
+    return told if isinstance(told, ForkOutcome) else _outcome(told)
+
+
+def go_on_in_sealed_child(*, seconds: float = SECONDS, num_bytes: int = 0) -> "bytes | ForkOutcome | GoingOn":
+    """Fork; return in the sealed child what it tells its results by, and later in this process all that it told.
+
+    The child goes on behind this call, through whatever code comes, until it tells something or its time is over. In this process
+    comes what it told, as it was written, or why it told nothing.
+    """
+    born: list[GoingOn] = []
+
+    def live(parent: int, channel: int) -> None:
+        from truestep.doctor.forks.child import seal_or_leave
+
+        seal_or_leave(parent, channel, seconds, NOT_SEALED)
+        born.append(GoingOn(channel))
+
+    told = _forked(live, seconds, num_bytes)
+    if born:
+        return born[0]
+    if isinstance(told, ForkOutcome):
+        return told
+    if told.ended_by is not None:
+        return ForkOutcome(failure=f"the child {told.ended_by}")
+    if told.written.startswith(NOT_SEALED):
+        return ForkOutcome(failure=told.written.removeprefix(NOT_SEALED).decode())
+    return told.written or ForkOutcome(failure="the child ended without a word")
+
+
+@dataclass(frozen=True)
+class GoingOn:
+    """The life of a sealed child that goes on with the program's code."""
+
+    channel: int
+
+    def tell(self, written: bytes) -> Never:
+        """Write this to the process that forked, and end."""
+        from truestep.doctor.forks.child import leave
+
+        try:
+            with os.fdopen(self.channel, "wb", closefd=False) as file:
+                file.write(written)
+        finally:
+            leave()
+
+
+@dataclass(frozen=True)
+class _Told:
+    """All that a child wrote, and what ended it if that was not the child itself."""
+
+    written: bytes
+    ended_by: str | None
+
+
+def _forked(live: Callable[[int, int], None], seconds: float, num_bytes: int) -> _Told | ForkOutcome:
+    """Fork, have the child live, and hear it; in a child whose life returns, return something that means nothing."""
     obstacle = why_no_fork(num_bytes)
     if obstacle is not None:
         return ForkOutcome(failure=obstacle)
@@ -44,29 +108,33 @@ def work_in_sealed_child(
         reading, writing = os.pipe()
     except OSError as error:
         return ForkOutcome(failure=f"no pipe to a child can be opened: {error.strerror}")
+    parent = os.getpid()
     try:
         with quiet_end_of_child():
-            told, ended_by = _told(work, (reading, writing), seconds)
+            return _heard_child(live, (reading, writing), seconds)
     except OSError as error:
         return ForkOutcome(failure=f"this process can't be forked: {error.strerror or error}")
     finally:
-        os.close(reading)
-    return _outcome(told, ended_by)
+        if os.getpid() == parent:
+            os.close(reading)
 
 
-def _told(work: Callable[[], Any], pipe: tuple[int, int], seconds: float) -> tuple[bytes, str | None]:
-    """Return all that a child wrote, and what ended it if that was not the child itself."""
-    from truestep.doctor.forks.child import leave, live_as_child  # for Linux alone
+def _heard_child(live: Callable[[int, int], None], pipe: tuple[int, int], seconds: float) -> _Told:
+    from truestep.doctor.forks.child import leave
 
     parent, (reading, writing) = os.getpid(), pipe
+    is_alive = False
     try:
         child = _fork()
         if child == 0:
-            live_as_child(parent, work, writing, seconds)
+            live(parent, writing)
+            is_alive = True
+            return _Told(b"", None)
     finally:
-        if os.getpid() != parent:  # an interrupt between the fork and the child's own life
+        if os.getpid() != parent and not is_alive:  # an interrupt between the fork and the child's own life
             leave()
-        os.close(writing)
+        if os.getpid() == parent:
+            os.close(writing)
     try:
         handle = os.pidfd_open(child)
     except OSError:
@@ -78,7 +146,7 @@ def _told(work: Callable[[], Any], pipe: tuple[int, int], seconds: float) -> tup
     finally:
         status = _end(handle)
         os.close(handle)
-    return told, f"took longer than {seconds:g} s" if is_late else _cause(status)
+    return _Told(told, f"took longer than {seconds:g} s" if is_late else _cause(status))
 
 
 def _fork() -> int:
@@ -137,11 +205,11 @@ def _cause(status: int | None) -> str | None:
     return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 
-def _outcome(told: bytes, ended_by: str | None) -> ForkOutcome:
-    if ended_by is not None:
-        return ForkOutcome(failure=f"the child {ended_by}")
+def _outcome(told: _Told) -> ForkOutcome:
+    if told.ended_by is not None:
+        return ForkOutcome(failure=f"the child {told.ended_by}")
     try:
-        found = json.loads(told)
+        found = json.loads(told.written)
     except ValueError:
         return ForkOutcome(failure="the child ended without a word")
     return ForkOutcome(found.get("value"), found.get("failure"))

@@ -65,6 +65,10 @@ class Examples:
         rows = [self._taken(item, [row]) for row in range(self.count)]
         return any(not _same(rows[0], other) for other in rows[1:])
 
+    def like(self, batch: Any) -> "Examples":
+        """Return another batch of the same form and as many examples, with what is known of this one's leaves."""
+        return dataclasses.replace(self, batch=batch, leaves=dict(_leaves(batch, "", self.count)))
+
     def take(self, rows: Sequence[int], item: str | None = None) -> Any:
         """Return the batch of these examples, which may come in any order and several times; of one leaf alone if it is named."""
         return self.with_leaves(lambda name: self._taken(name, rows if item in (None, name) else None))

@@ -6,7 +6,7 @@ result differs outside of that example's rows is the one that mixes.
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from traceback import walk_stack
 from typing import Any, NamedTuple
@@ -79,12 +79,16 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Args:
         count: the number of examples of the batch.
         layers: the modules whose names are to be said, by name.
+        in_full: whether the places are told with the whole path of the file.
     """
 
-    def __init__(self, count: int, layers: Mapping[str, nn.Module] | None = None) -> None:
+    def __init__(
+        self, count: int, layers: Mapping[str, nn.Module] | None = None, *, in_full: bool = False
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[RowSums] = []
         self._count = count
+        self._shown = str if in_full else _shown
         self._names = {id(module): name for name, module in (layers or {}).items()}
         self._weights = torch.empty(0, dtype=torch.float64)
 
@@ -94,7 +98,7 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         kept = result[0] if isinstance(result, tuple | list) and result else result
         if isinstance(kept, Tensor) and self._is_kept(kept):
-            place, layer = _place_and_layer(self._names)
+            place, layer = _place_and_layer(self._names, self._shown)
             name = func.overloadpacket.__name__.strip("_")
             given = tuple(tuple(each.shape) for each in args if isinstance(each, Tensor))
             self.calls.append(RowSums(name, place, layer, tuple(kept.shape), given, self._sums(kept)))
@@ -183,7 +187,7 @@ def distinct_count(most: int, sizes: Iterable[int]) -> int:
     return next(fitting, most)
 
 
-def _place_and_layer(names: Mapping[int, str]) -> tuple[str | None, str | None]:
+def _place_and_layer(names: Mapping[int, str], shown: Callable[[str], str]) -> tuple[str | None, str | None]:
     """Return the innermost line of the user's that is running, and the innermost layer."""
     place, layer = None, None
     for frame, line in walk_stack(sys._getframe(2)):
@@ -197,7 +201,7 @@ def _place_and_layer(names: Mapping[int, str]) -> tuple[str | None, str | None]:
             name, kind = names.get(id(module), ""), type(module).__name__
             layer = f"{name} ({kind})" if name else kind
         if place is None and not is_library_file(code.co_filename):
-            place = f"{_shown(code.co_filename)}:{line}"
+            place = f"{shown(code.co_filename)}:{line}"
         if place and layer:
             break
     return place, layer

@@ -111,6 +111,8 @@ def _clearing(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 def _gradients(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def backward(original: Call) -> Call:
         def wrapped(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if gate.experiments is not None:
+                gate.experiments.course.num_backwards += 1
             if not gate.live or not watch_may_look() or not gate.sees():
                 return original(tensors, *args, **kwargs)
             roots = tensors if isinstance(tensors, list | tuple) else (tensors,)
@@ -315,6 +317,8 @@ def _data(gate: Dispatcher, wrappers: WatchWrappers) -> None:
             batch = original(self)
             if gate.live and gate.sees():
                 gate.tell("batch_loaded", batch)
+            if gate.experiments is not None and not torch.compiler.is_compiling() and gate.sees():
+                return gate.experiments.handed_over(self, batch)
             return batch
 
         return __next__

@@ -16,6 +16,7 @@ from torch._C import DisableTorchFunction
 from torch.optim import Optimizer
 
 from truestep.doctor.check import Check
+from truestep.doctor.experiments.experiments import Experiments
 from truestep.doctor.finding import CheckFailure, Finding
 from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
@@ -43,6 +44,7 @@ class Dispatcher:
         self.seconds = 0.0  # spent on watching
         self.switch_layers: Callable[[bool], None] = lambda _live: None  # set by who hooks the layers
         self.rest_operations: Callable[..., None] = lambda _resting, **_: None  # likewise
+        self.experiments: Experiments | None = None  # set where a run is experimented with
         self._depth = WatchDepth()
         self._handlers = {event: _handlers(checks, event) for event in EVENTS}
 
@@ -87,11 +89,12 @@ class Dispatcher:
             for check, handler in tuple(self._handlers[event]):
                 try:
                     for seen in handler(self.recorder.history, *facts) or ():
-                        self._add(check, seen)
+                        self.add(check, seen)
                 except Exception as error:  # noqa: BLE001 - a check of ours must not stop the user's training
-                    self._drop(check, error)
+                    self.drop(check, error)
 
-    def _add(self, check: Check, seen: Observation) -> None:
+    def add(self, check: Check, seen: Observation) -> None:
+        """Make a finding of what a check saw, unless there is one at that place or there are many of it."""
         known = [each for each in self.findings if each.code == check.code]
         if len(known) >= MAX_PER_CHECK or any(each.place == seen.place for each in known):
             return
@@ -101,7 +104,8 @@ class Dispatcher:
         )
         self.findings.append(finding)
 
-    def _drop(self, check: Check, error: Exception) -> None:
+    def drop(self, check: Check, error: Exception) -> None:
+        """Leave a check that broke out from now on."""
         self.failures.append(CheckFailure(check.code, "<run>", f"{type(error).__name__}: {error}"))
         for event, handlers in self._handlers.items():
             self._handlers[event] = [each for each in handlers if each[0] is not check]
@@ -122,6 +126,8 @@ class Dispatcher:
         try:
             if (record := self.recorder.count_step(optimizer)) is None:
                 return
+            if self.experiments is not None:
+                self.experiments.course.stepped()
             if self.live:
                 self.rest_operations(False)
                 self.tell("on_stepped", record)

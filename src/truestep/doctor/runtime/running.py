@@ -21,6 +21,7 @@ from typing import Any
 from truestep.core.errors import OptionError, did_you_mean_path
 from truestep.core.frames import is_library_file
 from truestep.core.trials import tell_end_of_trial
+from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.at_exit import WatchReportAtExit
 from truestep.doctor.runtime.cells import cells_to_run, run_cells
@@ -159,12 +160,15 @@ def _guarded(
     """Turn the ways in which a script can end into a status, as the interpreter would."""
     try:
         start()
+        end_child_with_script()
     except StopWatching as over:
         outcome.stopped_early = True
         tell_end_of_trial(over)
     except SystemExit as exit_:
+        end_child_with_script()
         outcome.status = _status(exit_.code)
     except BaseException as error:  # noqa: BLE001 - whatever the script raised is shown as Python shows it
+        end_child_with_script(error)
         outcome.status = 130 if isinstance(error, KeyboardInterrupt) else 1
         _note(error, outcome)
         explain(error)

@@ -11,8 +11,11 @@ from weakref import finalize
 
 from truestep.core.errors import OptionError
 from truestep.core.system import call_in_forked_children
+from truestep.doctor.experiments.experiments import Experiments
+from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.finding import CheckFailure, Finding
 from truestep.doctor.probe import Probe
+from truestep.doctor.relations.relation import ExperimentRelation
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.layers import WatchedLayerHooks
@@ -41,7 +44,7 @@ class WatchOptions:
 
     selection: CheckSelection = field(default_factory=CheckSelection)
     max_steps: int | None = None
-    probe: bool = False  # whether to apply the model once more, on changed inputs
+    probe: bool = False  # whether children apply the model once more, or go on with one thing changed
     thorough: bool = False  # whether to run checks that cost many steps
     gives_way: bool = False  # to a watch that begins while this one is on
     is_of_command: bool = False  # the script's own watches leave it the field
@@ -60,6 +63,11 @@ class Watch:
         self.recorder = Recorder(self.history)
         checks = [*self.watchers, *self.probes]
         self.dispatcher = Dispatcher(self.recorder, checks, WatchPace(options.max_steps))
+        relations = (
+            [check() for check in wanted if issubclass(check, ExperimentRelation)] if options.probe else []
+        )
+        self.experiments = Experiments(self.history, relations, self.dispatcher.add, self.dispatcher.drop)
+        self.dispatcher.experiments = self.experiments if relations else None
         hooks = WatchedLayerHooks(self.dispatcher)
         self.dispatcher.switch_layers, self.dispatcher.rest_operations = hooks.switch, hooks.rest
         self._wrappers = WatchWrappers()
@@ -88,7 +96,8 @@ class Watch:
         self.dispatcher.look(True)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        end_child_with_script(error)
         if kind is not None:
             self.recorder.cut_short()
         self.end()
@@ -131,6 +140,7 @@ class Watch:
 
     def abandon(self) -> None:
         """Put everything back, and look at nothing: a forked child is not the run that is watched."""
+        self.dispatcher.experiments = None
         self.dispatcher.stop()
         self._wrappers.undo()
 

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a child of an experiment changes, and the batch that comes of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from truestep.doctor.relations.examples import Examples
+
+ChangeKind = Literal[
+    "none",
+    "permuted",
+    "first half twice",
+    "second half twice",
+    "twice",
+    "one",
+    "constant",
+    "exchanged",
+    "one changed",
+]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One child of an experiment: what is changed in it, and what it looks at besides."""
+
+    kind: ChangeKind = "none"
+    item: str = ""  # of the batch, where one alone is changed
+    repeated: bool = False  # the same once more
+    keeps_buffers: bool = False  # whether buffers stay as they are, whatever writes to them
+    records_rows: bool = False  # whether the rows of each operation's result are summed up
+    cleared: bool = False  # whether gradients are cleared beforehand
+    moved: str = ""  # the block of parameters that is moved along its gradient
+    by: float = 0.0  # how far, in units of its norm
+
+    def count(self, examples: Examples) -> int:
+        """Return how many examples the changed batch holds."""
+        return {"twice": 2 * examples.count, "one": 1}.get(self.kind, examples.count)
+
+    def batch(self, examples: Examples) -> Any:
+        """Return the batch that is handed over in its place."""
+        made: dict[str, Callable[[], Any]] = {
+            "permuted": examples.permuted,
+            "first half twice": lambda: examples.halves()[0],
+            "second half twice": lambda: examples.halves()[1],
+            "twice": examples.twice,
+            "one": examples.one,
+            "constant": lambda: examples.constant(self.item),
+            "exchanged": lambda: examples.exchanged(self.item),
+            "one changed": lambda: examples.with_changed(0),
+        }
+        return made.get(self.kind, examples.fresh)()

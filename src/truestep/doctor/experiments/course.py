@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The course of a training as far as experiments ask for it: which loader's batches lead to steps, and where one may fork."""
+
+import sys
+from typing import Any
+
+import torch
+
+MOST_EVALUATIONS = 2
+STEP_PLACES = (3, 50)  # about so many batches of a loader have been handed over
+# files that hold a batch back until the next one is there
+_LOOKS_AHEAD = ("accelerate/data_loader.py",)
+
+
+class TrainingCourse:
+    """Counts batches, backwards and steps; all of it is cheap, since it is asked at every batch of a run."""
+
+    def __init__(self) -> None:
+        self.num_backwards = 0
+        self._handed: dict[int, int] = {}  # so many batches, by the data set
+        self._since_step: list[
+            tuple[int, int]
+        ] = []  # the iterators, and data sets, that handed over batches since a step
+        self._backwards_at_step = 0
+        self._steps = 0  # since the batch before
+        self._last_steps = 0  # in the last batch, or window of batches, that led to any
+        self._trained: set[int] = set()
+        self._evaluated: set[int] = set()
+        self._places = list(STEP_PLACES)
+        self.why_not = "no loader handed over a third batch"
+
+    def stepped(self) -> None:
+        """An optimizer has stepped."""
+        self._steps += 1
+        self._trained.update(data for _, data in self._since_step[-1:])
+        self._since_step = []
+        self._backwards_at_step = self.num_backwards
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps of optimizers follow a batch, or a window of batches."""
+        return self._last_steps
+
+    def hands_over(self, iterator: Any) -> bool:
+        """Note that a batch is handed over; tell whether a child may be forked here that goes on to the step it is for."""
+        own = id(iterator._dataset)
+        if self._steps:
+            self._last_steps, self._steps = self._steps, 0
+        handed = self._handed[own] = self._handed.get(own, 0) + 1
+        others, self._since_step = self._since_step, [*self._since_step, (id(iterator), own)]
+        if not self._places or handed < self._places[0] or not torch.is_grad_enabled():
+            return False
+        is_alone = all(each == id(iterator) for each, _ in others)
+        self.why_not = self._obstacle(own, is_alone=is_alone) or ""
+        if self.why_not:
+            return False
+        self._places.pop(0)
+        return True
+
+    def begins_evaluation(self, iterator: Any) -> bool:
+        """Tell, of a batch that was just noted, whether it is the first of an evaluation that was not tried."""
+        own = id(iterator._dataset)
+        if torch.is_grad_enabled() or not self._trained or iterator._num_yielded != 1:
+            return False
+        if own in self._evaluated or len(self._evaluated) >= MOST_EVALUATIONS:
+            return False
+        self._evaluated.add(own)
+        return True
+
+    def _obstacle(self, own: int, *, is_alone: bool) -> str | None:
+        if own not in self._trained:
+            return "no step of an optimizer follows the batches of the loader"
+        if self.num_backwards != self._backwards_at_step:
+            return "a backward came between the last step and the batch"
+        if not self._backwards_at_step:
+            return "gradients come from no backward()"
+        if not is_alone:
+            return "several loaders hand over batches for one step"
+        return None
+
+
+def batches_ahead() -> int | None:
+    """Return how many batches are handed over before the one that is used, None where that is not known."""
+    frame = sys._getframe(1)
+    while frame is not None and "/truestep/" in frame.f_code.co_filename.replace("\\", "/"):
+        frame = frame.f_back  # type: ignore[assignment]
+    while frame is not None:
+        if frame.f_code.co_filename.replace("\\", "/").endswith(_LOOKS_AHEAD):
+            return 1
+        frame = frame.f_back  # type: ignore[assignment]
+    return 0

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a child does that goes through an evaluation, with its examples cut or ordered in another way, and keeps what is printed."""
+
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+
+from truestep.doctor.experiments.going_on import ChildLife
+from truestep.doctor.forks.fork import GoingOn
+from truestep.doctor.runtime.wrapping import WatchWrappers
+
+EvaluationChangeKind = Literal["none", "cut", "reversed", "seed"]
+_SEED = 20_250
+Call = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class EvaluationChange:
+    """One child of an experiment at an evaluation."""
+
+    kind: EvaluationChangeKind = "none"
+    repeated: bool = False
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """What is known of an evaluation before a child is forked."""
+
+    iterator: Any  # hands over the first batch
+    cut: Sequence[Sequence[int]]  # the examples of each batch
+    other_size: int  # of batches that are cut in another way
+
+
+class EvaluationChild:
+    """A child that goes through an evaluation to the next training batch, or to the script's end."""
+
+    def __init__(self, going_on: GoingOn, plan: EvaluationPlan, change: EvaluationChange) -> None:
+        self._plan = plan
+        self._change = change
+        self._life = ChildLife(going_on)
+        self._cut = self._changed_cut()
+        self._batches = self._fetched()
+
+    def begin(self) -> Any:
+        """Put in place what hands over the examples; return the first batch."""
+        self._life.listen()
+        self._wrap()
+        if self._change.kind == "seed":
+            torch.manual_seed(_SEED)
+            random.seed(_SEED)
+            np.random.seed(_SEED)
+        return next(self._batches)
+
+    def _changed_cut(self) -> list[list[int]]:
+        cut = [list(each) for each in self._plan.cut]
+        if self._change.kind == "reversed":
+            return [each[::-1] for each in reversed(cut)]
+        if self._change.kind == "cut":
+            rows, size = [row for each in cut for row in each], self._plan.other_size
+            return [rows[first : first + size] for first in range(0, len(rows), size)]
+        return cut
+
+    def _fetched(self) -> Iterator[Any]:
+        """Load the batches in this process, whatever workers there are."""
+        loads, create = self._plan.iterator, _DatasetKind.create_fetcher
+        fetcher: Any = create(loads._dataset_kind, loads._dataset, True, loads._collate_fn, False)  # type: ignore[no-untyped-call]
+        for rows in self._cut:
+            yield fetcher.fetch(rows)
+
+    def _wrap(self) -> None:
+        wrappers = WatchWrappers()
+        wrappers.method(_BaseDataLoaderIter, "__next__", self._handing_over)
+        wrappers.method(DataLoader, "__iter__", self._beginning)
+        wrappers.method(DataLoader, "__len__", self._length)
+        wrappers.method(torch.Tensor, "backward", self._ending)
+        if (board := sys.modules.get("torch.utils.tensorboard.writer")) is not None:
+            wrappers.method(board.SummaryWriter, "add_scalar", _printed)
+        register_optimizer_step_pre_hook(lambda *_: self._life.end())
+
+    def _handing_over(self, original: Call) -> Call:
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            if iterator is self._plan.iterator:
+                return self._next_batch()
+            if torch.is_grad_enabled():
+                self._life.end()
+            return original(iterator)
+
+        return __next__
+
+    def _next_batch(self) -> Any:
+        try:
+            return next(self._batches)
+        except StopIteration:
+            self._life.seen.is_whole = True
+            self._life.forget()  # what was printed for single batches is another with each cut
+            raise
+
+    def _beginning(self, original: Call) -> Call:
+        def __iter__(loader: Any) -> Any:  # noqa: N807
+            if loader.num_workers:
+                if torch.is_grad_enabled():
+                    self._life.end()
+                vars(loader).update(num_workers=0, prefetch_factor=None)
+            return original(loader)
+
+        return __iter__
+
+    def _length(self, original: Call) -> Call:
+        def __len__(loader: Any) -> int:  # noqa: N807
+            own = loader._index_sampler is self._plan.iterator._index_sampler
+            return len(self._cut) if own else original(loader)
+
+        return __len__
+
+    def _ending(self, _original: Call) -> Call:
+        def backward(*_: Any, **__: Any) -> None:
+            self._life.end()
+
+        return backward
+
+
+def _printed(_original: Call) -> Call:
+    """Print a figure for TensorBoard: its files are closed to a child."""
+
+    def add_scalar(_writer: Any, tag: str, scalar_value: Any, *_: Any, **__: Any) -> None:
+        sys.stdout.write(f"{tag}: {float(scalar_value)}\n")
+
+    return add_scalar

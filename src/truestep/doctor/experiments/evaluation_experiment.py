@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An experiment at an evaluation: children go through it in other ways, and what they print is compared."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from truestep.doctor.experiments.budget import ExperimentBudget
+from truestep.doctor.experiments.child_goes_on import ChildGoesOn, begun_child
+from truestep.doctor.experiments.evaluation_child import EvaluationChange, EvaluationChild, EvaluationPlan
+from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.finding import Place
+from truestep.doctor.forks.fork import ForkOutcome, GoingOn, go_on_in_sealed_child
+
+MOST_EXAMPLES = 20_000
+
+
+@dataclass
+class EvaluationExperiment:
+    """Children that go through an evaluation, each forked when it is first asked for."""
+
+    plan: EvaluationPlan
+    place: Place  # where the first batch is handed over
+    budget: ExperimentBudget
+    active_layers: list[str]  # that act as in training
+    num_bytes: int = 0
+    _known: dict[EvaluationChange, ChildOutcome] = field(default_factory=dict)
+
+    def figures(self, change: EvaluationChange) -> list[PrintedFigure]:
+        """Return the numbers that a child printed.
+
+        Raises:
+            ExperimentNotTriedError: it did not come so far.
+        """
+        if change not in self._known:
+            self._known[change] = self._forked(change)
+        found = self._known[change]
+        if found.failure is not None or found.error is not None:
+            raise ExperimentNotTriedError(found.failure or f"the child raised {found.error}")
+        if not found.is_whole:
+            raise ExperimentNotTriedError("the evaluation did not go through all examples of its loader")
+        return printed_figures(found.printed)
+
+    def _forked(self, change: EvaluationChange) -> ChildOutcome:
+        seconds = self.budget.seconds_left()
+        with self.budget.child():
+            told = go_on_in_sealed_child(seconds=seconds, num_bytes=self.num_bytes)
+            if isinstance(told, GoingOn):
+                raise ChildGoesOn(begun_child(EvaluationChild(told, self.plan, change)))
+        return (
+            ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
+        )
+
+    @cached_property
+    def steady(self) -> list[int]:
+        """The numbers, by their place in the output, that are the same when nothing is changed.
+
+        Raises:
+            ExperimentNotTriedError: there are none.
+        """
+        first, second = (self.figures(EvaluationChange(repeated=each)) for each in (False, True))
+        if not first:
+            raise ExperimentNotTriedError("nothing was printed or logged before the next training batch")
+        if len(first) != len(second):
+            raise ExperimentNotTriedError("the evaluation prints another count of numbers each time")
+        kept = [place for place, (a, b) in enumerate(zip(first, second, strict=True)) if a.value == b.value]
+        if not kept:
+            raise ExperimentNotTriedError("no number that is printed is the same when nothing is changed")
+        return kept
+
+    def changed(
+        self, change: EvaluationChange, relative: float
+    ) -> tuple[PrintedFigure, PrintedFigure] | None:
+        """Return the first number that is another one with a change, as it is and as it becomes; None if there is none.
+
+        Raises:
+            ExperimentNotTriedError: the outputs can't be compared.
+        """
+        steady = self.steady
+        before, after = self.figures(EvaluationChange()), self.figures(change)
+        if len(before) != len(after):
+            raise ExperimentNotTriedError("another count of numbers is printed with the change")
+        differing = ((before[place], after[place]) for place in steady)
+        return next(((a, b) for a, b in differing if a.differs(b, relative)), None)
+
+
+def evaluation_plan(iterator: Any) -> EvaluationPlan:
+    """Return what is known of the evaluation that begins with an iterator's first batch.
+
+    Raises:
+        ExperimentNotTriedError: its examples can't be loaded once more.
+    """
+    sampler, size = iterator._index_sampler, getattr(iterator._index_sampler, "batch_size", None)
+    if not hasattr(iterator._dataset, "__getitem__") or not size or not hasattr(sampler, "sampler"):
+        raise ExperimentNotTriedError(
+            "the evaluation's loader does not cut batches of one size out of a data set"
+        )
+    if len(iterator._dataset) > MOST_EXAMPLES:
+        raise ExperimentNotTriedError(f"the evaluation has more than {MOST_EXAMPLES:,} examples")
+    if type(sampler.sampler).__name__ != "SequentialSampler":
+        raise ExperimentNotTriedError("the evaluation's examples come in a random order, or are chosen")
+    cut = [list(each) for each in sampler]
+    return EvaluationPlan(iterator, cut, _other_size(len(iterator._dataset), size))
+
+
+def _other_size(num_examples: int, size: int) -> int:
+    """Return another batch size: where all batches are of one size, one with which they are again."""
+    if num_examples % size:
+        return max(1, int(0.6 * size)) if size > 2 else size + 1
+    sizes = [2 * size, size // 2, 3 * size, size // 3, 1]
+    return next(each for each in sizes if each and each <= num_examples and num_examples % each == 0)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The experiments of one run: finds the places, has the relations tried there, and keeps what came out."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils.data._utils.collate import default_collate
+
+from truestep.doctor.check import Check
+from truestep.doctor.experiments.budget import ExperimentBudget
+from truestep.doctor.experiments.child_goes_on import ChildGoesOn
+from truestep.doctor.experiments.course import TrainingCourse, batches_ahead
+from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment, evaluation_plan
+from truestep.doctor.experiments.going_on import end_child_with_script
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.step_child import StepPlan
+from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.finding import Place
+from truestep.doctor.forks.obstacles import why_no_fork
+from truestep.doctor.relations.examples import UnclearExamplesError, find_examples
+from truestep.doctor.relations.relation import BrokenRelation, ExperimentRelation
+from truestep.doctor.runtime.frames import watched_user_place
+from truestep.doctor.runtime.history import WatchHistory
+from truestep.doctor.runtime.looking import watched_sensitive_layers
+from truestep.doctor.watcher import Observation
+
+Experiment = StepExperiment | EvaluationExperiment
+
+
+@dataclass
+class RelationRecord:
+    """What came of one relation in a run."""
+
+    held: int = 0  # at so many places
+    broken: list[BrokenRelation] = field(default_factory=list)
+    not_tried: str | None = None  # why, where it was tried nowhere
+
+    @property
+    def outcome(self) -> str:
+        """Return "broken", "held" or "not tried"."""
+        return "broken" if self.broken else ("held" if self.held else "not tried")
+
+
+class Experiments:
+    """Has relations tried in children of a running script.
+
+    Args:
+        history: of the run.
+        relations: those that are wanted.
+        found: takes what is broken.
+        failed: takes what broke in a relation's own code.
+    """
+
+    def __init__(
+        self,
+        history: WatchHistory,
+        relations: Sequence[ExperimentRelation],
+        found: Callable[[Check, Observation], None],
+        failed: Callable[[Check, Exception], None],
+    ) -> None:
+        self.course = TrainingCourse()
+        self.budget = ExperimentBudget()
+        self.records = {each.code: RelationRecord() for each in relations}
+        self._history = history
+        self._relations = list(relations)
+        self._found, self._failed = found, failed
+
+    @property
+    def seconds(self) -> float:
+        """How long the children took."""
+        return self.budget.seconds
+
+    def handed_over(self, iterator: Any, batch: Any) -> Any:
+        """Return a loader's batch; in a child that is forked here, the one that it goes on with."""
+        if not self._relations:
+            return batch
+        try:
+            if self.course.hands_over(iterator):
+                self._try_out("step", lambda: self._step_experiment(iterator, batch))
+            if self.course.begins_evaluation(iterator):
+                self._try_out("evaluation", lambda: self._evaluation_experiment(iterator))
+        except ChildGoesOn as child:
+            return child.batch
+        return batch
+
+    def _try_out(self, kind: str, begin: Callable[[], Experiment]) -> None:
+        wanted = [each for each in self._relations if each.tried_at == kind]
+        self.budget.begin_place()
+        try:
+            if (obstacle := why_no_fork()) is not None:
+                raise ExperimentNotTriedError(obstacle)
+            experiment = begin()
+        except (ExperimentNotTriedError, UnclearExamplesError) as why:
+            for each in wanted:
+                self._pass_over(each, str(why))
+            return
+        for each in wanted:
+            self._try_relation(each, experiment)
+
+    def _try_relation(self, relation: ExperimentRelation, experiment: Experiment) -> None:
+        process, came = os.getpid(), self.records[relation.code]
+        try:
+            broken = list(relation.try_out(experiment))
+        except ExperimentNotTriedError as why:
+            self._pass_over(relation, str(why))
+            return
+        except Exception as error:  # noqa: BLE001 - a relation of ours must not stop the user's training
+            if os.getpid() != process:
+                end_child_with_script(error)
+            self._failed(relation, error)
+            self._relations.remove(relation)
+            return
+        came.held += not broken
+        came.broken += broken
+        for each in broken:
+            self._tell(relation, each, experiment.place)
+
+    def _tell(self, relation: ExperimentRelation, broken: BrokenRelation, place: Place) -> None:
+        self._found(
+            relation, Observation(broken.place or place, broken.message, broken.severity, broken.evidence)
+        )
+
+    def _pass_over(self, relation: ExperimentRelation, why: str) -> None:
+        came = self.records[relation.code]
+        came.not_tried = came.not_tried or why
+
+    def _step_experiment(self, iterator: Any, batch: Any) -> StepExperiment:
+        ahead = batches_ahead()
+        in_columns = getattr(iterator, "_collate_fn", None) is default_collate
+        optimizers = [each.optimizer for each in self._history.stepping()]
+        parameters = self._parameters(optimizers)
+        layers = {name: module for model in self._history.models for name, module in model.named_modules()}
+        plan = StepPlan(
+            iterator,
+            find_examples(batch, in_columns=in_columns),
+            parameters,
+            optimizers,
+            max(1, self.course.num_steps),
+            layers,
+            ahead or 0,
+        )
+        if plan.examples.count < 2:
+            raise ExperimentNotTriedError("the batch holds a single example")
+        return StepExperiment(plan, watched_user_place(), self.budget)
+
+    def _evaluation_experiment(self, iterator: Any) -> EvaluationExperiment:
+        models = self._history.models
+        active = sorted({kind for each in models for kind in watched_sensitive_layers(each, training=True)})
+        size = 2 * sum(each.nbytes for model in models for each in model.parameters())
+        return EvaluationExperiment(
+            evaluation_plan(iterator), watched_user_place(), self.budget, active, size
+        )
+
+    def _parameters(self, optimizers: Sequence[Any]) -> dict[str, Any]:
+        """Return what the optimizers hold, by name where a model that was applied has it."""
+        named: dict[int, str] = {}
+        for model in self._history.models:
+            own = self._history.names.get(id(model)) or type(model).__name__
+            for name, each in model.named_parameters():
+                named.setdefault(id(each), f"{own}.{name}")
+        held = [each for one in optimizers for group in one.param_groups for each in group["params"]]
+        return {
+            named.get(id(each), f"parameter {number} of shape {tuple(each.shape)}"): each
+            for number, each in enumerate(held)
+        }
+
+    def why_not_tried(self, code: str) -> str:
+        """Return why a relation was tried nowhere."""
+        at_step = any(each.code == code and each.tried_at == "step" for each in self._relations)
+        none = (
+            self.course.why_not
+            if at_step
+            else "no loader handed over a first batch without gradients, after a step"
+        )
+        return self.records[code].not_tried or none

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The child of an experiment that lives in this process, and how its results are told when its part of the script is over."""
+
+import io
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Never
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from truestep.doctor.experiments.kept_files import KeptFiles
+from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.forks.fork import GoingOn
+
+_alive: list["ChildLife"] = []
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Within this, what a child computes for itself passes no mode: it is not the script's."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        yield
+
+
+class ChildLife:
+    """What a child has seen so far, and the way to tell it.
+
+    Args:
+        going_on: how it tells.
+        finish: called with what was seen before that is told.
+    """
+
+    def __init__(
+        self, going_on: GoingOn, finish: Callable[[ChildOutcome], None] = lambda _seen: None
+    ) -> None:
+        self.seen = ChildOutcome()
+        self._going_on = going_on
+        self._finish = finish
+        self._output = io.StringIO()
+        _alive.append(self)
+
+    def listen(self) -> None:
+        """Keep what is printed and logged from here on."""
+        sys.stdout = sys.stderr = self._output
+        logging.raiseExceptions = False
+        KeptFiles().put_in_place()
+        logging.getLogger().addHandler(_LogKept(self._output))
+
+    def forget(self) -> None:
+        """Drop what was printed so far."""
+        self._output.truncate(0)
+        self._output.seek(0)
+
+    def end(self, *, failure: str | None = None, error: str | None = None) -> Never:
+        """Tell what was seen, and end this process."""
+        self.seen.failure, self.seen.error = failure, error
+        with unseen():
+            self._finish(self.seen)
+            self.seen.printed = self._output.getvalue()
+            written = self.seen.written()
+        self._going_on.tell(written)
+
+
+class _LogKept(logging.Handler):
+    """Writes messages of the root logger where the child's output is kept."""
+
+    def __init__(self, output: io.StringIO) -> None:
+        super().__init__()
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._output.write(f"{record.getMessage()}\n")
+
+
+def end_child_with_script(error: BaseException | None = None) -> None:
+    """In a child of an experiment: the script is over, and so is the child; elsewhere nothing happens."""
+    if _alive:
+        raised = (
+            None if error is None or isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+        )
+        _alive[0].end(error=raised)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a child of an experiment brings back: the steps that it saw, what was printed, and what its batch was used for."""
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from truestep.doctor.relations.mixing import RowSums
+
+_save = torch.save  # a child has another one
+MOST_NUMBERS = 1_000_000  # of all gradients: of larger ones every so-many-th is brought back
+
+
+@dataclass
+class StepSeen:
+    """One step of an optimizer in a child."""
+
+    optimizer: int  # which one, in the order of the run's
+    losses: list[float]  # that went backward since the step before
+    gradients: dict[str, Tensor | None] = field(default_factory=dict)
+
+
+@dataclass
+class ChildOutcome:
+    """What a child saw until it ended."""
+
+    failure: str | None = None  # why nothing was learned from it
+    error: str | None = None  # what the script raised
+    steps: list[StepSeen] = field(default_factory=list)
+    printed: str = ""
+    is_whole: bool = False  # whether an evaluation took all of its examples
+    touched: list[str] = field(default_factory=list)  # leaves of the batch that an operation was given
+    compared: list[str] = field(
+        default_factory=list
+    )  # those that only comparisons were given, as for an accuracy
+    foreign: str | None = None  # rows that were there before the batch, and that the step used
+    other_loaders: int = 0  # batches of other loaders within the step
+    num_batches: int = 1
+    coarsest: float = 0.0  # rounding of the coarsest float type
+    dropped: bool = False  # whether dropout was at work
+    calls: list[RowSums] = field(default_factory=list)
+
+    def gradients(self) -> Mapping[str, Tensor | None]:
+        """Return the gradients of all steps; behind the first one the name begins with the step's number."""
+        return {
+            name if not number else f"step {number + 1}: {name}": value
+            for number, step in enumerate(self.steps)
+            for name, value in step.gradients.items()
+        }
+
+    def loss(self) -> float:
+        """Return the sum of the losses that went backward."""
+        return sum(value for step in self.steps for value in step.losses)
+
+    def written(self) -> bytes:
+        """Return this as bytes."""
+        known = {name: value for name, value in vars(self).items() if name not in ("steps", "calls")}
+        calls = json.dumps(
+            [[*each[:-1], [[rows, sums.tolist()] for rows, sums in each.sums]] for each in self.calls]
+        )
+        file = io.BytesIO()
+        _save({**known, "steps": [_plain(each) for each in self.steps], "calls": calls}, file)
+        return file.getvalue()
+
+    @classmethod
+    def read(cls, written: bytes) -> "ChildOutcome":
+        """Return what was written."""
+        found: dict[str, Any] = torch.load(io.BytesIO(written), weights_only=True)
+        steps = [StepSeen(**each) for each in found.pop("steps")]
+        calls = [_row_sums(each) for each in json.loads(found.pop("calls"))]
+        return cls(**found, steps=steps, calls=calls)
+
+
+def _plain(step: StepSeen) -> dict[str, Any]:
+    return {"optimizer": step.optimizer, "losses": step.losses, "gradients": step.gradients}
+
+
+def _row_sums(written: list[Any]) -> RowSums:
+    operation, place, layer, shape, given, sums = written
+    kept = tuple((rows, np.asarray(each)) for rows, each in sums)
+    return RowSums(operation, place, layer, tuple(shape), tuple(map(tuple, given)), kept)
+
+
+def sampled_gradients(named: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
+    """Return copies of the gradients of parameters, of large ones every so-many-th number."""
+    most = max(256, MOST_NUMBERS // max(1, len(named)))
+    return {name: None if each.grad is None else _sampled(each.grad, most) for name, each in named.items()}
+
+
+def _sampled(gradient: Tensor, most: int) -> Tensor:
+    dense = gradient.detach().to_dense() if gradient.layout is not torch.strided else gradient.detach()
+    numbers = dense.reshape(-1)
+    return numbers[:: -(-numbers.numel() // most) or 1].clone()

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step sees of the data: which leaves of its batch operations are given, and rows that were there before it."""
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from truestep.core.trees import tree_leaves
+from truestep.doctor.relations.examples import Examples
+from truestep.doctor.runtime.frames import path_in_finding, watched_user_place
+
+_COMPARISONS = frozenset(
+    {
+        "eq",
+        "ne",
+        "__eq__",
+        "__ne__",
+        "eq_",
+        "size",
+        "__len__",
+        "__get__",
+        "item",
+        "tolist",
+        "to",
+        "view",
+        "cpu",
+        "dim",
+    }
+)
+
+
+class DataSight(TorchFunctionMode):
+    """Follows, from the batch on, which tensors operations are given.
+
+    Args:
+        examples: the batch as it is handed over, with its leaves.
+    """
+
+    def __init__(self, examples: Examples) -> None:
+        super().__init__()
+        self.rests = False  # while another batch than this one is used
+        self._computed: set[str] = set()
+        self._compared: set[str] = set()
+        self.foreign: str | None = None
+        self._count = examples.count
+        self._leaves = {_address(leaf): name for name, leaf in examples.leaves.items()}
+        self._leaves.pop(None, None)
+        self._known = {_address(each) for each in _state_of_modules()}
+        self._kept: list[Any] = []  # so that no address comes again
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        is_comparison = getattr(func, "__name__", "") in _COMPARISONS
+        for each in _tensors((args, kwargs)):
+            self._see(each, is_comparison=is_comparison)
+        result = func(*args, **(kwargs or {}))
+        for each in _tensors(result):
+            address = _address(each)
+            if address is not None and address not in self._known and address not in self._leaves:
+                self._known.add(address)
+                self._kept.append(each.untyped_storage())
+        return result
+
+    @property
+    def touched(self) -> list[str]:
+        """The leaves that operations were given."""
+        return sorted(self._computed | self._compared)
+
+    @property
+    def compared(self) -> list[str]:
+        """The leaves that comparisons were given, and maybe changes of form, but no other operation."""
+        return sorted(self._compared - self._computed)
+
+    def _see(self, given: Tensor, *, is_comparison: bool) -> None:
+        address = _address(given)
+        if (name := self._leaves.get(address)) is not None:
+            (self._compared if is_comparison else self._computed).add(name)
+            return
+        if address in self._known or isinstance(given, nn.Parameter) or self.foreign is not None:
+            return
+        self._known.add(address)
+        if self.rests:
+            return
+        if given.ndim and given.shape[0] == self._count and self._count > 1 and _rows_differ(given):
+            place = watched_user_place()
+            where = f"{path_in_finding(place.path)}:{place.line}"
+            self.foreign = f"a tensor of shape {tuple(given.shape)} from before the batch ({where})"
+
+
+def _rows_differ(given: Tensor) -> bool:
+    with torch._C.DisableTorchFunction():
+        rows = given.detach()
+        return bool((rows[1:] != rows[:-1]).any())
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    return (leaf for _, leaf in tree_leaves(value) if isinstance(leaf, Tensor))
+
+
+def _address(leaf: Any) -> int | None:
+    """Return where the numbers of a tensor or an array lie, None for what has none there."""
+    if isinstance(leaf, np.ndarray):
+        return int(leaf.__array_interface__["data"][0])
+    if not isinstance(leaf, Tensor) or leaf.layout is not torch.strided or leaf.is_meta:
+        return None
+    with torch._C.DisableTorchFunction():
+        return leaf.untyped_storage().data_ptr() or None
+
+
+def _state_of_modules() -> Iterator[Tensor]:
+    for found in gc.get_objects():
+        if issubclass(type(found), nn.Module):
+            yield from (each for each in found.__dict__.get("_buffers", {}).values() if each is not None)
+            yield from (each for each in found.__dict__.get("_parameters", {}).values() if each is not None)

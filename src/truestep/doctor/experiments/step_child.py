@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a child does that goes on to the next steps of the optimizers: it notes losses and gradients, and ends."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
+
+from truestep.doctor.experiments.changes import Change
+from truestep.doctor.experiments.going_on import ChildLife, unseen
+from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen, sampled_gradients
+from truestep.doctor.experiments.sight import DataSight
+from truestep.doctor.forks.fork import GoingOn
+from truestep.doctor.relations.examples import Examples
+from truestep.doctor.relations.mixing import RowRecord
+from truestep.doctor.relations.noise import SymmetricNoise
+from truestep.doctor.runtime.wrapping import WatchWrappers
+
+MOST_BATCHES = 64  # of an accumulation
+Call = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What is known of the steps before a child is forked."""
+
+    iterator: object  # the one that hands over the batch
+    examples: Examples
+    parameters: Mapping[str, Tensor]  # of the optimizers that step
+    optimizers: Sequence[Optimizer]
+    num_steps: int  # of optimizers, from one batch, or window of batches, to the next
+    layers: Mapping[str, nn.Module]
+    batches_ahead: int = 0  # so many batches are handed over before the one that is used
+
+
+class StepChild:
+    """A child that goes on to the steps that use its batch."""
+
+    def __init__(self, going_on: GoingOn, plan: StepPlan, change: Change) -> None:
+        self._plan = plan
+        self._change = change
+        self._life = ChildLife(going_on, self._finish)
+        self._waiting = plan.batches_ahead
+        self._losses: list[float] = []
+        self._gradients: dict[str, Tensor | None] | None = None
+        self._in_closure: Optimizer | None = None
+        self._kept: list[tuple[Tensor, Tensor]] = []
+        self._noise: SymmetricNoise | None = None
+        self._sight: DataSight | None = None
+        self._rows: RowRecord | None = None
+        self._entered = ExitStack()
+        self._depth = 0  # of backwards within one another
+
+    def begin(self) -> Any:
+        """Put in place what follows the steps; return the batch that is handed over."""
+        self._life.listen()
+        examples, change, plan = self._plan.examples, self._change, self._plan
+        self._wrap()
+        for each in plan.parameters.values() if change.cleared else ():
+            each.grad = None
+        count = change.count(examples)
+        frozen = [each for module in plan.layers.values() for each in module.buffers(recurse=False)]
+        self._noise = SymmetricNoise(
+            count, frozen=frozen if change.keeps_buffers else (), tensors=plan.parameters.values()
+        )
+        batch = change.batch(examples)
+        enter = self._entered.enter_context
+        enter(self._noise)
+        if change.records_rows:
+            self._rows = enter(RowRecord(count, plan.layers, in_full=True))
+        elif change == Change():
+            self._sight = enter(DataSight(examples.like(batch)))
+            self._sight.rests = self._waiting > 0
+        return batch
+
+    def _wrap(self) -> None:
+        wrappers = WatchWrappers()
+        wrappers.method(torch.Tensor, "backward", self._backward)
+        wrappers.function(torch.autograd, "backward", self._backward)
+        wrappers.method(_BaseDataLoaderIter, "__next__", self._handing_over)
+        for home in (nn.utils, nn.utils.clip_grad):
+            wrappers.function(home, "clip_grad_norm_", _unclipped)
+            wrappers.function(home, "clip_grad_value_", _unclipped)
+        wrappers.exchange()
+        register_optimizer_step_pre_hook(self._before_step)
+        register_optimizer_step_post_hook(self._after_step)
+
+    def _backward(self, original: Call) -> Call:
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            outermost, self._depth = self._depth == 0, self._depth + 1
+            try:
+                result = original(tensors, *args, **kwargs)
+            finally:
+                self._depth -= 1
+            if outermost and not self._waiting:
+                with unseen():
+                    self._went_backward(tensors if isinstance(tensors, list | tuple) else (tensors,))
+            return result
+
+        return backward
+
+    def _went_backward(self, roots: Sequence[Any]) -> None:
+        self._losses += [float(each.detach().double().sum()) for each in roots if isinstance(each, Tensor)]
+        self._gradients = sampled_gradients(self._plan.parameters)
+        if self._in_closure is not None:
+            optimizer, self._in_closure = self._in_closure, None
+            self._note_step(optimizer)
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if not self._waiting:
+            with unseen():
+                self._begin_step(optimizer, args, kwargs)
+
+    def _begin_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        closure = next((each for each in (*args[1:2], kwargs.get("closure")) if each is not None), None)
+        self._kept = (
+            [(each, each.detach().clone()) for group in optimizer.param_groups for each in group["params"]]
+            if self._plan.num_steps > 1
+            else []
+        )
+        if closure is not None and self._gradients is None:
+            self._in_closure = optimizer
+        else:
+            self._note_step(optimizer)
+
+    def _note_step(self, optimizer: Optimizer) -> None:
+        gradients = (
+            self._gradients if self._gradients is not None else sampled_gradients(self._plan.parameters)
+        )
+        held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        own = {name for name, each in self._plan.parameters.items() if id(each) in held}
+        number = next((i for i, each in enumerate(self._plan.optimizers) if each is optimizer), -1)
+        step = StepSeen(number, self._losses, gradients)
+        if not own:  # a wrapper of one that is known, or one that trains something else
+            return
+        self._life.seen.steps.append(step)
+        self._losses, self._gradients = [], None
+        if len(self._life.seen.steps) >= self._plan.num_steps:
+            self._life.end()
+
+    def _after_step(self, *_: Any) -> None:
+        with torch.no_grad(), unseen():  # so that rounding in this step is nothing to the next one
+            for each, before in self._kept:
+                each.copy_(before)
+
+    def _handing_over(self, original: Call) -> Call:
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            seen = self._life.seen
+            if seen.steps:
+                self._life.end()
+            if self._waiting and iterator is self._plan.iterator:
+                self._waiting -= 1
+                if self._sight is not None:
+                    self._sight.rests = self._waiting > 0
+                return original(iterator)
+            if isinstance(iterator, _MultiProcessingDataLoaderIter):
+                self._life.end(failure="the step takes a further batch, which worker processes hold")
+            seen.other_loaders += iterator is not self._plan.iterator
+            seen.num_batches += 1
+            if seen.num_batches > MOST_BATCHES:
+                self._life.end(failure=f"no optimizer stepped in {MOST_BATCHES} batches")
+            return original(iterator)
+
+        return __next__
+
+    def _finish(self, seen: ChildOutcome) -> None:
+        seen.coarsest = self._noise.coarsest if self._noise is not None else 0.0
+        if self._sight is not None:
+            seen.touched, seen.compared = self._sight.touched, self._sight.compared
+            seen.foreign = self._sight.foreign
+        seen.calls = self._rows.calls if self._rows is not None else []
+
+
+def _unclipped(_original: Call) -> Call:
+    """Clip at no bound: clipped gradients of two halves have no mean."""
+
+    def clip(parameters: Any, *_: Any, **__: Any) -> Any:
+        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        found = [each.grad.detach().norm() for each in given if each.grad is not None]
+        return torch.stack(found).norm() if found else torch.zeros(())
+
+    return clip

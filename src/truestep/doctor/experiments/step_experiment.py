@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An experiment at a step: children go on from a batch with one thing changed, and are compared with one that changes nothing."""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch import Tensor
+
+from truestep.doctor.experiments.budget import ExperimentBudget
+from truestep.doctor.experiments.changes import Change, ChangeKind
+from truestep.doctor.experiments.child_goes_on import ChildGoesOn, begun_child
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen
+from truestep.doctor.experiments.step_child import StepChild, StepPlan
+from truestep.doctor.finding import Place
+from truestep.doctor.forks.fork import ForkOutcome, GoingOn, go_on_in_sealed_child
+from truestep.doctor.relations.gradients import (
+    GradientComparison,
+    compare_gradients,
+    gradient_tolerance,
+    halves_combined,
+)
+from truestep.doctor.relations.mixing import Mixing, first_mixing
+from truestep.doctor.runtime.frames import path_in_finding
+
+_MOST_NOISE = 1e-3  # that gradients of one batch, computed twice, may be apart
+
+
+@dataclass
+class StepExperiment:
+    """Children that go on from one batch, each forked when it is first asked for."""
+
+    plan: StepPlan
+    place: Place  # where the batch is handed over
+    budget: ExperimentBudget
+    _known: dict[Change, ChildOutcome] = field(default_factory=dict)
+
+    def child(self, change: Change) -> ChildOutcome:
+        """Return what a child saw.
+
+        Raises:
+            ExperimentNotTriedError: nothing was learned.
+        """
+        if change not in self._known:
+            self._known[change] = self._forked(change)
+        found = self._known[change]
+        if found.failure is not None:
+            raise ExperimentNotTriedError(found.failure)
+        return found
+
+    def _forked(self, change: Change) -> ChildOutcome:
+        seconds = self.budget.seconds_left()
+        size = 4 * sum(each.nbytes for each in self.plan.parameters.values())
+        with self.budget.child():
+            told = go_on_in_sealed_child(seconds=seconds, num_bytes=size)
+            if isinstance(told, GoingOn):
+                raise ChildGoesOn(begun_child(StepChild(told, self.plan, change)))
+        return (
+            ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
+        )
+
+    @cached_property
+    def base(self) -> ChildOutcome:
+        """The child that changes nothing.
+
+        Raises:
+            ExperimentNotTriedError: it can't be told that the batch is all that the step sees of the data.
+        """
+        found = self.child(Change())
+        if found.error is not None:
+            raise ExperimentNotTriedError(f"the child raised {found.error}")
+        if not found.steps:
+            raise ExperimentNotTriedError("no optimizer stepped before the script was over")
+        if not found.touched:
+            raise ExperimentNotTriedError(
+                "no operation before the step was given the batch that was handed over"
+            )
+        if found.foreign is not None:
+            raise ExperimentNotTriedError(f"the step used {found.foreign}")
+        if found.other_loaders:
+            raise ExperimentNotTriedError("another loader handed over a batch for the same step")
+        own = [each.optimizer for each in found.steps]
+        if len(set(own)) < len(own):
+            raise ExperimentNotTriedError("an optimizer stepped several times for one batch")
+        return found
+
+    @cached_property
+    def tolerance(self) -> float:
+        """How far apart gradients may be that are the same.
+
+        Raises:
+            ExperimentNotTriedError: those of the same batch are too far apart.
+        """
+        apart = compare_gradients(
+            self.child(Change(repeated=True)).gradients(), self.base.gradients()
+        ).difference
+        if math.isnan(apart):
+            raise ExperimentNotTriedError("the gradients are not finite")
+        if apart > _MOST_NOISE:
+            raise ExperimentNotTriedError(
+                f"gradients of the same batch differ by {apart:.1g}: they are random"
+            )
+        return gradient_tolerance(self.base.coarsest, apart)
+
+    def changed(self, change: Change) -> ChildOutcome:
+        """Return a child's outcome, which has as many steps as that of the child that changes nothing.
+
+        Raises:
+            ExperimentNotTriedError: it has not.
+        """
+        found = self.child(change)
+        if found.error is not None:
+            raise ExperimentNotTriedError(f"the child raised {found.error}")
+        if len(found.steps) != len(self.base.steps):
+            raise ExperimentNotTriedError("the step goes another way with the batch that was changed")
+        return found
+
+    def compared(self, change: Change, beside: Change | None = None) -> GradientComparison:
+        """Return how far a child's gradients are from those of the child that changes nothing."""
+        base = self.base if beside is None else self.changed(beside)
+        return compare_gradients(self.changed(change).gradients(), base.gradients())
+
+    def halves(self, *, keeps_buffers: bool = False) -> GradientComparison:
+        """Return how far the gradients are from a mean of those of the two halves, each of them twice."""
+        kinds: tuple[ChangeKind, ...] = ("first half twice", "second half twice")
+        whole = self.changed(Change(keeps_buffers=True)) if keeps_buffers else self.base
+        halves = [self.changed(Change(kind, keeps_buffers=keeps_buffers)) for kind in kinds]
+        # each step by itself: one loss may be a weighted mean, another a plain one
+        found = [
+            halves_combined(*(self._own_gradients(each.steps[number]) for each in (*halves, whole)))
+            for number in range(len(whole.steps))
+        ]
+        return max(found, key=lambda each: each.difference)
+
+    def _own_gradients(self, step: StepSeen) -> dict[str, Tensor | None]:
+        """Return the gradients of those parameters that a step is for."""
+        optimizer = self.plan.optimizers[step.optimizer]
+        held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        return {name: step.gradients[name] for name, each in self.plan.parameters.items() if id(each) in held}
+
+    def goes_another_way(self, change: Change) -> bool:
+        """Tell whether the script raises, or makes other steps, with a change."""
+        found = self.child(change)
+        return found.error is not None or len(found.steps) != len(self.base.steps)
+
+    def has_effect(self, item: str) -> bool:
+        """Tell whether gradients, or the way of the step, are others with one value of an item for all examples."""
+        constant = Change("constant", item)
+        return self.goes_another_way(constant) or self.compared(constant).difference > self.tolerance
+
+    @cached_property
+    def examples_mix(self) -> bool:
+        """Whether the gradient is no mean of those of the halves, also where buffers stay as they are."""
+        if self.halves().difference <= self.tolerance:
+            return False
+        if any(each._backward_hooks for each in self.plan.parameters.values()):
+            raise ExperimentNotTriedError("hooks change gradients, so those of halves need have no mean")
+        return self.halves(keeps_buffers=True).difference > self.tolerance
+
+    def demand_one_part(self) -> None:
+        """Make sure that the batch is gone through as a whole, for what depends on the places of the examples.
+
+        Raises:
+            ExperimentNotTriedError: several backwards came for one step, so that it may be gone through in parts.
+        """
+        if any(len(each.losses) > self.base.num_batches for each in self.base.steps):
+            raise ExperimentNotTriedError(
+                "several backwards come for one step, so the batch may be gone through in parts"
+            )
+
+    @cached_property
+    def order_matters(self) -> bool:
+        """Whether the examples in another order give another gradient, also where buffers stay as they are."""
+        if self.compared(Change("permuted")).difference <= self.tolerance:
+            return False
+        both = Change("permuted", keeps_buffers=True), Change(keeps_buffers=True)
+        return self.compared(*both).difference > self.tolerance
+
+    @cached_property
+    def varied_items(self) -> list[str]:
+        """The items of the batch in which the examples differ."""
+        examples = self.plan.examples
+        return [each for each in examples.items if examples.varies(each)]
+
+    def numbers_each(self, item: str) -> int:
+        """Return how many numbers an item of the batch holds for each example."""
+        leaf = self.plan.examples.leaves[item]
+        size = leaf.numel() if isinstance(leaf, Tensor) else int(getattr(leaf, "size", len(leaf)))
+        return size // self.plan.examples.count
+
+    def a_batch_of_one_comes(self) -> bool:
+        """Tell whether the last batch of an epoch holds one example."""
+        sampler = getattr(self.plan.iterator, "_index_sampler", None)
+        size, drops = getattr(sampler, "batch_size", None), getattr(sampler, "drop_last", True)
+        try:
+            return bool(size) and not drops and len(sampler.sampler) % size == 1  # type: ignore[union-attr, operator]
+        except (TypeError, AttributeError):  # of no known length
+            return False
+
+    @cached_property
+    def mixing(self) -> Mixing | None:
+        """Where the examples first mix, None where that can't be told."""
+        before, after = (self.child(Change(kind, records_rows=True)) for kind in ("none", "one changed"))
+        return first_mixing(before.calls, after.calls, 0)
+
+    @cached_property
+    def mixing_line(self) -> Place | None:
+        """The line of the user's where examples mix."""
+        return None if self.mixing is None or self.mixing.place is None else Place.of_text(self.mixing.place)
+
+    @property
+    def told_mixing(self) -> str:
+        """Where the examples first mix, as a message shows it; empty where that can't be told."""
+        if self.mixing is None:
+            return ""
+        line = self.mixing_line
+        place = None if line is None else f"{path_in_finding(line.path)}:{line.line}"
+        return str(self.mixing._replace(place=place))

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check REL006."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import ADVICE, RISK
+from truestep.doctor.relations.relation import BrokenRelation, StepRelation
+
+if TYPE_CHECKING:
+    from truestep.doctor.experiments.step_experiment import StepExperiment
+
+_NORMALISED = "more than 1 value per channel"  # what batch normalisation says of it, which is meant
+
+
+class BatchOfOneFails(StepRelation):
+    """A batch of a single example ends the training with an error.
+
+    Why: the last batch of an epoch may hold one, and so may a use of the model: squeeze() without a dimension takes
+    away the examples' dimension, too.
+
+    Bad:
+        head = nn.Linear(4, 3)
+        opt = torch.optim.SGD(head.parameters(), lr=0.1)
+        for x, y in loader:  # here
+            opt.zero_grad()
+            F.cross_entropy(head(x).squeeze(), y.tolist() and y).backward()
+            opt.step()
+    Good:
+        head = nn.Linear(4, 3)
+        opt = torch.optim.SGD(head.parameters(), lr=0.1)
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(head(x), y).backward()
+            opt.step()
+    Fix: name the dimension that is to go, as in squeeze(1), and index with lists or slices.
+    Evidence: constantinpape/torch-em at 6a9fecb breaks it by torch_em/loss/wrapper.py:53, and its fix 217760c keeps it.
+    """
+
+    code = "REL006"
+
+    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+        """Go on with the first example alone."""
+        from truestep.doctor.experiments.changes import Change
+
+        assert experiment.base.steps
+        error = experiment.child(Change("one")).error
+        if error is None or _NORMALISED in error:
+            return
+        comes = experiment.a_batch_of_one_comes()
+        when = "the last batch of an epoch holds one" if comes else "none comes in this training"
+        message = f"a batch of one example raises {error.splitlines()[0][:200]}; {when}"
+        yield BrokenRelation(message, RISK if comes else ADVICE, evidence={"error": error[:500]})

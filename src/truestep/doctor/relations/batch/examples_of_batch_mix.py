@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check REL002."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import QUESTION, RISK
+from truestep.doctor.relations.relation import BrokenRelation, StepRelation
+
+if TYPE_CHECKING:
+    from truestep.doctor.experiments.step_experiment import StepExperiment
+    from truestep.doctor.relations.mixing import Mixing
+
+# what gives a row for each row and is no figure of the whole batch: examples meet in these by a wrong dimension
+_BY_DIMENSION = frozenset(
+    {
+        *("softmax", "log_softmax", "view", "reshape", "transpose", "permute", "unsafe_view", "bmm"),
+        *("scaled_dot_product_attention", "scaled_dot_product_flash_attention_for_cpu", "lstm", "gru"),
+    }
+)
+# these where they spread both sides to a table of all with all
+_BROADCASTS = frozenset({"sub", "rsub", "add", "mul", "div", "mse_loss", "l1_loss", "smooth_l1_loss"})
+
+
+class ExamplesOfBatchMix(StepRelation):
+    """The gradient of a batch is no mean of the gradients of its two halves.
+
+    Why: an example's share of the gradient then depends on the others that happen to be in its batch, by a wrong
+    dimension or by broadcasting.
+
+    Bad:
+        head = nn.Linear(4, 1)
+        opt = torch.optim.SGD(head.parameters(), lr=0.1)
+        for x, y in loader:
+            opt.zero_grad()
+            error = head(x) - torch.tanh(x.sum(1))  # here
+            error.square().mean().backward()
+            opt.step()
+    Good:
+        head = nn.Linear(4, 1)
+        opt = torch.optim.SGD(head.parameters(), lr=0.1)
+        for x, y in loader:
+            opt.zero_grad()
+            error = head(x).squeeze(1) - torch.tanh(x.sum(1))
+            error.square().mean().backward()
+            opt.step()
+    Fix: give both sides of the operation that is named the same shape, and name the dimension of features, not of examples.
+    Evidence: new; the drawn right programs of tests/programs give it no risk, and contrastive ones a question.
+    """
+
+    code = "REL002"
+
+    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+        """Compare the batch's gradients with a mean of those of its halves."""
+        from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+
+        tolerance = experiment.tolerance
+        if experiment.plan.examples.count < 4:
+            raise ExperimentNotTriedError("the batch holds fewer than four examples")
+        if experiment.order_matters:
+            raise ExperimentNotTriedError("the order of the examples matters, so the halves' places do, too")
+        if not experiment.examples_mix:
+            return
+        apart = experiment.halves()
+        experiment.demand_one_part()
+        mixing = experiment.mixing
+        is_clear = mixing is not None and mixing.meaning is None and _is_slip(mixing)
+        message = (
+            f"the gradient of the batch is no mean of those of its halves: that of {apart.parameter} is off by "
+            f"{apart.difference:.1%}, and rounding allows {tolerance:.1g}"
+        )
+        message += f"; examples first meet in {experiment.told_mixing}" if mixing is not None else ""
+        if not is_clear:
+            meaning = mixing.meaning if mixing is not None else None
+            message += f". Is it meant that {meaning or 'the loss is a figure of the whole batch'}?"
+        evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
+        yield BrokenRelation(message, RISK if is_clear else QUESTION, experiment.mixing_line, evidence)
+
+
+def _is_slip(mixing: "Mixing") -> bool:
+    """Tell whether an operation lets examples meet by a dimension or a shape that was not meant."""
+    spreads = mixing.operation in _BROADCASTS and mixing.shape not in mixing.given
+    return spreads or mixing.operation in _BY_DIMENSION

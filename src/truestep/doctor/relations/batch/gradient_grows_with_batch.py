@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check REL003."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import QUESTION
+from truestep.doctor.relations.relation import BrokenRelation, StepRelation
+
+if TYPE_CHECKING:
+    from truestep.doctor.experiments.step_experiment import StepExperiment
+
+_LEAST_FACTOR = 1.1
+
+
+class GradientGrowsWithBatch(StepRelation):
+    """A batch in which every example stands twice gives another gradient than the batch.
+
+    Why: a sum over examples makes the rate depend on the batch size, and the last, smaller batch counts less; a sum
+    of some terms and a mean of others shifts their weights, too.
+
+    Bad:
+        for x, y in loader:  # here
+            opt.zero_grad()
+            loss = F.cross_entropy(net(x), y) + 0.1 * net(x).square().sum()
+            loss.backward()
+            opt.step()
+    Good:
+        for x, y in loader:
+            opt.zero_grad()
+            loss = F.cross_entropy(net(x), y) + 0.1 * net(x).square().mean()
+            loss.backward()
+            opt.step()
+    Fix: take the mean over examples in every term, or divide sums by the number of examples.
+    Evidence: new; the drawn right programs of tests/programs give it nothing.
+    """
+
+    code = "REL003"
+
+    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+        """Compare the gradients of the batch with every example twice."""
+        from truestep.doctor.experiments.changes import Change
+
+        tolerance = experiment.tolerance
+        apart = experiment.compared(Change("twice"))
+        if apart.difference <= max(tolerance, _LEAST_FACTOR - 1):
+            return
+        experiment.demand_one_part()
+        evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
+        if apart.factor is not None:
+            message = (
+                f"with every example twice the gradient is {apart.factor:.3g} times as large. "
+                "Is a sum over the batch meant?"
+            )
+        else:
+            message = (
+                f"with every example twice the gradient of {apart.parameter} differs by "
+                f"{apart.difference:.1%}, others less: "
+                "terms of the loss are sums over the batch, others means. Is that meant?"
+            )
+        yield BrokenRelation(message, QUESTION, evidence=evidence)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check REL005."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import QUESTION, RISK
+from truestep.doctor.relations.relation import BrokenRelation, StepRelation
+
+if TYPE_CHECKING:
+    from truestep.doctor.experiments.step_experiment import StepExperiment
+
+
+class ItemFitsAnyExample(StepRelation):
+    """An item's values given to other examples of the batch change no gradient, though other values do.
+
+    Why: which label belongs to which example is then nothing to the training: both meet in a mean or a table of all
+    with all, and the model learns their average.
+
+    Bad:
+        head = nn.Linear(4, 1)
+        opt = torch.optim.SGD(head.parameters(), lr=0.1)
+        for x, y in loader:  # here
+            opt.zero_grad()
+            (head(x) - y.float()).square().mean().backward()  # (8, 1) against (8,)
+            opt.step()
+    Good:
+        head = nn.Linear(4, 1)
+        opt = torch.optim.SGD(head.parameters(), lr=0.1)
+        for x, y in loader:
+            opt.zero_grad()
+            (head(x).squeeze(1) - y.float()).square().mean().backward()
+            opt.step()
+    Fix: bring both to one shape, compare example by example, and take the mean last.
+    Evidence: new; the drawn right programs of tests/programs give it nothing.
+    """
+
+    code = "REL005"
+
+    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+        """Compare the gradients with an item's values exchanged between examples."""
+        touched = [each for each in experiment.varied_items if each in experiment.base.touched]
+        used = [each for each in touched if len(touched) > 1 and experiment.has_effect(each)]
+        fitting = [each for each in used if self._fits_any(experiment, each)] if len(used) > 1 else []
+        if not fitting:
+            return
+        is_target = any(experiment.numbers_each(each) == 1 for each in fitting)
+        message = (
+            f"values of {' and of '.join(f'item {each}' for each in fitting)} given to other examples of the batch change no "
+            "gradient, though one value for all does: which example they belong to does not matter"
+        )
+        message += "" if is_target else ". Is it meant to come without its partner?"
+        evidence = {"items": fitting, "expected": experiment.tolerance}
+        yield BrokenRelation(message, RISK if is_target else QUESTION, evidence=evidence)
+
+    def _fits_any(self, experiment: "StepExperiment", item: str) -> bool:
+        from truestep.doctor.experiments.changes import Change
+
+        exchanged = Change("exchanged", item)
+        if experiment.goes_another_way(exchanged):
+            return False
+        return experiment.compared(exchanged).difference <= experiment.tolerance

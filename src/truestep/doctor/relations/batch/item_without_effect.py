@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check REL004."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import RISK
+from truestep.doctor.relations.relation import BrokenRelation, StepRelation
+
+if TYPE_CHECKING:
+    from truestep.doctor.experiments.step_experiment import StepExperiment
+
+
+class ItemWithoutEffect(StepRelation):
+    """An item of the batch is computed with, and its values change no gradient.
+
+    Why: labels, masks, weights or lengths that change nothing are lost on their way: overwritten, multiplied by zero,
+    or cut off the graph.
+
+    Bad:
+        weighted = DataLoader(TensorDataset(*data.tensors, torch.rand(32)), batch_size=8, shuffle=True)
+        for x, y, weight in weighted:  # here
+            opt.zero_grad()
+            loss = F.cross_entropy(net(x), y, reduction="none")
+            (loss * weight).mean()
+            loss.mean().backward()
+            opt.step()
+    Good:
+        weighted = DataLoader(TensorDataset(*data.tensors, torch.rand(32)), batch_size=8, shuffle=True)
+        for x, y, weight in weighted:
+            opt.zero_grad()
+            loss = F.cross_entropy(net(x), y, reduction="none")
+            (loss * weight).mean().backward()
+            opt.step()
+    Fix: use the result that holds the item in the loss, or take the item out of the data set.
+    Evidence: new; the drawn right programs of tests/programs give it nothing.
+    """
+
+    code = "REL004"
+
+    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+        """Compare the gradients with the first example's value of an item for all."""
+        from truestep.doctor.experiments.changes import Change
+
+        tolerance = experiment.tolerance
+        looked_at = set(experiment.base.touched) - set(experiment.base.compared)
+        for item in experiment.varied_items:
+            # one that the step leaves out altogether is a name or number of the example; one that is compared alone is for a figure
+            if item not in looked_at or experiment.has_effect(item):
+                continue
+            apart = experiment.compared(Change("constant", item))
+            message = (
+                f"item {item} of the batch made the same for all examples changes no gradient (by {apart.difference:.1g}), "
+                "though the step computes with it: what is computed with it is lost"
+            )
+            evidence = {"item": item, "found": apart.difference, "expected": tolerance}
+            yield BrokenRelation(message, RISK, evidence=evidence)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check REL008."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import RISK
+from truestep.doctor.relations.relation import BrokenRelation, EvaluationRelation
+
+if TYPE_CHECKING:
+    from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment
+
+_LEAST = 2e-3  # of the figure
+
+
+class FigureDependsOnBatchSize(EvaluationRelation):
+    """An evaluation prints another figure when the same examples are cut into batches of another size.
+
+    Why: a figure of the examples is no matter of their cut: it is a mean of means over batches of unequal size, a sum
+    over a wrong count, leaves a batch out, or the model normalises by the batch.
+
+    Bad:
+        def evaluate():
+            with torch.no_grad():
+                correct = 0
+                for x, y in test_loader:  # here
+                    correct += (net(x).argmax(1) == y).sum().item() / len(y)
+            print(f"accuracy {correct / len(test_loader.dataset):.4f}")
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+        evaluate()
+    Good:
+        def evaluate():
+            with torch.no_grad():
+                correct = 0
+                for x, y in test_loader:
+                    correct += (net(x).argmax(1) == y).sum().item()
+            print(f"accuracy {correct / len(test_loader.dataset):.4f}")
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+        evaluate()
+    Fix: add up over examples, count the examples, divide once at the end; call eval() before.
+    Evidence: new; the drawn right programs of tests/programs give it nothing.
+    """
+
+    code = "REL008"
+
+    def try_out(self, experiment: "EvaluationExperiment") -> Iterator[BrokenRelation]:
+        """Compare what is printed with the examples cut into other batches."""
+        from truestep.doctor.experiments.evaluation_child import EvaluationChange
+        from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+
+        if experiment.changed(EvaluationChange("reversed"), _LEAST) is not None:
+            raise ExperimentNotTriedError(
+                "the order of the batches changes the figure, so that their size must"
+            )
+        changed = experiment.changed(EvaluationChange("cut"), _LEAST)
+        if changed is None:
+            return
+        before, after = changed
+        message = (
+            f"the evaluation prints {before.text} (behind {before.before!r}); with the same examples in batches of "
+            f"{experiment.plan.other_size} instead of {len(experiment.plan.cut[0])} it prints {after.text}"
+        )
+        if experiment.active_layers:
+            message += f". In training mode are {', '.join(experiment.active_layers)}"
+        yield BrokenRelation(message, RISK, evidence={"expected": before.value, "found": after.value})

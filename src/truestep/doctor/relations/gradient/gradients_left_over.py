@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check REL007."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import RISK
+from truestep.doctor.relations.relation import BrokenRelation, StepRelation
+
+if TYPE_CHECKING:
+    from truestep.doctor.experiments.step_experiment import StepExperiment
+
+
+class GradientsLeftOver(StepRelation):
+    """Gradients that were there before the batch are part of its step.
+
+    Why: each step then uses the sum of all earlier batches' gradients, which points to where they have led already.
+
+    Bad:
+        class Trainer:
+            def __init__(self, net, opt):
+                self.net, self.opt = net, opt
+            def update(self, x, y, clear):
+                if clear:
+                    self.opt.zero_grad()
+                F.cross_entropy(self.net(x), y).backward()
+                self.opt.step()
+        trainer = Trainer(net, opt)
+        for number, (x, y) in enumerate(loader):  # here
+            trainer.update(x, y, clear=number == 0)
+    Good:
+        class Trainer:
+            def __init__(self, net, opt):
+                self.net, self.opt = net, opt
+            def update(self, x, y):
+                self.opt.zero_grad()
+                F.cross_entropy(self.net(x), y).backward()
+                self.opt.step()
+        trainer = Trainer(net, opt)
+        for x, y in loader:
+            trainer.update(x, y)
+    Fix: call zero_grad() of the optimizer once for each step.
+    Evidence: new; the drawn right programs of tests/programs give it nothing.
+    """
+
+    code = "REL007"
+
+    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+        """Compare the gradients where those of before are cleared beforehand."""
+        from truestep.doctor.experiments.changes import Change
+
+        tolerance = experiment.tolerance
+        if len(experiment.plan.optimizers) > 1:
+            from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+
+            raise ExperimentNotTriedError(
+                "several optimizers step, and gradients may wait for the other's step"
+            )
+        apart = experiment.compared(Change(cleared=True))
+        if apart.difference <= max(tolerance, 1e-3):
+            return
+        message = (
+            f"gradients that were there before the batch change its step: without them that of {apart.parameter} differs by "
+            f"{apart.difference:.1%}, and rounding allows {tolerance:.1g}"
+        )
+        evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
+        yield BrokenRelation(message, RISK, evidence=evidence)

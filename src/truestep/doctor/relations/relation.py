@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a relation is: a check that compares children of a running script, each with one thing changed."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from truestep.doctor.check import Check
+from truestep.doctor.finding import Place, Severity
+
+if TYPE_CHECKING:
+    from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment
+    from truestep.doctor.experiments.step_experiment import StepExperiment
+
+ExperimentPlace = Literal["step", "evaluation"]
+
+
+@dataclass(frozen=True)
+class BrokenRelation:
+    """That a relation does not hold: both numbers, and what they mean."""
+
+    message: str
+    severity: Severity
+    place: Place | None = None  # where that is known better than where the batch is handed over
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+class ExperimentRelation(Check):
+    """A relation that any right training keeps, tried where a loader hands over a batch or an evaluation begins."""
+
+    is_preview = True
+    tried_at: ClassVar[ExperimentPlace] = "step"
+
+    @abstractmethod
+    def try_out(self, experiment: Any) -> Iterator[BrokenRelation]:
+        """Yield how it is broken; nothing where it holds; raise `ExperimentNotTriedError` where it can't be tried."""
+
+
+class StepRelation(ExperimentRelation):
+    """A relation of what one batch makes of the gradients."""
+
+    @abstractmethod
+    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+        """Ask for children, and compare them."""
+
+
+class EvaluationRelation(ExperimentRelation):
+    """A relation of what an evaluation prints."""
+
+    tried_at = "evaluation"
+
+    @abstractmethod
+    def try_out(self, experiment: "EvaluationExperiment") -> Iterator[BrokenRelation]:
+        """Ask for children, and compare what they print."""

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep doctor` experiments with a script and leaves it as it was: output, files, weights; the report says what came of it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from doctor.experiments.test_relations import pytestmark as needs_forks
+from doctor.experiments.test_relations import watched
+
+from truestep.doctor.catalogue import checks
+from truestep.doctor.experiments.telling import experiments_told
+from truestep.doctor.runtime.watch import Watch, WatchOptions
+from truestep.doctor.selection import CheckSelection
+
+pytestmark = needs_forks
+SCRIPT = """
+import logging, sqlite3, sys, random
+import numpy as np, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def evaluate(net, loader):
+    net.eval()
+    correct = 0
+    with torch.no_grad():
+        for x, y in loader:
+            correct += (net(x).argmax(1) == y).float().mean().item()
+    net.train()
+    return correct / len(loader)
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    logging.basicConfig(filename="train.log", level=logging.INFO)
+    store = sqlite3.connect("runs.db")
+    store.execute("create table losses (value real)")
+    data, held = (TensorDataset(torch.randn(n, 4), torch.arange(n) % 3) for n in (64, 20))
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3))
+    opt = torch.optim.Adam(net.parameters())
+    loader = DataLoader(data, batch_size=8, shuffle=True, num_workers=WORKERS, persistent_workers=WORKERS > 0)
+    for epoch in range(2):
+        for x, y in loader:
+            x += 0.01 * torch.randn_like(x)
+            opt.zero_grad()
+            loss = nn.functional.cross_entropy(net(x), y)
+            loss.backward()
+            opt.step()
+            store.execute("insert into losses values (?)", (loss.item(),))
+            logging.info("loss %.6f", loss.item())
+        torch.save(net.state_dict(), "net.pt")
+        print(f"accuracy {evaluate(net, DataLoader(held, batch_size=8)):.4f}")
+    store.commit()
+    print(sum(each.double().sum().item() for each in net.parameters()))
+    print(torch.rand(()).item(), random.random(), np.random.rand())
+"""
+
+
+def run(folder, *command):
+    folder.mkdir()
+    (folder / "main.py").write_text(SCRIPT.replace("WORKERS", command[-1]))
+    done = subprocess.run(
+        [sys.executable, *command[:-1]],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    files = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+    return done, files
+
+
+@pytest.mark.parametrize("num_workers", ["0", "1"])
+def test_the_script_is_as_without_and_the_report_has_what_came_of_it(num_workers, tmp_path):
+    plain, files = run(tmp_path / "plain", "main.py", num_workers)
+    command = ("-m", "truestep", "doctor", "--preview", "--select", "REL", "--report", "../report.json")
+    done, same_files = run(tmp_path / "watched", *command, "--json", "main.py", num_workers)
+    assert done.stdout.splitlines()[:-1] == plain.stdout.splitlines()[:-1]
+    assert done.stdout.split()[-3] == plain.stdout.split()[-3]
+    assert same_files == files
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [each["code"] for each in report["findings"]] == ["REL008"]
+    relations = report["experiments"]["relations"]
+    assert {code for code, each in relations.items() if each["outcome"] == "not_tried"} <= {"REL009"}
+    assert relations["REL001"]["outcome"] == "held"
+    assert report["experiments"]["num_children"] > 5
+
+
+def test_the_report_says_what_held_and_what_is_broken():
+    watch = watched(checks()["REL009"].page().bad, ("REL008", "REL009", "REL010"))
+    first, second = experiments_told(watch.experiments)
+    assert first.startswith("experiments: 1 relation held; 1 broken (REL009); 1 not tried (")
+    assert second == "not tried: REL008: the order of the batches changes the figure, so that their size must"
+
+
+def test_nothing_forks_where_experiments_are_not_wanted():
+    with Watch(WatchOptions(CheckSelection(select=("REL",), preview=True), probe=False)) as watch:
+        pass
+    assert watch.experiments.records == {}
+    with Watch(WatchOptions(CheckSelection(), probe=True)) as watch:
+        pass
+    assert watch.experiments.records == {}  # all relations are on trial
+    assert experiments_told(watch.experiments) == []

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the page and the README show of an experiment is what comes of the page's script."""
+
+import re
+from pathlib import Path
+
+from doctor.experiments.test_relations import pytestmark as needs_forks
+from doctor.experiments.test_relations import watched
+
+pytestmark = needs_forks
+REPOSITORY = Path(__file__).parents[3]
+PAGE = (REPOSITORY / "docs" / "experiments.md").read_text("utf-8")
+
+
+def test_the_numbers_of_the_page_are_those_of_its_script():
+    script = re.search(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[1]
+    findings = {each.code: each for each in watched(script, ("REL002", "REL009")).findings}
+    assert findings["REL002"].place.line == 15
+    for code in ("REL002", "REL009"):
+        shown = re.search(rf"{code}  (.*?)\n *(?:loss =|for x)", PAGE, re.DOTALL)[1]
+        numbers = re.findall(r"\d+\.\d+%?", shown)
+        assert numbers
+        assert [number for number in numbers if number not in findings[code].message] == []
+    readme = (REPOSITORY / "README.md").read_text("utf-8")
+    told = re.search(r"prints ([\d.]+); with the same batches in reverse it prints ([\d.]+\d)", readme)
+    assert all(number in findings["REL009"].message for number in told.groups())
