@@ -13,7 +13,12 @@ def load_streaming() -> Any:
     except (ImportError, RuntimeError):
         import transformers.feature_extraction_utils  # noqa: F401 - it asks whether torchvision is there
 
-        names = ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional")
+        names = (
+            "torchvision",
+            "torchvision.datasets",
+            "torchvision.transforms",
+            "torchvision.transforms.functional",
+        )
         for name in names:
             sys.modules[name] = types.ModuleType(name)
         datasets: Any = sys.modules["torchvision.datasets"]

@@ -25,17 +25,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("WARM_ALSO", "datasets webdataset litdata torchdata.stateful_dataloader libraries.sources")
+os.environ.setdefault(
+    "WARM_ALSO", "datasets webdataset litdata torchdata.stateful_dataloader libraries.sources"
+)
 
 from libraries.cases import Case, all_cases, drawn
 from libraries.made import SAMPLES, write_all
+from libraries.mosaicml import load_streaming
 from support import ranks, warm
 
 TALLY = Path("build/streams.json")
 PROGRAM = Path(__file__).parent / "training.py"
 OUTCOMES = ("exact", "refused", "said", "silent", "broken")
 SECONDS = 120.0  # for one start
-OURS = re.compile(r"^truestep\.\S*?(\w+Error): (.*)", re.MULTILINE)
+OURS = re.compile(r"^(?:\[rank\d+\]: )?truestep\.\S*?(\w+Error): (.*)", re.MULTILINE)
 SAID = ("began with the same sample", "some repeated or dropped")
 PROMISES = ("goes on from its own state", "re-reading")
 
@@ -51,8 +54,27 @@ class Ended(NamedTuple):
 def start(case: Case, data: Path, folder: Path) -> list[warm.Process]:
     """Start all ranks of a training, or go on with it."""
     folder.mkdir(exist_ok=True)
+    if case.source.startswith(
+        "Streaming"
+    ):  # notes in shared memory of who reads what, which a killed process leaves behind
+        load_streaming().base.util.clean_stale_shared_memory()
     arguments = (data, folder, case.source, case.order, case.per_rank, case.workers)
-    return ranks.start(PROGRAM, *arguments, size=case.ranks)
+    port, size = ranks.free_port(), case.ranks
+    return [  # as torchrun starts them
+        warm.Process(
+            PROGRAM,
+            *arguments,
+            env=ranks.environment(
+                RANK=rank,
+                WORLD_SIZE=size,
+                LOCAL_RANK=rank,
+                LOCAL_WORLD_SIZE=size,
+                MASTER_PORT=port,
+                MASTER_ADDR="127.0.0.1",
+            ),
+        )
+        for rank in range(size)
+    ]
 
 
 def lines(folder: Path, rank: int) -> list[Any]:
@@ -89,7 +111,11 @@ def trouble(finished: list[ranks.Finished]) -> Ended | None:
     errors = [each.error for each in finished if each.status]
     ours = [match for error in errors for match in OURS.finditer(error)]
     words = next((f"{each[1]}: {each[2]}" for each in ours if each[1] != "RankError"), "")
-    return Ended("refused", words) if words else Ended("broken", errors[0][-1500:])
+    return (
+        Ended("refused", words)
+        if words
+        else Ended("broken", " | ".join(each.strip()[-500:] for each in errors))
+    )
 
 
 def by_step(folder: Path, case: Case) -> dict[int, list[Any]]:
@@ -145,9 +171,15 @@ def disturbed(case: Case, data: Path, folder: Path, steps: list[int], dice: rand
 def compared(case: Case, whole: Path, killed: Path) -> str:
     """Return how the killed training differs from the undisturbed one."""
     one, other = by_step(whole, case), by_step(killed, case)
-    if step := next((step for step in sorted(one.keys() | other.keys()) if one.get(step) != other.get(step)), None):
+    if step := next(
+        (step for step in sorted(one.keys() | other.keys()) if one.get(step) != other.get(step)), None
+    ):
         return f"other samples in step {step}: {one.get(step)} and {other.get(step)}"
-    bits = {json.loads((each / f"end-{rank}.json").read_text())["bits"] for each in (whole, killed) for rank in range(case.ranks)}
+    bits = {
+        json.loads((each / f"end-{rank}.json").read_text())["bits"]
+        for each in (whole, killed)
+        for rank in range(case.ranks)
+    }
     return "" if len(bits) == 1 else f"other bits: {bits}"
 
 
@@ -183,7 +215,10 @@ def table(kept: dict[str, Any]) -> str:
         count[case.source, known["outcome"]] += 1
         count[case.source, "kills"] += known["kills"]
     heads = (*OUTCOMES, "not tried", "kills")
-    rows = [f"{name:34}" + "".join(f"{count[name, head]:>10}" for head in heads) for name in dict.fromkeys(case.source for case in all_cases())]
+    rows = [
+        f"{name:34}" + "".join(f"{count[name, head]:>10}" for head in heads)
+        for name in dict.fromkeys(case.source for case in all_cases())
+    ]
     return "\n".join([f"{'source':34}" + "".join(f"{head:>10}" for head in heads), *rows])
 
 
@@ -208,7 +243,9 @@ def main() -> int:
             begun = time.monotonic()
             ended = held(case, dice, steps, data)
             bad += ended.outcome in ("silent", "broken")
-            print(f"{ended.outcome:8} {case} ({ended.kills} kills, {time.monotonic() - begun:.0f} s)  {ended.words[:300]}", flush=True)
+            words = ended.words if ended.outcome in ("silent", "broken") else ended.words[:200]
+            seconds = time.monotonic() - begun
+            print(f"{ended.outcome:8} {case} ({ended.kills} kills, {seconds:.0f} s)  {words}", flush=True)
             tallied(TALLY, {str(case): ended._asdict()})
         shutil.rmtree(data, ignore_errors=True)
     print(table(tallied(TALLY, {})))

@@ -46,10 +46,17 @@ def train(folder: Path, name: str, reading: Reading) -> None:
             for epoch in run.epochs(EPOCHS):
                 for batch in run.batches(batches):
                     numbers = torch.as_tensor(batch["id"]).tolist()
-                    net.update(lambda batch: net(batch["x"] + 0.1 * ts.randn(len(batch["x"]), 3)).square().squeeze(1), batch)
+                    net.update(
+                        lambda batch: (
+                            net(batch["x"] + 0.1 * ts.randn(len(batch["x"]), 3)).square().squeeze(1)
+                        ),
+                        batch,
+                    )
                     seen.write(json.dumps([run.step, epoch, numbers]) + "\n")
                     time.sleep(PAUSE_SECONDS)
-        promise = [f"{each.name}: {each.value}; {each.reason}" for each in run.choices() if "promise" in each.name]
+        promise = [
+            f"{each.name}: {each.value}; {each.reason}" for each in run.choices() if "promise" in each.name
+        ]
     (folder / f"end-{RANK}.json").write_text(json.dumps({"bits": bits(model), "promise": promise}))
 
 

@@ -11,7 +11,12 @@ from truestep.core.errors import DataError
 from truestep.engine.data.blocks import with_sizes
 from truestep.engine.data.columns import find_data_columns
 from truestep.engine.data.existing import take_loader_apart
-from truestep.engine.data.kinds import check_by_number, check_data_kind, is_map_style_data
+from truestep.engine.data.kinds import (
+    check_data_kind,
+    check_length_of_ranks,
+    check_own_order,
+    is_map_style_data,
+)
 from truestep.engine.data.mapped import MappedSource
 from truestep.engine.data.memory import MemorySource
 from truestep.engine.data.mistaken import mistaken_data
@@ -22,6 +27,7 @@ from truestep.engine.data.sharing import shared_order
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.stream import StreamSource
 from truestep.engine.data.streaming import SampleStream
+from truestep.engine.data.whole import whole_of_ranks
 from truestep.engine.processes.shares import WHOLE, RankShare
 
 if TYPE_CHECKING:
@@ -54,6 +60,8 @@ def open_source(
     columns = find_data_columns(data)
     if columns is not None or is_map_style_data(data):
         _refuse_shares(data, options)
+        check_own_order(data, is_shuffled=bool(options.shuffle) or options.weights is not None)
+        data = whole_of_ranks(data)
         if isinstance(options.shuffle, BlockShuffle):
             shuffle = with_sizes(options.shuffle, data if columns is None else columns)
             options = dataclasses.replace(options, shuffle=shuffle)
@@ -64,9 +72,7 @@ def open_source(
         data = columns  # a function of a list of samples wants samples
     check_data_kind(data)
     if is_map_style_data(data):
-        check_by_number(
-            data, num_ranks=share.size, is_shuffled=bool(options.shuffle) or options.weights is not None
-        )
+        check_length_of_ranks(data, share.size)
         order = choose_batch_order(len(data), options, seed)
         return MappedSource(SeededSamples(data, seed, options.collate), order, options, device, share)
     return StreamSource(SampleStream(data), options, seed, device, share=share, world=world)
