@@ -363,6 +363,15 @@ class RunCursor:
         found = [(each.label, each.how_it_resumes) for each in self.streams.values()]
         return [f"{label!r}: {how}" for label, how in found if how]
 
+    def drawn(self) -> dict[str, float]:
+        """Return how many samples were drawn from each source of a mixture in the pass under way, as values to log."""
+        mixed = [(each.label, drawn) for each in self._made().values() if (drawn := each.source.drawn())]
+        return {
+            f"drawn/{label}/{name}" if len(mixed) > 1 else f"drawn/{name}": float(number)
+            for label, drawn in mixed
+            for name, number in drawn.items()
+        }
+
     def what_it_costs(self) -> list[str]:
         """Return for each stream what is said once of a cheaper way to read it."""
         found = [(each.label, each.source.what_it_costs()) for each in self.streams.values()]

@@ -57,7 +57,9 @@ SIZES = st.lists(st.integers(1, 9), min_size=2, max_size=8)
 
 
 def read(data, share=None, start=0, **options):
-    source = open_source(data, DataOptions(batch_size=6, num_workers=0, **options), seed=0, share=share or RankShare())
+    source = open_source(
+        data, DataOptions(batch_size=6, num_workers=0, **options), seed=0, share=share or RankShare()
+    )
     found = [batch.tolist() for batch in source.batches(1, start)]
     return found, source.fingerprint()
 

@@ -57,7 +57,7 @@ class MappedSource(BatchSource):
         if self._probe is None or self._probe.puts_back:
             # Nobody has looked which generators are drawn from, or looking can't tell.
             samples.set_all()
-        workers = _workers(self._probe, order.num_samples, options, device)
+        workers = _workers(self._probe, order.num_samples or len(samples.dataset), options, device)
         self.choices = [
             Choice("loading", "map-style", "the data has __len__ and __getitem__"),
             workers,

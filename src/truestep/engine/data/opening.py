@@ -20,6 +20,8 @@ from truestep.engine.data.kinds import (
 from truestep.engine.data.mapped import MappedSource
 from truestep.engine.data.memory import MemorySource
 from truestep.engine.data.mistaken import mistaken_data
+from truestep.engine.data.mixing import open_mixture
+from truestep.engine.data.mixture import Mixture
 from truestep.engine.data.options import BlockShuffle, DataOptions
 from truestep.engine.data.ordering import choose_batch_order
 from truestep.engine.data.samples import SeededSamples
@@ -49,10 +51,12 @@ def open_source(
     reads a stream of its own.
 
     `data` may be tensors in memory (one, or a tuple or dict of them), a data set with `__len__` and
-    `__getitem__`, an iterable, a function that makes one, or a `DataLoader` that is there already.
+    `__getitem__`, an iterable, a function that makes one, a `DataLoader` that is there already, or a `Mixture` of such data.
     """
     options = options or DataOptions()
     device = device or torch.device("cpu")
+    if isinstance(data, Mixture):
+        return open_mixture(data, options, seed=seed, device=device, share=share)
     if isinstance(data, DataLoader):
         data, options = take_loader_apart(data, options, share.size)
     if (mistake := mistaken_data(data)) is not None:
