@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from libraries.mosaicml import load_streaming
 from libraries.made import SAMPLES, SHARDS, SIZE, WIDTH
+from libraries.mosaicml import load_streaming
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 import truestep as ts

@@ -40,7 +40,8 @@ OUTCOMES = ("exact", "refused", "said", "silent", "broken")
 SECONDS = 120.0  # for one start
 OURS = re.compile(r"^(?:\[rank\d+\]: )?truestep\.\S*?(\w+Error): (.*)", re.MULTILINE)
 SAID = ("began with the same sample", "some repeated or dropped")
-PROMISES = ("goes on from its own state", "re-reading")
+WEAKER = "can't be promised"
+PROMISES = ("goes on from its own state", "re-reading", WEAKER)
 
 
 class Ended(NamedTuple):
@@ -192,7 +193,8 @@ def held(case: Case, dice: random.Random, steps: list[int], data: Path) -> Ended
             return first
         second = disturbed(case, data, killed, steps, dice)
         if second.outcome == "exact" and (wrong := compared(case, whole, killed)):
-            return Ended("silent", wrong, second.kills)
+            outcome = "said" if WEAKER in second.words else "silent"
+            return Ended(outcome, f"{wrong}; {second.words}", second.kills)
         return second
 
 

@@ -167,11 +167,9 @@ class StreamCursor:
     @property
     def how_it_resumes(self) -> str | None:
         """Return from where its pass goes on after a resume, None where there is nothing to say."""
-        return (
-            self.source.how_it_resumes(self.number, self.batch)
-            if self._resumed and not self.finished
-            else None
-        )
+        if self._resumed and not self.finished:
+            return self.source.how_it_resumes(self.number, self.batch)
+        return self.source.how_it_resumes(self.number + 1, 0) if self.number >= 0 else None
 
     def changes(self, state: dict[str, Any]) -> list[str]:
         """Return how the data differs from what the place was saved with."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from truestep.core.errors import DataError
 from truestep.engine.batches import Making, batch_rows
 from truestep.engine.choices import Choice
-from truestep.core.errors import DataError
 from truestep.engine.data.mixture import Mixture, MixtureDraws, refuse_endless_evaluation, told_of_draws
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
