@@ -49,12 +49,12 @@ def write_tar(folder: Path) -> None:
                 writer.write({"__key__": f"{int(row['id']):06}", "json": content.encode()})
 
 
-def write_mds(folder: Path) -> None:
+def write_mds(folder: Path, size_limit: int = 1200) -> None:
     """Write shards of MosaicML Streaming: as many samples as fit into so many bytes."""
     writer_of = load_streaming().MDSWriter
 
     columns = {"id": "int64", "x": f"ndarray:float32:{WIDTH}"}
-    with writer_of(out=str(folder), columns=columns, size_limit=1200) as writer:
+    with writer_of(out=str(folder), columns=columns, size_limit=size_limit) as writer:
         for number in range(SAMPLES):
             writer.write(sample(number))
 

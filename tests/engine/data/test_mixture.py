@@ -4,7 +4,7 @@
 import json
 import random
 from collections import Counter
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import pytest
@@ -104,7 +104,7 @@ def mixtures(draw, sources=SOURCES):
 @given(mixtures(), st.integers(0, 2))
 def test_each_sample_comes_once_before_any_of_its_source_comes_again(drawn, epoch):
     given_, options = drawn
-    numbers = sum(read(opened(*given_, **options), epoch, most=20), [])
+    numbers = [*chain(*read(opened(*given_, **options), epoch, most=20))]
     for place, size in enumerate(given_[0]):
         mine = [number - FIRST * place for number in numbers if number // FIRST == place]
         passes = [mine[at : at + size] for at in range(0, len(mine), size)]
@@ -122,7 +122,7 @@ def test_the_samples_are_the_same_on_any_number_of_ranks_from_every_start(drawn,
     for rank in range(num_ranks):
         source = opened(*given_, share=RankShare(rank, num_ranks), **options)
         parts.append(read(source, start=start, most=14 - start))
-    assert [sum(rows, []) for rows in zip(*parts, strict=True)] == whole[start:]
+    assert [[*chain(*rows)] for rows in zip(*parts, strict=True)] == whole[start:]
 
 
 @settings(max_examples=25, deadline=None)
@@ -238,7 +238,7 @@ def test_a_run_goes_on_with_a_mixture_and_its_log_says_what_was_drawn(tmp_path, 
 def test_other_weights_are_another_mixture(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path, stop=14)
-    with pytest.raises(DataError, match="'mixed' is not what .*web was 3, is 1"):
+    with pytest.raises(DataError, match=r"'mixed' is not what .*web was 3, is 1"):
         train(tmp_path, weights={"web": 1, "code": 1})
 
 

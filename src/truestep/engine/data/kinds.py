@@ -22,8 +22,8 @@ def check_own_order(data: Any, *, is_shuffled: bool) -> None:
     """Raise a `DataError` where samples that an iterable data set would shuffle would come unshuffled by number."""
     if isinstance(data, IterableDataset) and not is_shuffled and getattr(data, "shuffle", None) is True:
         raise DataError(
-            f"this {type(data).__name__} was made with shuffle=True, which is the order of its own loop. Its samples are asked for by number "
-            "here, so that a run can go on anywhere, and would come unshuffled. Write run.data(data, ..., shuffle=True)."
+            f"this {type(data).__name__} was made with shuffle=True, which is the order of its own loop. Its samples are asked for "
+            "by number here, so that a run can go on anywhere, and would come unshuffled. Write run.data(data, ..., shuffle=True)."
         )
 
 

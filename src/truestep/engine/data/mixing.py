@@ -38,12 +38,15 @@ def open_mixture(
     check_mixture_options(options)
     assert options.batch_size is not None
     data = {name: _given(name, each, options, share) for name, each in mixture.sources.items()}
-    seeds = {name: derive_sample_key(seed, "source of a mixture", name) for name in data}
     draws = MixtureDraws(mixture, options.batch_size, seed)
     if all(map(is_map_style_data, data.values())):
-        return _by_number(mixture, draws, data, seeds, options, (seed, device, share))
-    read = {name: _in_pieces(each, options, seeds[name]) for name, each in data.items()}
-    return MixtureOfStreams(mixture, draws, read, options, device, seed, share)
+        return _by_number(draws, data, options, device, share)
+    read = {name: _in_pieces(each, options, _seed_of(name, seed)) for name, each in data.items()}
+    return MixtureOfStreams(draws, read, options, device, share)
+
+
+def _seed_of(name: str, seed: int) -> int:
+    return derive_sample_key(seed, "source of a mixture", name)
 
 
 def _given(name: str, data: Any, options: DataOptions, share: RankShare) -> Any:
@@ -73,22 +76,17 @@ def _of_source(data: Any, options: DataOptions) -> DataOptions:
 
 
 def _by_number(
-    mixture: Mixture,
-    draws: MixtureDraws,
-    data: dict[str, Any],
-    seeds: dict[str, int],
-    options: DataOptions,
-    where: tuple[int, torch.device, RankShare],
+    draws: MixtureDraws, data: dict[str, Any], options: DataOptions, device: torch.device, share: RankShare
 ) -> BatchSource:
-    seed, device, share = where
     sizes = [len(each) for each in data.values()]
-    orders = [choose_draw(len(each), _of_source(each, options), seeds[name]) for name, each in data.items()]
-    again = mixture.at_end == "again"
-    order = MixtureOrder(draws, orders, sizes, begins_again=again, drop_last=options.drop_last)
-    samples = SeededSamples(JoinedData([*data.values()]), seed, options.collate)
+    orders = [
+        choose_draw(len(each), _of_source(each, options), _seed_of(name, draws.seed))
+        for name, each in data.items()
+    ]
+    order = MixtureOrder(draws, orders, sizes, drop_last=options.drop_last)
+    samples = SeededSamples(JoinedData([*data.values()]), draws.seed, options.collate)
     described = dataclasses.replace(options, shuffle=bool(options.shuffle))
-    mixed = MappedSource(samples, order, described, device, share)
-    return MixtureByNumber(mixture, draws, order, mixed)
+    return MixtureByNumber(draws, order, MappedSource(samples, order, described, device, share))
 
 
 def _in_pieces(data: Any, options: DataOptions, seed: int) -> BatchSource:

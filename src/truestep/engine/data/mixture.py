@@ -83,7 +83,7 @@ class MixtureDraws:
 
     def __init__(self, mixture: Mixture, batch_size: int, seed: int) -> None:
         self.names = [*mixture.sources]
-        self.batch_size, self._mixture, self._seed = batch_size, mixture, seed
+        self.batch_size, self.mixture, self.seed = batch_size, mixture, seed
         self.is_scheduled = callable(mixture.weights)
         self._known = (0, 0, np.zeros(len(self.names), dtype=np.int64))  # epoch, batches, counts
 
@@ -91,18 +91,20 @@ class MixtureDraws:
         """Return the numbers of the sources of `number` batches, from `batch` on; of a schedule ask for one at a time."""
         assert number == 1 or not self.is_scheduled
         positions = np.arange(batch * self.batch_size, (batch + number) * self.batch_size)
-        key = derive_sample_key(self._seed, "mixture", epoch)
+        key = derive_sample_key(self.seed, "mixture", epoch)
         numbers = uniform_from_sample_keys(sample_keys_at(key, positions))
         weights = self._weights(batch)
         sums = np.cumsum(weights)
         found: Indices = np.searchsorted(sums, numbers * sums[-1], side="right")
-        return np.minimum(found, np.flatnonzero(weights)[-1])  # a number just below 1 may round up to the sum
+        # a number just below 1 may round up to the sum
+        drawn: Indices = np.minimum(found, np.flatnonzero(weights)[-1])
+        return drawn
 
     def _weights(self, batch: int) -> npt.NDArray[np.float64]:
-        given = self._mixture.weights
+        given = self.mixture.weights
         if not callable(given):
-            return _checked(given, self._mixture.sources, "weights")
-        return _checked(given(batch), self._mixture.sources, f"weights at batch {batch}")
+            return _checked(given, self.mixture.sources, "weights")
+        return _checked(given(batch), self.mixture.sources, f"weights at batch {batch}")
 
     def counts(self, epoch: int, batches: int) -> Counts:
         """Return how many samples the first batches of an epoch were drawn from each source; counted on from what is known."""
@@ -135,9 +137,9 @@ class MixtureDraws:
 
     def describe(self) -> dict[str, Any]:
         """Return, as JSON, what the draws depend on; of a function that it is one."""
-        weights = self._mixture.weights
+        weights = self.mixture.weights
         told: Any = "a function of the batch" if callable(weights) else dict(weights)
-        return {"weights": told, "at_end": self._mixture.at_end}
+        return {"weights": told, "at_end": self.mixture.at_end}
 
 
 def told_of_draws(drawn: Mapping[str, int]) -> str:

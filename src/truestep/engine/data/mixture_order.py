@@ -14,7 +14,6 @@ from truestep.engine.data.draws import SampleIndices
 from truestep.engine.data.mapped import MappedSource
 from truestep.engine.data.mixture import (
     Counts,
-    Mixture,
     MixtureDraws,
     refuse_endless_evaluation,
     told_of_draws,
@@ -45,20 +44,10 @@ class MixtureOrder(BatchOrder):
     num_batches = num_samples = None
 
     def __init__(
-        self,
-        draws: MixtureDraws,
-        orders: Sequence[SampleIndices],
-        sizes: Sequence[int],
-        *,
-        begins_again: bool,
-        drop_last: bool,
+        self, draws: MixtureDraws, orders: Sequence[SampleIndices], sizes: Sequence[int], *, drop_last: bool
     ) -> None:
-        self._draws, self._orders, self._begins_again, self._drop_last = (
-            draws,
-            orders,
-            begins_again,
-            drop_last,
-        )
+        self._draws, self._orders, self._drop_last = draws, orders, drop_last
+        self._begins_again = draws.mixture.at_end == "again"
         self.sizes = sizes
         self._firsts = [end - size for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
@@ -111,10 +100,8 @@ class MixtureByNumber(BatchSource):
 
     num_batches = num_samples = None
 
-    def __init__(
-        self, mixture: Mixture, draws: MixtureDraws, order: MixtureOrder, mixed: MappedSource
-    ) -> None:
-        self._mixture, self._draws, self._order, self._mixed = mixture, draws, order, mixed
+    def __init__(self, draws: MixtureDraws, order: MixtureOrder, mixed: MappedSource) -> None:
+        self._draws, self._order, self._mixed = draws, order, mixed
         self._place = (0, 0)
         why = "each sample's source is a function of the seed and its position"
         self.choices = [Choice("mixture", ", ".join(draws.names), why), *mixed.choices]
@@ -131,7 +118,7 @@ class MixtureByNumber(BatchSource):
 
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield what an evaluation reads."""
-        refuse_endless_evaluation(self._mixture)
+        refuse_endless_evaluation(self._draws.mixture)
         return self._mixed.made(0)
 
     def fingerprint(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 """A mixture in which a source is a stream: each source is read in pieces of its own, and batches are made of what is drawn."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from truestep.core.errors import DataError
 from truestep.engine.batches import Making, batch_rows
 from truestep.engine.choices import Choice
-from truestep.engine.data.mixture import Mixture, MixtureDraws, refuse_endless_evaluation, told_of_draws
+from truestep.engine.data.mixture import MixtureDraws, refuse_endless_evaluation, told_of_draws
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.permutation import Indices
@@ -85,24 +86,16 @@ class MixtureOfStreams(BatchSource):
 
     def __init__(
         self,
-        mixture: Mixture,
         draws: MixtureDraws,
         sources: Mapping[str, BatchSource],
         options: DataOptions,
         device: torch.device,
-        seed: int,
         share: RankShare,
     ) -> None:
-        self._mixture, self._draws, self._options, self._device, self._share = (
-            mixture,
-            draws,
-            options,
-            device,
-            share,
-        )
-        again = mixture.at_end == "again"
+        self._draws, self._options, self._device, self._share = draws, options, device, share
+        again = draws.mixture.at_end == "again"
         self._parts = [MixedPart(name, source, begins_again=again) for name, source in sources.items()]
-        self._randomness = SampleRandomness(seed, options.collate)
+        self._randomness = SampleRandomness(draws.seed, options.collate)
         self._state: dict[str, Any] = {}
         self._is_loaded = False
         why = "each sample's source is a function of the seed and its position"
@@ -118,9 +111,7 @@ class MixtureOfStreams(BatchSource):
         """Tell all choices, and again each that becomes another one."""
         told(self.choices[0])
         for part in self._parts:
-            part.source.tell_choices(
-                lambda each, name=part.name: told(each._replace(name=f"{each.name} of {name}"))
-            )  # type: ignore[misc]
+            part.source.tell_choices(partial(_tell_of_part, told, part.name))
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on."""
@@ -129,6 +120,10 @@ class MixtureOfStreams(BatchSource):
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
         """Yield the batches of `epoch` from number `start` on; they are read again up to there where no place is known."""
         saved = self._state if self._is_at(epoch, start) else {}
+        if (
+            saved and sum(saved["drawn"].values()) < start * self._draws.batch_size
+        ):  # its last batch was short
+            return
         if not (saved and self._is_loaded):
             self._load_sources(saved)
         self._is_loaded = False
@@ -198,7 +193,7 @@ class MixtureOfStreams(BatchSource):
 
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield what an evaluation reads."""
-        refuse_endless_evaluation(self._mixture)
+        refuse_endless_evaluation(self._draws.mixture)
         raise DataError(
             "net.evaluate was given a mixture with a stream in it: evaluate its sources one by one."
         )
@@ -253,6 +248,10 @@ class MixtureOfStreams(BatchSource):
         """End the worker processes."""
         for part in self._parts:
             part.source.close()
+
+
+def _tell_of_part(told: Callable[[Choice], None], name: str, choice: Choice) -> None:
+    told(choice._replace(name=f"{choice.name} of {name}"))
 
 
 def _of_part(state: Mapping[str, Any], part: MixedPart) -> dict[str, Any]:
