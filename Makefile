@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH ?= new
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture torture-programs new-check new-error clean
+.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture torture-programs streams new-check new-error clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -112,6 +112,20 @@ MINUTES ?= 60
 
 torture-programs: .venv-test/wheel ## hold three laws over 1,000 drawn programs: make torture-programs SLICE=3; the tally is build/programs.json
 	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONPATH=tests PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m programs.torture $(SLICE) --minutes $(MINUTES)
+
+# two of the libraries ask for what can't stand beside the others: tests/libraries/constraints.txt says what
+STREAMS := tests/libraries/constraints.txt
+.venv-streams/installed: pyproject.toml $(STREAMS)
+	$(PYTHON) -m venv .venv-streams
+	.venv-streams/bin/python -m pip --disable-pip-version-check install --quiet -c $(STREAMS) torch
+	.venv-streams/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r $(STREAMS)
+	touch $@
+
+streams: .venv-streams/installed .venv-test/wheel ## train on the data of each library, kill and compare: make streams SLICE=3; the tally is build/streams.json
+	.venv-streams/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps dist/truestep-*.whl
+	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; export TMPDIR="$$scratch" PYTHONPATH=tests PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1; \
+		.venv-streams/bin/python -m libraries.page docs/howto/large-data.md; \
+		.venv-streams/bin/python -m libraries.torture $(SLICE) --minutes $(MINUTES)
 
 PYODIDE := pyodide@314.0.7
 PLAYGROUND := docs/_build/html/playground

@@ -38,6 +38,7 @@ from truestep.engine.data import BatchSource as BatchSource
 from truestep.engine.data import BlockShuffle as BlockShuffle
 from truestep.engine.data import ByLength as ByLength
 from truestep.engine.data import DataOptions as DataOptions
+from truestep.engine.data import Mixture as Mixture
 from truestep.engine.data import sample_rng as sample_rng
 from truestep.engine.learner import Learner as Learner
 from truestep.engine.learner import update as update

@@ -141,3 +141,27 @@ def test_what_was_found_of_a_state_is_among_the_choices(tmp_path):
                     pass
             promise = [choice for choice in run.choices() if choice.name == "promise of stream"]
             assert [found in choice.reason for choice in promise] == [True]
+
+
+class ByPass:
+    """Its order is one of how often it was read by this process, as with libraries whose loop counts its passes."""
+
+    passes = 0
+
+    def __iter__(self):
+        order = [*range(40)]
+        random.Random(self.passes).shuffle(order)
+        self.passes += 1
+        yield from (torch.tensor([float(index)]) for index in order)
+
+
+@pytest.mark.parametrize(("data", "is_said"), [(ByPass, True), (ByEpoch, False)])
+def test_a_later_pass_of_a_stream_that_is_not_told_which_it_is_can_t_be_promised(
+    tmp_path, capsys, data, is_said
+):
+    with pytest.raises(SystemExit):
+        train(tmp_path, data(), stop=10)
+    capsys.readouterr()
+    train(tmp_path, data())
+    said = capsys.readouterr().err
+    assert ("'stream': begins its pass 2, and nothing tells it so: can't be promised" in said) == is_said

@@ -160,6 +160,7 @@ WHOLE = ("checkpoints", "core", "doctor", "engine", "nn", "report", "run")
 def names_worth_loading():
     """Return the modules to load, one after the other, as a package's own are found when it is loaded."""
     yield from WORTH_LOADING
+    yield from os.environ.get("WARM_ALSO", "").split()
     for package in WHOLE:
         found = importlib.import_module(f"truestep.{package}")
         yield from (each.name for each in pkgutil.walk_packages(found.__path__, f"{found.__name__}."))

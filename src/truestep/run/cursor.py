@@ -167,11 +167,9 @@ class StreamCursor:
     @property
     def how_it_resumes(self) -> str | None:
         """Return from where its pass goes on after a resume, None where there is nothing to say."""
-        return (
-            self.source.how_it_resumes(self.number, self.batch)
-            if self._resumed and not self.finished
-            else None
-        )
+        if self._resumed and not self.finished:
+            return self.source.how_it_resumes(self.number, self.batch)
+        return self.source.how_it_resumes(self.number + 1, 0) if self.number >= 0 else None
 
     def changes(self, state: dict[str, Any]) -> list[str]:
         """Return how the data differs from what the place was saved with."""
@@ -362,6 +360,15 @@ class RunCursor:
         """Return for each stream that has something to say from where it goes on."""
         found = [(each.label, each.how_it_resumes) for each in self.streams.values()]
         return [f"{label!r}: {how}" for label, how in found if how]
+
+    def drawn(self) -> dict[str, float]:
+        """Return how many samples were drawn from each source of a mixture in the pass under way, as values to log."""
+        mixed = [(each.label, drawn) for each in self._made().values() if (drawn := each.source.drawn())]
+        return {
+            f"drawn/{label}/{name}" if len(mixed) > 1 else f"drawn/{name}": float(number)
+            for label, drawn in mixed
+            for name, number in drawn.items()
+        }
 
     def what_it_costs(self) -> list[str]:
         """Return for each stream what is said once of a cheaper way to read it."""

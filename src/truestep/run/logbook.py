@@ -58,6 +58,8 @@ class RunLogbook:
         self.stall_seconds = 0.0
         """How long saving has held up the training so far."""
         self._trackers = trackers
+        self.drawn: Callable[[], dict[str, float]] = dict
+        """What has been drawn of each source of a mixture."""
         self._path = directory / "metrics.jsonl"
         self._file: MetricsFile | None = None
         self._learners = learners
@@ -116,7 +118,7 @@ class RunLogbook:
         if at_hand:
             self._unread += windows.values()
         now = time.monotonic()
-        values = partial(_values_of, parts, self._machine(now), max(now - self._since, 1e-9))
+        values = partial(_values_of, parts, self._machine(now) | self.drawn(), max(now - self._since, 1e-9))
         self._since = now
         self._write({"step": step, "epoch": epoch}, values, now, at_hand=at_hand)
 

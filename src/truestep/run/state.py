@@ -65,6 +65,7 @@ class RunState:
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, screen.say)
         learners = self.context.learners
         self.logbook = RunLogbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
+        self.logbook.drawn = self.cursor.drawn
 
     def _tracking(self) -> Tracking:
         history = self.logbook.history

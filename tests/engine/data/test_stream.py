@@ -2,6 +2,7 @@
 """Streams: split among workers without duplicates, resumed from their own state or by reading again."""
 
 import random
+import time
 
 import numpy as np
 import pytest
@@ -242,3 +243,28 @@ def test_what_a_stream_can_not_do_is_refused(options, words):
 def test_a_loader_of_a_stream_is_taken_apart():
     source = open_source(DataLoader(Numbers(), batch_size=5), seed=0)
     assert len(next(source.batches(0))[0]) == 5
+
+
+class InSharedMemory(torch.utils.data.IterableDataset):
+    """Keeps its epoch as `datasets` does: in memory that its workers share, and to which the difference is added."""
+
+    def __init__(self):
+        self.epoch = torch.zeros(1, dtype=torch.long).share_memory_()
+
+    def set_epoch(self, epoch):
+        difference = epoch - self.epoch.clone()
+        time.sleep(0.2)
+        self.epoch += difference
+
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        number, count = (info.id, info.num_workers) if info else (0, 1)
+        yield from (100 * int(self.epoch) + each for each in range(20)[number::count])
+
+
+def test_workers_do_not_tell_a_stream_its_epoch_all_at_once():
+    source = open_source(InSharedMemory(), DataOptions(batch_size=5, num_workers=2), seed=0)
+    for epoch in (0, 1, 2):
+        seen = sorted(number for batch in source.batches(epoch) for number in batch.tolist())
+        assert seen == [100 * epoch + each for each in range(20)]
+    source.close()

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from truestep.engine.data.mixture import Mixture as Mixture
 from truestep.engine.data.opening import open_source as open_source
 from truestep.engine.data.options import BlockShuffle as BlockShuffle
 from truestep.engine.data.options import ByLength as ByLength

@@ -3,13 +3,12 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch.utils.data import ConcatDataset
 
 from truestep.core.errors import DataError
+from truestep.engine.data.block_forms import data_block_sizes, shard_sizes
 from truestep.engine.data.keys import derive_sample_key
 from truestep.engine.data.options import BlockShuffle
 from truestep.engine.data.permutation import Indices, SamplePermutation
@@ -38,14 +37,9 @@ def with_sizes(shuffle: BlockShuffle, data: Any) -> BlockShuffle:
     return dataclasses.replace(shuffle, block=sizes[sizes > 0])
 
 
-def data_block_sizes(data: Any) -> Iterable[int] | None:
-    """Return how many samples lie together in each of the data's own blocks; None where it does not say so."""
-    return next((found for look in _LOOKS if (found := look(data)) is not None), None)
-
-
 def cost_of_uniform_shuffle(data: Any) -> str | None:
     """Return what is said once where samples of data that tells its shards are shuffled without a thought of them."""
-    told = next((found for look in (_method, _shards) if (found := look(data)) is not None), None)
+    told = shard_sizes(data)
     number = 0 if told is None else len([*told])
     if number < 2:
         return None
@@ -53,33 +47,6 @@ def cost_of_uniform_shuffle(data: Any) -> str | None:
         f"its samples lie in {number:,} blocks, and shuffle=True opens one for nearly every sample; "
         "shuffle=ts.BlockShuffle() opens each once an epoch"
     )
-
-
-def _method(data: Any) -> Iterable[int] | None:
-    method = getattr(data, "block_sizes", None)
-    found: Iterable[int] | None = method() if callable(method) else None
-    return found
-
-
-def _shards(data: Any) -> Iterable[int] | None:
-    return getattr(data, "samples_per_shard", None)  # MosaicML Streaming
-
-
-def _joined(data: Any) -> Iterable[int] | None:
-    if not isinstance(data, ConcatDataset):
-        return None
-    return [int(size) for size in np.diff([0, *data.cumulative_sizes])]
-
-
-def _arrow_chunks(data: Any) -> Iterable[int] | None:
-    """Return the chunks of Hugging Face's `datasets`, unless an index (of `select` or `shuffle`) stands between."""
-    table: Any = getattr(data, "data", None)
-    if not hasattr(data, "_indices") or data._indices is not None or not hasattr(table, "column"):
-        return None
-    return [*map(len, table.column(0).chunks)]
-
-
-_LOOKS: tuple[Callable[[Any], Iterable[int] | None], ...] = (_method, _shards, _joined, _arrow_chunks)
 
 
 def describe_block_shuffle(shuffle: BlockShuffle) -> dict[str, Any]:

@@ -102,6 +102,9 @@ class BucketedByLength(BatchOrder):
     a sort of each bucket, unlike that of a uniform order: some 10 s for 100 million samples.
     """
 
+    num_batches: int
+    num_samples: int
+
     def __init__(self, buckets: LengthBuckets, sizes: Indices, seed: int | None) -> None:
         """Take the buckets, and the batches' sizes from the shortest samples on; no seed: no shuffling."""
         self._buckets, self._sizes, self._seed = buckets, sizes, seed

@@ -18,17 +18,21 @@ def is_map_style_data(data: Any) -> bool:
     return is_own and hasattr(data, "__getitem__") and _length(data) is not None
 
 
-def check_by_number(data: Any, *, num_ranks: int, is_shuffled: bool) -> None:
-    """Raise a `DataError` where an iterable data set is not entered by number as it is read from front to back."""
-    if not isinstance(data, IterableDataset):
+def check_own_order(data: Any, *, is_shuffled: bool) -> None:
+    """Raise a `DataError` where samples that an iterable data set would shuffle would come unshuffled by number."""
+    if isinstance(data, IterableDataset) and not is_shuffled and getattr(data, "shuffle", None) is True:
+        raise DataError(
+            f"this {type(data).__name__} was made with shuffle=True, which is the order of its own loop. Its samples are asked for "
+            "by number here, so that a run can go on anywhere, and would come unshuffled. Write run.data(data, ..., shuffle=True)."
+        )
+
+
+def check_length_of_ranks(data: Any, num_ranks: int) -> None:
+    """Raise a `DataError` where the length of an iterable data set is that of one rank, and how many there are is not known."""
+    if not isinstance(data, IterableDataset) or num_ranks == 1:
         return
     kind, size = type(data).__name__, _length(data) or 0
-    if not is_shuffled and getattr(data, "shuffle", None) is True:
-        raise DataError(
-            f"this {kind} was made with shuffle=True, which is the order of its own loop. Its samples are asked for by number "
-            "here, so that a run can go on anywhere, and would come unshuffled. Write run.data(data, ..., shuffle=True)."
-        )
-    if num_ranks > 1 and _has_sample(data, size):
+    if _has_sample(data, size):
         raise DataError(
             f"len() of this {kind} is {size:,}, and it has a sample of that number, too: on several ranks it counts one "
             "rank's part, so the others would never come. Give the whole by number:\n"

@@ -21,6 +21,7 @@ from truestep.engine.data.samples import SeededSamples
 from truestep.engine.data.sharing import shared_order
 from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.engine.data.transfer import batches_to_device
+from truestep.engine.data.whole import given_dataset
 from truestep.engine.data.workers import WorkerPool, choose_num_workers
 from truestep.engine.processes.shares import WHOLE, RankShare
 
@@ -46,7 +47,7 @@ class MappedSource(BatchSource):
         self._probe = _probe(samples, order, options, is_shared=share.size > 1)
         self._fingerprint = {  # now: weights and lengths of 1e8 samples take seconds
             "kind": "map-style",
-            "class": type(samples.dataset).__qualname__,
+            "class": type(given_dataset(samples.dataset)).__qualname__,
             "num_samples": len(samples.dataset),
             "sample": self._probe.sample if self._probe else None,
             "content": self._probe.digest if self._probe and not self._probe.differences else None,
@@ -56,7 +57,7 @@ class MappedSource(BatchSource):
         if self._probe is None or self._probe.puts_back:
             # Nobody has looked which generators are drawn from, or looking can't tell.
             samples.set_all()
-        workers = _workers(self._probe, order.num_samples, options, device)
+        workers = _workers(self._probe, order.num_samples or len(samples.dataset), options, device)
         self.choices = [
             Choice("loading", "map-style", "the data has __len__ and __getitem__"),
             workers,

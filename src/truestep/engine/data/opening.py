@@ -11,10 +11,17 @@ from truestep.core.errors import DataError
 from truestep.engine.data.blocks import with_sizes
 from truestep.engine.data.columns import find_data_columns
 from truestep.engine.data.existing import take_loader_apart
-from truestep.engine.data.kinds import check_by_number, check_data_kind, is_map_style_data
+from truestep.engine.data.kinds import (
+    check_data_kind,
+    check_length_of_ranks,
+    check_own_order,
+    is_map_style_data,
+)
 from truestep.engine.data.mapped import MappedSource
 from truestep.engine.data.memory import MemorySource
 from truestep.engine.data.mistaken import mistaken_data
+from truestep.engine.data.mixing import open_mixture
+from truestep.engine.data.mixture import Mixture
 from truestep.engine.data.options import BlockShuffle, DataOptions
 from truestep.engine.data.ordering import choose_batch_order
 from truestep.engine.data.samples import SeededSamples
@@ -22,6 +29,7 @@ from truestep.engine.data.sharing import shared_order
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.stream import StreamSource
 from truestep.engine.data.streaming import SampleStream
+from truestep.engine.data.whole import whole_of_ranks
 from truestep.engine.processes.shares import WHOLE, RankShare
 
 if TYPE_CHECKING:
@@ -43,10 +51,12 @@ def open_source(
     reads a stream of its own.
 
     `data` may be tensors in memory (one, or a tuple or dict of them), a data set with `__len__` and
-    `__getitem__`, an iterable, a function that makes one, or a `DataLoader` that is there already.
+    `__getitem__`, an iterable, a function that makes one, a `DataLoader` that is there already, or a `Mixture` of such data.
     """
     options = options or DataOptions()
     device = device or torch.device("cpu")
+    if isinstance(data, Mixture):
+        return open_mixture(data, options, seed=seed, device=device, share=share)
     if isinstance(data, DataLoader):
         data, options = take_loader_apart(data, options, share.size)
     if (mistake := mistaken_data(data)) is not None:
@@ -54,6 +64,8 @@ def open_source(
     columns = find_data_columns(data)
     if columns is not None or is_map_style_data(data):
         _refuse_shares(data, options)
+        check_own_order(data, is_shuffled=bool(options.shuffle) or options.weights is not None)
+        data = whole_of_ranks(data)
         if isinstance(options.shuffle, BlockShuffle):
             shuffle = with_sizes(options.shuffle, data if columns is None else columns)
             options = dataclasses.replace(options, shuffle=shuffle)
@@ -64,9 +76,7 @@ def open_source(
         data = columns  # a function of a list of samples wants samples
     check_data_kind(data)
     if is_map_style_data(data):
-        check_by_number(
-            data, num_ranks=share.size, is_shuffled=bool(options.shuffle) or options.weights is not None
-        )
+        check_length_of_ranks(data, share.size)
         order = choose_batch_order(len(data), options, seed)
         return MappedSource(SeededSamples(data, seed, options.collate), order, options, device, share)
     return StreamSource(SampleStream(data), options, seed, device, share=share, world=world)

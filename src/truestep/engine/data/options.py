@@ -65,7 +65,8 @@ class BlockShuffle:
 
     Blocks come in an order of the epoch's own, and samples are mixed within a window of `window` blocks. `block` is how many
     samples lie together, or how many in each block; None asks the data for its own: a method `block_sizes()`, MosaicML
-    Streaming's shards, the parts of a `ConcatDataset`, the Arrow chunks of `datasets`.
+    Streaming's shards, litdata's chunks, the parts of a `ConcatDataset`, the Arrow chunks of `datasets`, the row groups of Parquet
+    files that the data set holds.
     """
 
     block: int | Sequence[int] | npt.NDArray[np.int64] | None = None

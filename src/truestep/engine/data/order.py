@@ -32,10 +32,10 @@ class BatchBlock(NamedTuple):
 
 
 class BatchOrder(ABC):
-    """The batches of each epoch; `num_batches` and `num_samples` are the same in every epoch."""
+    """The batches of each epoch; `num_batches` and `num_samples` are the same in every epoch, None where nobody knows them."""
 
-    num_batches: int
-    num_samples: int
+    num_batches: int | None
+    num_samples: int | None
 
     @abstractmethod
     def blocks(self, epoch: int, start: int) -> Iterator[BatchBlock]:
@@ -52,6 +52,9 @@ class BatchOrder(ABC):
 
 class FixedSizeOrder(BatchOrder):
     """Batches of `batch_size` samples; the last one is shorter where the division leaves a rest."""
+
+    num_batches: int
+    num_samples: int
 
     def __init__(self, draw: SampleIndices, *, num_samples: int, batch_size: int, drop_last: bool) -> None:
         self._draw, self._batch_size = draw, batch_size

@@ -32,7 +32,7 @@ def choose_batch_order(num_samples: int, options: DataOptions, seed: int) -> Bat
             "batch_size is missing. Write how many samples make a batch, as in batch_size=32. Where each item is a whole batch "
             "already, read them one after another: run.data(lambda: batches)."
         )
-    draw, drawn = _draw(num_samples, options, seed)
+    draw, drawn = choose_draw(num_samples, options, seed), options.num_samples or num_samples
     _check_drop_last(drawn, options)
     return FixedSizeOrder(draw, num_samples=drawn, batch_size=options.batch_size, drop_last=options.drop_last)
 
@@ -64,18 +64,19 @@ def _wanted(by_length: Any) -> ByLength:
     return by_length if isinstance(by_length, ByLength) else ByLength(lengths=by_length)
 
 
-def _draw(num_samples: int, options: DataOptions, seed: int) -> tuple[SampleIndices, int]:
+def choose_draw(num_samples: int, options: DataOptions, seed: int) -> SampleIndices:
+    """Return which sample stands at a position."""
     if isinstance(options.shuffle, BlockShuffle):
         sizes = np.asarray(options.shuffle.block, dtype=np.int64)
-        return BlockShuffledSamples(sizes, options.shuffle.window, seed), num_samples
+        return BlockShuffledSamples(sizes, options.shuffle.window, seed)
     if options.weights is None:
-        return (ShuffledSamples(num_samples, seed) if options.shuffle else SequentialSamples()), num_samples
+        return ShuffledSamples(num_samples, seed) if options.shuffle else SequentialSamples()
     weights = SampleNumbers("weights", options.weights).checked(num_samples)
     if not any(piece.any() for _, piece in weights.pieces()):
         raise DataError(
             f"all {num_samples} weights are 0, so no sample can be drawn. Give one a positive weight."
         )
-    return WeightedSamples(weights, seed), options.num_samples or num_samples
+    return WeightedSamples(weights, seed)
 
 
 def _by_length(num_samples: int, options: DataOptions, seed: int) -> BatchOrder:

@@ -98,6 +98,10 @@ class BatchSource(SealedAttributes, ABC):
         """Return what is said once of a cheaper way to read it, None where there is nothing to say."""
         return None
 
+    def drawn(self) -> dict[str, int]:
+        """Return how many samples were drawn from each source of a mixture in this pass."""
+        return {}
+
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield what an evaluation reads; where a training stands in the same data is not touched."""
         return self.made(0)

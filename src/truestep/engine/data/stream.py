@@ -14,6 +14,7 @@ from truestep.engine.choices import Choice
 from truestep.engine.data import stream_words as words
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
+from truestep.engine.data.randomness import SampleRandomness
 from truestep.engine.data.read_digest import ReadRecord
 from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.engine.data.stream_place import StreamPlace, can_go_on
@@ -171,6 +172,7 @@ class StreamSource(BatchSource):
         if not self._num_workers:
             yield from filter(None, reader)
             return
+        self._set_epoch(start.epoch)
         pool = self._pool = WorkerPool(
             reader, self._num_workers, self._options, pin=self._device.type == "cuda"
         )
@@ -178,6 +180,13 @@ class StreamSource(BatchSource):
             yield from warned_of_duplicates(pool.batches())
         finally:
             pool.close()
+
+    def _set_epoch(self, epoch: int) -> None:
+        """Tell the stream its epoch for workers; what it draws for that is the epoch's."""
+        randomness = SampleRandomness(self._reading.seed, self._stream.data)
+        with randomness.borrowed():
+            randomness.set_to(randomness.keys("stream", epoch, 0)[0])
+            self._stream.set_epoch(epoch)
 
     def _refuse(self, how: str) -> None:
         """Say that the stream is another than the run was trained on: an error, unless that was asked for."""
@@ -197,6 +206,7 @@ class StreamSource(BatchSource):
             place = StreamPlace(saved["epoch"], self._readers)
             place.load_state_dict(saved)
             self._is_untried = False
+            self._set_epoch(saved["epoch"])
             self._note(self._tried(place))
         return self._trial is not None and self._trial.holds
 
@@ -254,7 +264,8 @@ class StreamSource(BatchSource):
         if self._goes_on(saved, start):
             return "goes on from its own state"
         if not start:
-            return None
+            is_sure = not epoch or self._stream.is_told_epoch
+            return None if is_sure else words.begins_untold(self._stream, epoch)
         if "read" not in saved:
             return f"re-reading {counted(start, 'batch', 'batches')}; nothing tells whether they are those that were trained on"
         record = ReadRecord(saved["read"])

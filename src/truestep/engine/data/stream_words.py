@@ -70,6 +70,14 @@ def difference_from_training(
     )
 
 
+def begins_untold(stream: SampleStream, epoch: int) -> str:
+    """Return what is said where a process begins with a later pass of a stream that does not know which it is."""
+    return (
+        f"begins its pass {epoch + 1}, and nothing tells it so: can't be promised, unless it gives the same in every pass. "
+        f"{stream.advice}"
+    )
+
+
 def where_it_differs(before: ReadRecord, again: ReadRecord) -> str:
     """Return between which batches two readings differ."""
     same, other = before.differs_at(again) or (0, 1)

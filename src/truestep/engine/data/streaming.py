@@ -89,9 +89,20 @@ class SampleStream:
                 "without calling it (it may take the number of the epoch), or an object with __iter__."
             )
         self._was_read = True
-        if hasattr(self.data, "set_epoch"):
-            self.data.set_epoch(epoch)
+        if get_worker_info() is None:
+            self.set_epoch(epoch)
         return self.data
+
+    @property
+    def is_told_epoch(self) -> bool:
+        """Whether it learns which pass is read."""
+        return self._takes_epoch or hasattr(self.data, "set_epoch")
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the data which pass is read: where workers read it before they start, since `datasets` keeps the number in memory
+        that all of them share, and adds to it."""
+        if not self.is_function and hasattr(self.data, "set_epoch"):
+            self.data.set_epoch(epoch)
 
 
 def _wants_epoch(function: Callable[..., Any]) -> bool:

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How data of different libraries tells which of its samples lie together: its shards, chunks, row groups."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from torch.utils.data import ConcatDataset
+
+Sizes = Iterable[int] | None
+
+
+def data_block_sizes(data: Any) -> Sizes:
+    """Return how many samples lie together in each of the data's own blocks; None where it does not say so."""
+    return _first(data, (_method, _shards, _chunks, _joined, _arrow_chunks, _row_groups))
+
+
+def shard_sizes(data: Any) -> Sizes:
+    """Return the same for what is a data set of shards by its class alone: a shuffle of it is worth a word."""
+    return _first(data, (_method, _shards, _chunks))
+
+
+def _first(data: Any, looks: Iterable[Callable[[Any], Sizes]]) -> Sizes:
+    return next((found for look in looks if (found := look(data)) is not None), None)
+
+
+def _method(data: Any) -> Sizes:
+    method = getattr(data, "block_sizes", None)
+    found: Sizes = method() if callable(method) else None
+    return found
+
+
+def _shards(data: Any) -> Sizes:
+    return getattr(data, "samples_per_shard", None)  # MosaicML Streaming
+
+
+def _chunks(data: Any) -> Sizes:
+    """Return litdata's chunks: of each file that is read, from which sample to which."""
+    regions = getattr(data, "region_of_interest", None)
+    if regions is None or not hasattr(data, "subsampled_files"):
+        return None
+    return [end - start for start, end in regions]
+
+
+def _joined(data: Any) -> Sizes:
+    if not isinstance(data, ConcatDataset):
+        return None
+    return [int(size) for size in np.diff([0, *data.cumulative_sizes])]
+
+
+def _arrow_chunks(data: Any) -> Sizes:
+    """Return the chunks of Hugging Face's `datasets`, unless an index (of `select` or `shuffle`) stands between."""
+    table: Any = getattr(data, "data", None)
+    if not hasattr(data, "_indices") or data._indices is not None or not hasattr(table, "column"):
+        return None
+    return [*map(len, table.column(0).chunks)]
+
+
+def _row_groups(data: Any) -> Sizes:
+    """Return the row groups of the Parquet files that a data set of the user's holds, where they are all of its samples."""
+    held = [[*_parquet_rows(value)] for value in getattr(data, "__dict__", {}).values()]
+    return next((sizes for sizes in held if sizes and sum(sizes) == len(data)), None)
+
+
+def _parquet_rows(value: Any) -> Iterator[int]:
+    """Yield the rows of each row group of a `ParquetFile`, a list or dict of them, or a data set of pyarrow's."""
+    if isinstance(value, (list, tuple, dict)):
+        for each in value.values() if isinstance(value, dict) else value:
+            if not _is_of_pyarrow(each):  # a list of samples is not gone through
+                return
+            yield from _parquet_rows(each)
+    elif _is_of_pyarrow(value) and hasattr(value, "get_fragments"):
+        for fragment in value.get_fragments():
+            yield from _rows_of(getattr(fragment, "metadata", None))
+    elif _is_of_pyarrow(value):
+        yield from _rows_of(getattr(value, "metadata", None))
+
+
+def _is_of_pyarrow(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "pyarrow"
+
+
+def _rows_of(metadata: Any) -> Iterator[int]:
+    """Yield the rows of each group that a Parquet file's metadata names; metadata of anything else names none."""
+    for number in range(getattr(metadata, "num_row_groups", 0)):
+        yield metadata.row_group(number).num_rows
