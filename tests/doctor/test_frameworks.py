@@ -154,7 +154,7 @@ def test_gradients_that_accelerate_never_clears_are_named(num_accumulated):
 @pytest.mark.parametrize(
     ("library", "said"),
     # the Trainer divides by the batches in the window; Ignite's windows go on into the next epoch
-    [("lightning", {"GRAD067"}), ("accelerate", {"GRAD067"}), ("transformers", set()), ("ignite", set())],
+    [("lightning", {"GRAD066"}), ("accelerate", {"GRAD066"}), ("transformers", set()), ("ignite", set())],
 )
 def test_a_short_last_window_that_counts_too_little_is_named(library, said):
     assert said_of(written(library, 5)) == said  # of 12 batches
@@ -194,4 +194,4 @@ def test_a_short_window_of_a_plain_loop_is_named_where_it_follows_full_ones_and_
         .replace("K", str(by))
     )
     short = num % by and num > by and not is_right
-    assert ("GRAD067" in said_of(HEAD + DATA + text)) == bool(short)
+    assert ("GRAD066" in said_of(HEAD + DATA + text)) == bool(short)

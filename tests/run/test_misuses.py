@@ -192,7 +192,7 @@ for epoch in run.epochs(2):
     # ------------------------------------------------------------------ measuring and logging
     "tensors evaluated": ("net.evaluate(correct, (inputs, labels))", r"the data themselves \(\(16, 3\), \(16,\)\).*run\.data\("),
     "rows evaluated": ("net.evaluate(correct, inputs)", r"Make a source of them first: run\.data\(data, batch_size=256\)"),
-    "a mean evaluated": ("net.evaluate(lambda b: loss(b).mean(), test)", "return one value per example"),
+    "a mean evaluated": ("net.evaluate(lambda b: loss(b).mean(), test)", "Return one value per example"),
     "an update logged": (loop("run.log(x=net.update(loss, batch))"), r"The loss of an update is update\.loss"),
     "a function logged": ("run.log(accuracy=net.evaluate)", "It was not called"),
     "a name and a value": ("run.log('accuracy', 0.5)", r"run\.log\(accuracy=value\)"),

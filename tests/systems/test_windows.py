@@ -134,7 +134,6 @@ COMMANDS = {
     "doctor mistake.py": 1,
     "env": 0,
     "gpus": 3,
-    "explain mistake.py": 1,
     "checks LOSS001": 0,
     "train digits --epochs 1 --out runs/digits": 0,
     "runs": 0,

@@ -98,7 +98,7 @@ def test_types_are_restored_after_an_error_and_kept_after_updates(make_learner, 
     module = new_module()
     before = {name: (p.dtype, p.detach().clone()) for name, p in module.named_parameters()}
     hooks = [(len(part._forward_hooks), len(part._forward_pre_hooks)) for part in module.modules()]
-    with pytest.raises(ts.OptionError, match="not the learner's"):
+    with pytest.raises(ts.OptionError, match="not of the learner"):
         make_learner(
             module, lambda p: torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1), precision=precision
         )

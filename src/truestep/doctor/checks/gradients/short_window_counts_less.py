@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
@@ -48,7 +49,7 @@ class ShortWindowCountsLess(Watcher):
     Evidence: the libraries themselves: Lightning 2.6.6 with 16 batches by 3, Accelerate 1.15.0 with 18 by 4.
     """
 
-    code = "GRAD067"
+    code = "GRAD066"
 
     def __init__(self) -> None:
         self._divisors: list[float | None] = []  # of the backwards since the last step
@@ -103,5 +104,5 @@ def _divisor(loss: Tensor) -> float | None:
         return None
     value = float(other)
     number = value if name == "DivBackward0" else 1 / value if value else 0.0
-    whole = round(number)
+    whole = round(number) if math.isfinite(number) else 0
     return float(whole) if abs(number - whole) < 1e-6 * max(1, whole) else None
