@@ -116,6 +116,19 @@ def test_a_link_that_leads_nowhere_is_called_so(run, tmp_path, monkeypatch):
     assert "It is a link that leads nowhere: to 'gone.py'." in run("read", "a.py").stderr
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+@pytest.mark.parametrize(
+    "words", [["explain", "RuntimeError: 步 \ufeff went wrong"], ["errors"], ["checks"], ["recipes"], []]
+)
+def test_what_stdout_can_not_encode_is_replaced(words, encoding):
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-m", "truestep", *words]
+    ended = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=60)
+    assert ended.stderr == b""
+    assert ended.stdout.decode(encoding)
+    assert ended.returncode == (1 if words[:1] == ["explain"] else 0)
+
+
 def test_a_pipe_that_breaks_in_a_training_is_told(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Config:\n    lr: float = 0.1\n\n\n"

@@ -185,6 +185,11 @@ def _doctored(script: "WatchedScript", watch: "Watch", delivery: CommandReportDe
         return run_watched(script, watch, speak, annotate_error)
 
 
+def _stderr() -> TextIO:
+    """Return stderr once more, in the encoding that it has; what that lacks is shown as ?."""
+    return os.fdopen(os.dup(2), "w", encoding=getattr(sys.stderr, "encoding", None), errors="replace")
+
+
 @contextlib.contextmanager
 def _streams(stdout_kept_free: bool) -> Iterator[tuple[TextIO, TextIO]]:
     """Yield stdout and stderr as they are now, whatever the script does to them.
@@ -192,7 +197,7 @@ def _streams(stdout_kept_free: bool) -> Iterator[tuple[TextIO, TextIO]]:
     Where stdout is kept free, all that is printed to it, also by libraries and child processes, goes to stderr.
     """
     sys.stdout.flush()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stdout, os.fdopen(os.dup(2), "w") as stderr:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stdout, _stderr() as stderr:
         if stdout_kept_free:
             os.dup2(2, 1)
         try:

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from truestep.cli.completion import VARIABLE
-from truestep.cli.screen import complain_on_screen, reader_is_gone
+from truestep.cli.screen import complain_on_screen, reader_is_gone, replace_unencodable
 from truestep.cli.statuses import EXIT_FAILED, EXIT_MISSING, EXIT_USAGE
 from truestep.cli.usage import USAGE_ERROR, NamedCommands, usage_message
 from truestep.core.errors import MissingPackageError, ModelError, TruestepError
@@ -45,11 +45,7 @@ COMMANDS = {
 }
 
 
-PASSING_ON = (
-    "doctor",
-    "launch",
-    "gpus",
-)  # words of theirs belong to another program, which may want an empty one
+PASSING_ON = ("doctor", "launch", "gpus")  # their words, and stdout, are another program's, too
 
 
 def module_of_command(name: str) -> str:
@@ -137,12 +133,9 @@ class LazyCommands(NamedCommands):
         args = list(sys.argv[1:] if args is None else args)
         if args[:1] == ["help"]:  # what many type first
             args = [*args[1:], "--help"]
-        if "" in args[1:] and args[0] not in PASSING_ON:
-            complain_on_screen(
-                f"truestep {args[0]}: a word of the command is empty, as a variable gives that is not set. Name a file or "
-                "folder; . is this one.\n"
-            )
-            sys.exit(EXIT_USAGE)
+        if not args or args[0] not in PASSING_ON:
+            _refuse_empty_words(args)
+            replace_unencodable()
         try:
             status = super().main(
                 args,
@@ -169,6 +162,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _refuse_empty_words(args: Sequence[str]) -> None:
+    if "" in args[1:]:
+        complain_on_screen(
+            f"truestep {args[0]}: a word of the command is empty, as a variable gives that is not set. Name a file or folder; . "
+            "is this one.\n"
+        )
+        sys.exit(EXIT_USAGE)
 
 
 def _show_version(wanted: bool) -> None:

@@ -21,12 +21,17 @@ def command_console() -> "Console":
     """Return the console of stdout; off a terminal it is wide and has no control codes."""
     from rich.console import Console
 
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="replace")  # a terminal without UTF-8 shows ? and does not end the command
+    replace_unencodable()
     fixed = os.environ.get("COLUMNS", "").isdigit()
     width = None if fixed or sys.stdout.isatty() else PIPED_COLUMNS
     return Console(width=width, emoji=False, highlight=False)
+
+
+def replace_unencodable() -> None:
+    """Have stdout show ? for what its encoding lacks (a terminal without UTF-8, a pipe on Windows), which else ends the command."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
 
 
 def show_on_screen(result: RenderableType) -> None:
