@@ -31,4 +31,4 @@ def test_numbers_with_decimals_count_and_progress_bars_do_not(output, expected):
 )
 def test_figures_are_the_same_within_their_last_digit(first, second, differs):
     (one,), (other,) = printed_figures(first), printed_figures(second)
-    assert one.differs(other, 2e-3) is differs
+    assert one.differs(other) is differs

@@ -28,6 +28,10 @@ class EvaluationExperiment:
     num_bytes: int = 0
     _known: dict[EvaluationChange, ChildOutcome] = field(default_factory=dict)
 
+    def modes_told(self) -> str:
+        """Return the end of a message: which layers act as in training; nothing where none does."""
+        return f". In training mode are {', '.join(self.active_layers)}" if self.active_layers else ""
+
     def figures(self, change: EvaluationChange) -> list[PrintedFigure]:
         """Return the numbers that a child printed.
 
@@ -70,9 +74,7 @@ class EvaluationExperiment:
             raise ExperimentNotTriedError("no number that is printed is the same when nothing is changed")
         return kept
 
-    def changed(
-        self, change: EvaluationChange, relative: float
-    ) -> tuple[PrintedFigure, PrintedFigure] | None:
+    def changed(self, change: EvaluationChange) -> tuple[PrintedFigure, PrintedFigure] | None:
         """Return the first number that is another one with a change, as it is and as it becomes; None if there is none.
 
         Raises:
@@ -83,7 +85,7 @@ class EvaluationExperiment:
         if len(before) != len(after):
             raise ExperimentNotTriedError("another count of numbers is printed with the change")
         differing = ((before[place], after[place]) for place in steady)
-        return next(((a, b) for a, b in differing if a.differs(b, relative)), None)
+        return next(((a, b) for a, b in differing if a.differs(b)), None)
 
 
 def evaluation_plan(iterator: Any) -> EvaluationPlan:

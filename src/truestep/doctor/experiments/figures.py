@@ -8,8 +8,8 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d*(?:\.\d+(?:[eE][-+]?\d+)?|\d[eE][-+]?\d+)"
 _CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\r")
 _PROGRESS = re.compile(r"%\||\bit/s\b|\bs/it\b")
 _WORDS = 30
-# of rounding: of sums in another order, and of the last digit that is printed
-_RELATIVE, _DIGITS = 1e-4, 1.01
+# what is no difference: a share of the figure, and the last digit that is printed
+_RELATIVE, _DIGITS = 2e-3, 1.01
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class PrintedFigure:
         decimals = len(mantissa.partition(".")[2])
         return float(10.0 ** (int(exponent or 0) - decimals))
 
-    def differs(self, other: "PrintedFigure", relative: float) -> bool:
+    def differs(self, other: "PrintedFigure") -> bool:
         """Tell whether it is another number than one printed in its place."""
-        least = max(_RELATIVE, relative) * max(abs(self.value), abs(other.value))
+        least = _RELATIVE * max(abs(self.value), abs(other.value))
         return abs(self.value - other.value) > least + _DIGITS * max(self.rounding, other.rounding)
 
 

@@ -11,6 +11,7 @@ from truestep.doctor.finding import Place, Severity
 
 if TYPE_CHECKING:
     from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment
+    from truestep.doctor.experiments.figures import PrintedFigure
     from truestep.doctor.experiments.step_experiment import StepExperiment
 
 ExperimentPlace = Literal["step", "evaluation"]
@@ -53,3 +54,15 @@ class EvaluationRelation(ExperimentRelation):
     @abstractmethod
     def try_out(self, experiment: "EvaluationExperiment") -> Iterator[BrokenRelation]:
         """Ask for children, and compare what they print."""
+
+    def told(
+        self,
+        figures: "tuple[PrintedFigure, PrintedFigure]",
+        changed: str,
+        severity: Severity,
+        more: str = "",
+    ) -> BrokenRelation:
+        """Return that a figure is another one with a change, with both."""
+        before, after = figures
+        message = f"the evaluation prints {before.text} (behind {before.before!r}); {changed} it prints {after.text}{more}"
+        return BrokenRelation(message, severity, evidence={"expected": before.value, "found": after.value})

@@ -10,8 +10,6 @@ from truestep.doctor.relations.relation import BrokenRelation, EvaluationRelatio
 if TYPE_CHECKING:
     from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment
 
-_LEAST = 2e-3  # of the figure
-
 
 class FigureDependsOnOrder(EvaluationRelation):
     """An evaluation prints another figure when the same batches come in reverse.
@@ -43,7 +41,7 @@ class FigureDependsOnOrder(EvaluationRelation):
             opt.step()
         evaluate()
     Fix: add up over all batches within the loop, and print the mean behind it.
-    Evidence: new; the drawn right programs of tests/programs give it nothing.
+    Evidence: new, and so preview; what it was tried on stands in benchmarks/doctor/experiments.json.
     """
 
     code = "REL009"
@@ -52,12 +50,5 @@ class FigureDependsOnOrder(EvaluationRelation):
         """Compare what is printed with the batches in reverse."""
         from truestep.doctor.experiments.evaluation_child import EvaluationChange
 
-        changed = experiment.changed(EvaluationChange("reversed"), _LEAST)
-        if changed is None:
-            return
-        before, after = changed
-        message = (
-            f"the evaluation prints {before.text} (behind {before.before!r}); with the same batches in reverse "
-            f"it prints {after.text}"
-        )
-        yield BrokenRelation(message, RISK, evidence={"expected": before.value, "found": after.value})
+        if figures := experiment.changed(EvaluationChange("reversed")):
+            yield self.told(figures, "with the same batches in reverse", RISK)
