@@ -16,8 +16,6 @@ from typing import Any, NamedTuple, NoReturn
 SYNCS_FOLDERS = sys.platform != "win32"
 """Whether a folder can be synced, so that a new name in it outlives a loss of power. NTFS keeps a log of names of its own."""
 
-SYSTEM = {"linux": "Linux", "darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
-
 if sys.platform == "win32":
     STOPPING_SIGNALS: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGBREAK: 149}
     UNCATCHABLE_SIGNALS: frozenset[int] = frozenset()
@@ -74,11 +72,8 @@ def sync_file(descriptor: int) -> None:
         try:
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
         except OSError as error:
-            if error.errno not in (
-                errno.ENOTSUP,
-                errno.EINVAL,
-                errno.ENOTTY,
-            ):  # a network's file system may not know it
+            # a network's file system may not know it
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
                 raise
         else:
             return
