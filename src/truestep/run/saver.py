@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError, TruestepError
+from truestep.doctor.runtime.operations import without_watched_operations
 from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, MetricsMark
 from truestep.run import snapshot
@@ -306,6 +307,11 @@ class RunSaver:
                 self.store.wait()
 
     def _save(self, reason: str, *, complete: bool = True, only_if: Callable[[], bool] | None = None) -> bool:
+        # what the doctor would follow here is no code of the user's, and some calls for each tensor
+        with without_watched_operations():
+            return self._save_unwatched(reason, complete=complete, only_if=only_if)
+
+    def _save_unwatched(self, reason: str, *, complete: bool, only_if: Callable[[], bool] | None) -> bool:
         run = self._run
         logged = {name: value for name, value in run.logbook.newest.items() if name not in self._logged}
         metrics = logged | self._metrics

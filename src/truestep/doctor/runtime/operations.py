@@ -75,6 +75,16 @@ def without_watching_modes() -> Iterator[None]:
         _edit(lambda _modes: before)
 
 
+@contextlib.contextmanager
+def without_watched_operations() -> Iterator[None]:
+    """Within this the watch follows no operation of this thread; modes of the user's stay."""
+    before = _edit(lambda modes: [each for each in modes if not isinstance(each, WatchedOperationMode)])
+    try:
+        yield
+    finally:
+        _edit(lambda _modes: before)
+
+
 def _edit(change: Callable[[list[Any]], list[Any]]) -> list[Any]:
     """Exchange the modes that are on; return those that were, the outermost first."""
     before: list[Any] = []

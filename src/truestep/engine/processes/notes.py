@@ -69,7 +69,7 @@ class RankNotes:
     def __init__(self, store: Store, rank: int, size: int) -> None:
         self._store, self._rank, self._size = store, rank, size
         self._write(f"process/{rank}", RankProcess.this())
-        self.processes = [RankProcess(*self._read(f"process/{each}")) for each in range(size)]
+        self.processes = [RankProcess(*each) for each in self._read_of_all("process")]
 
     def _write(self, key: str, value: Any) -> None:
         # As JSON: whoever can reach the store can write to it, and a pickle would run what they wrote.
@@ -77,6 +77,14 @@ class RankNotes:
 
     def _read(self, key: str) -> Any:
         return json.loads(self._store.get(key))
+
+    def _read_of_all(self, what: str) -> list[Any]:
+        """Return what every rank has written under this name, waiting for it; in one request where the store can."""
+        keys = [f"{what}/{each}" for each in range(self._size)]
+        if not self._store.has_extended_api():
+            return [self._read(key) for key in keys]
+        self._store.wait(keys)
+        return [json.loads(each) for each in self._store.multi_get(keys)]
 
     def _has(self, key: str) -> bool:
         return bool(self._store.check([key]))
@@ -110,7 +118,7 @@ class RankNotes:
     def places(self, mine: str) -> list[str]:
         """Exchange where the ranks are, once they are known to be at different places."""
         self._write(f"place/{self._rank}", mine)
-        return [self._read(f"place/{rank}") for rank in range(self._size)]
+        return self._read_of_all("place")
 
     def busy(self, what: str | None, renewed: int = 0) -> None:
         """Write down that this rank does something that may take its time, or (None) that it is done."""

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from truestep.core.errors import RankError
 from truestep.core.frames import line_of_user_code
+from truestep.engine.processes.flat import FlatPiece, divide_into_pieces
 from truestep.engine.processes.lookout import RankLookout, rank_heartbeat
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.notes import RankNotes
@@ -105,16 +106,25 @@ class World:
                 work.wait()
 
     def broadcast(self, tensors: Sequence[Tensor], what: str, *, source: int = 0, takes: bool = True) -> None:
-        """Copy the tensors of rank `source` into those of every rank that `takes` them."""
+        """Copy the tensors of rank `source` into those of every rank that `takes` them; they travel flat, in a few pieces."""
+        waiting: list[tuple[FlatPiece, Work]] = []
         with torch.no_grad():
-            for tensor in tensors:
-                sent = tensor.detach().clone(memory_format=torch.contiguous_format)
-                self.wait_all([self._broadcast(sent, source)], what)
-                if takes:
-                    tensor.copy_(sent)
+            for together in divide_into_pieces(tensors):
+                piece = FlatPiece(together)
+                if self.rank == source:
+                    piece.fill()
+                waiting.append((piece, self._broadcast(piece.sent, source)))
+                if len(waiting) > 1:  # one travels while the next is put together
+                    self._arrive(*waiting.pop(0), what, takes=takes and self.rank != source)
+            for piece, work in waiting:
+                self._arrive(piece, work, what, takes=takes and self.rank != source)
 
-    def _broadcast(self, tensor: Tensor, source: int) -> Work:
-        flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    def _arrive(self, piece: FlatPiece, work: Work, what: str, *, takes: bool) -> None:
+        self.wait_all([work], what)
+        if takes:
+            piece.write_back()
+
+    def _broadcast(self, flat: Tensor, source: int) -> Work:
         return self.begin(
             lambda: dist.broadcast(flat, group_src=source, group=self.links.data, async_op=True)
         )

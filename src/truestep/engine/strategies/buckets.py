@@ -64,6 +64,21 @@ class GradientBucket:
         return self._flat
 
 
+def divide_into_buckets(parameters: Sequence[tuple[int, Tensor]]) -> list[list[tuple[int, Tensor]]]:
+    """Return numbered parameters in lists of one type and device, each closed once it is large enough; the first is small."""
+    closed: list[list[tuple[int, Tensor]]] = []
+    open_ones: dict[Kind, list[tuple[int, Tensor]]] = {}
+    num_bytes: dict[Kind, int] = {}
+    for index, parameter in parameters:
+        kind = parameter.dtype, parameter.device
+        open_ones.setdefault(kind, []).append((index, parameter))
+        num_bytes[kind] = num_bytes.get(kind, 0) + parameter.nbytes
+        if num_bytes[kind] >= (BUCKET_BYTES if closed else FIRST_BUCKET_BYTES):
+            closed.append(open_ones[kind])
+            open_ones[kind], num_bytes[kind] = [], 0
+    return closed + [together for together in open_ones.values() if together]
+
+
 class GradientBuckets:
     """The buckets of one set of learners, in the order in which gradients usually come: the last parameters first."""
 
@@ -121,27 +136,19 @@ class GradientBuckets:
         trains = [parameter.requires_grad for _, parameter in self._owners]
         if trains == self._trains:
             return
-        self._trains, self._buckets = trains, []
-        waiting: dict[Kind, list[tuple[int, Tensor]]] = {}
-        for index, (_, parameter) in enumerate(self._owners):
-            if not trains[index]:
-                continue
-            kind = parameter.dtype, parameter.device
-            together = waiting.setdefault(kind, [])
-            together.append((index, parameter))
-            limit = BUCKET_BYTES if self._buckets else FIRST_BUCKET_BYTES
-            if sum(each.nbytes for _, each in together) >= limit:
-                self._close(together, kind)
-        for kind, together in waiting.items():
-            if together:
-                self._close(together, kind)
+        self._trains = trains
+        trained = [
+            (index, each)
+            for (index, (_, each)), is_trained in zip(enumerate(self._owners), trains, strict=True)
+            if is_trained
+        ]
+        self._buckets = [
+            GradientBucket(together, (together[0][1].dtype, together[0][1].device))
+            for together in divide_into_buckets(trained)
+        ]
         if not self._buckets:  # all gradients are sparse: what rides behind them needs a place all the same
-            self._close([], self._kind)
+            self._buckets = [GradientBucket([], self._kind)]
         self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
-
-    def _close(self, parameters: list[tuple[int, Tensor]], kind: Kind) -> None:
-        self._buckets.append(GradientBucket(parameters, kind))
-        parameters.clear()
 
     def _arrived(self, index: int, _: Tensor) -> None:
         """A gradient is complete: its bucket goes when all of it are, and all buckets before it have gone.

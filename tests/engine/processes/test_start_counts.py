@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a start costs grows with the number of ranks and tensors as little as it can: counted, not timed."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
+
+from truestep.engine.processes.flat import FlatPiece, divide_into_pieces
+from truestep.engine.processes.notes import RankNotes
+from truestep.engine.strategies.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, divide_into_buckets
+
+DTYPES = [torch.float32, torch.float64, torch.bool, torch.int64, torch.complex64, torch.bfloat16]
+TENSORS = st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 4), max_size=3)), max_size=12)
+
+
+def drawn_tensor(dtype, shape):
+    numbers = torch.randn(shape) * 3
+    return (numbers.T if len(shape) == 2 else numbers).to(dtype)
+
+
+@given(TENSORS, st.integers(1, 200))
+def test_tensors_arrive_as_they_were_whatever_pieces_they_travel_in(drawn, limit):
+    tensors = [drawn_tensor(dtype, shape) for dtype, shape in drawn]
+    there = [torch.zeros_like(each) for each in tensors]
+    pieces = list(zip(divide_into_pieces(tensors, limit), divide_into_pieces(there, limit), strict=True))
+    for source, target in pieces:
+        sent, received = FlatPiece(source), FlatPiece(target)
+        sent.fill()
+        received.sent.copy_(sent.sent)
+        received.write_back()
+        assert len(source) == 1 or sum(each.nbytes for each in source) <= limit
+    assert sum(len(source) for source, _ in pieces) == len(tensors)
+    assert all(torch.equal(each, other) for each, other in zip(tensors, there, strict=True))
+
+
+def test_ten_thousand_tensors_travel_in_one_message():
+    tensors = [torch.zeros(10) for _ in range(10_000)]
+    assert len(list(divide_into_pieces(tensors))) == 1
+
+
+class SizedParameter(SimpleNamespace):
+    """Stands for a parameter, and counts how often its size is asked for."""
+
+    device = torch.device("cpu")
+    num_asked = 0
+
+    @property
+    def nbytes(self):
+        self.num_asked += 1
+        return self.size
+
+
+@given(st.lists(st.tuples(st.integers(0, 3 * FIRST_BUCKET_BYTES), st.sampled_from(DTYPES[:2])), max_size=60))
+def test_the_layout_asks_each_parameter_once_and_closes_a_bucket_once_it_is_large_enough(drawn):
+    parameters = [SizedParameter(size=size, dtype=dtype) for size, dtype in drawn]
+    buckets = divide_into_buckets(list(enumerate(parameters)))
+    assert all(each.num_asked == 1 for each in parameters)
+    assert sorted(index for bucket in buckets for index, _ in bucket) == list(range(len(parameters)))
+    for number, bucket in enumerate(buckets):
+        limit = BUCKET_BYTES if number else FIRST_BUCKET_BYTES
+        assert len({each.dtype for _, each in bucket}) == 1
+        assert [index for index, _ in bucket] == sorted(index for index, _ in bucket)
+        assert sum(each.size for _, each in bucket[:-1]) < limit
+
+
+class CountedStore:
+    """A store whose requests are counted."""
+
+    def __init__(self, store):
+        self._store, self.num_requests = store, 0
+
+    def __getattr__(self, name):
+        self.num_requests += name != "has_extended_api"
+        return getattr(self._store, name)
+
+
+@pytest.mark.parametrize("size", [1, 4, 16])
+def test_a_rank_asks_the_store_as_often_among_many_as_alone(size):
+    store = dist.HashStore()
+    counted = [CountedStore(store) for _ in range(size)]
+    found = [None] * size
+
+    def start(rank):
+        found[rank] = RankNotes(counted[rank], rank, size)
+
+    threads = [threading.Thread(target=start, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {each.num_requests for each in counted} == {3}
+    assert all(notes.processes == found[0].processes and len(notes.processes) == size for notes in found)
