@@ -31,7 +31,7 @@ os.environ.setdefault(
 
 from libraries.cases import Case, all_cases, drawn
 from libraries.made import SAMPLES, write_all
-from libraries.mosaicml import load_streaming
+from libraries.mosaicml import remove_shared_notes
 from support import ranks, warm
 
 TALLY = Path("build/streams.json")
@@ -55,10 +55,8 @@ class Ended(NamedTuple):
 def start(case: Case, data: Path, folder: Path) -> list[warm.Process]:
     """Start all ranks of a training, or go on with it."""
     folder.mkdir(exist_ok=True)
-    if case.source.startswith(
-        "Streaming"
-    ):  # notes in shared memory of who reads what, which a killed process leaves behind
-        load_streaming().base.util.clean_stale_shared_memory()
+    if case.source.startswith("Streaming"):
+        remove_shared_notes()
     arguments = (data, folder, case.source, case.order, case.per_rank, case.workers)
     port, size = ranks.free_port(), case.ranks
     return [  # as torchrun starts them
@@ -156,12 +154,13 @@ def disturbed(case: Case, data: Path, folder: Path, steps: list[int], dice: rand
     done, told = 0, set()
     for step in [*steps, None]:
         processes = start(case, data, folder)
-        if step is not None and killed_at(processes, folder, step, dice):
+        if was_killed := step is not None and killed_at(processes, folder, step, dice):
             done += 1
-            continue
         finished = ranks.finish(processes, SECONDS)
         said = "".join(each.error for each in finished)
         told |= {each for each in PROMISES if each in said}
+        if was_killed:
+            continue
         if (failed := trouble(finished)) is not None:
             return failed._replace(kills=done)
         if step is not None:
