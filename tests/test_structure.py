@@ -12,6 +12,8 @@ import pytest
 
 import truestep
 
+pytestmark = pytest.mark.xdist_group("structure")  # one process parses all files, once
+
 PACKAGE = Path(truestep.__file__).parent
 REPOSITORY = Path(__file__).parents[1]
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -89,6 +89,21 @@ def test_a_run_that_a_loop_was_left_of_is_closed_when_nobody_holds_it(tmp_path):
     assert (tmp_path / "report.html").exists()
 
 
+def test_a_report_is_written_again_only_where_another_would_come_of_it(tmp_path):
+    report, written = tmp_path / "report.html", []
+    for is_there in (True, True, False):
+        if not is_there:
+            report.unlink()
+        training = Training(tmp_path)
+        for _ in training.run.epochs(EPOCHS):
+            for batch in training.run.batches(training.source):
+                training.update(batch)
+        for _ in range(2):
+            written.append(report.stat().st_mtime_ns)
+            training.run.close()
+    assert [written[0] == written[1], written[2] == written[3], written[4] == written[5]] == [True] * 3
+
+
 def loop_alone(directory):
     """Return a learner, and loops whose run has no name."""
     training = Training(directory)

@@ -327,7 +327,7 @@ def test_two_streams_read_together_and_a_loop_left_by_break_resume_where_they_we
             return net.weight.clone(), (directory / "metrics.jsonl").read_text().count("\n")
 
     weights, lines = go(tmp_path / "whole")
-    for step in range(1, 14):
+    for step in (1, 3, 7, 8, 13):
         with pytest.raises(SystemExit):
             go(tmp_path / f"stopped-{step}", stop_after=step)
         again, lines_again = go(tmp_path / f"stopped-{step}")

@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 HIDDEN = "(hidden)"
@@ -115,6 +116,7 @@ def show_hidden(tree: Any) -> Any:
     return _with_word_for_hashes(hide_secrets(tree))
 
 
+@lru_cache(4096)
 def is_secret_name(name: str) -> bool:
     """Whether what is called so is a secret: `HF_TOKEN`, `--api-key`, `dbPassword`."""
     words = {word.upper() for word in _WORD.findall(name)}

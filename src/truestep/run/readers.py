@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run leaves for its readers: where it ran, the choices that were made for it, and its page."""
 
+import os
+
 from truestep.core.errors import OptionError, RunDirectoryError
 from truestep.engine.context import LearnerContext
 from truestep.engine.data.source import BatchSource
 from truestep.report import write_report
+from truestep.report.names import REPORT
 from truestep.run.directory import write_run_json
 from truestep.run.fingerprint import run_fingerprint
 from truestep.run.state import RunState
@@ -39,8 +42,21 @@ def leave_run_report(run: RunState) -> None:
         return
     directory = run.directory
     try:
+        drawn_from = _report_sources(run)
+        if run.reported == drawn_from and (directory / REPORT).exists():
+            return
         _write_choices(run)
         write_report(directory)
+        run.reported = drawn_from
     except (OSError, RunDirectoryError, OptionError) as error:
         later = f"ts.write_report({str(directory)!r}) makes it later"
         run.screen.say(f"the report could not be written ({error}); {later}")
+
+
+def _report_sources(run: RunState) -> tuple[object, ...]:
+    """Return what tells that a report of now would be another than the last: the choices, and the run's files."""
+    written = {REPORT, "choices.json"}
+    with os.scandir(run.directory) as entries:
+        files = {each.name: each.stat() for each in entries if each.is_file() and each.name not in written}
+    stamps = {name: (found.st_size, found.st_mtime_ns, found.st_ino) for name, found in files.items()}
+    return stamps, [*run.context.choices]

@@ -49,6 +49,8 @@ class RunState:
     """What the code has changed since, with `resume="edited"`."""
     is_closed: bool = False
     """Whether it was closed, and no loop was begun since: what is tracked is the user's own again."""
+    reported: tuple[object, ...] | None = None
+    """What the last report was made of."""
     secrets: RunSecrets = field(init=False)
     random: LoopRandom = field(init=False)
     screen: RunScreen = field(init=False)
