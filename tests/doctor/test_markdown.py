@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fenced Python in Markdown is read where it stands: notes are where the mistakes live."""
+"""Python in Markdown is read where it stands: notes are where the mistakes live."""
+
+import itertools
 
 import pytest
 
@@ -40,7 +42,7 @@ def test_other_languages_and_prose_are_passed_over():
     page = parse_markdown(
         "```bash\npip install torch\n```\n```\nx = (\n```\n\n    y = (\n```pycon\n>>> 1\n```\n"
     )
-    assert (page.text.strip(), page.unreadable) == ("", ())
+    assert (page.programs, page.unreadable) == ((), ())
 
 
 def test_a_block_that_is_no_python_is_named_and_the_others_are_read(tmp_path):
@@ -55,7 +57,8 @@ def test_a_fence_that_never_ends_goes_to_the_end_of_the_page(tmp_path):
         "LOSS001",
         "GRAD001",
     ]
-    assert parse_markdown("````python\nx = '''\n```\n'''\n````\ny\n").text == "\nx = '''\n```\n'''\n\n\n"
+    (program,) = parse_markdown("````python\nx = '''\n```\n'''\n````\ny\n").programs
+    assert program.text == "\nx = '''\n```\n'''\n\n\n"
 
 
 @pytest.mark.parametrize("mark", ["", "txt", "text", " ", "TXT"])
@@ -74,4 +77,60 @@ def test_a_block_without_a_language_is_read_where_it_is_code_of_torch(tmp_path, 
 )  # fmt: skip
 def test_prose_and_output_are_not(prose):
     page = parse_markdown(f"```\n{prose}```\n```txt\n{prose}```\n")
-    assert (page.text.strip(), page.unreadable) == ("", ())
+    assert (page.programs, page.unreadable) == ((), ())
+
+
+@pytest.mark.parametrize("indent", ["    ", "\t", "      "])
+def test_code_by_indentation_is_read_with_its_columns(tmp_path, indent):
+    body = "".join(f"{indent}{line}\n" for line in (HEAD + "\n" + LOOP).splitlines())
+    reading = found(tmp_path, f"So:\n\n{body}\nand on\n")
+    assert [(each.code, each.place.line) for each in reading.findings] == [("LOSS001", 9), ("GRAD001", 10)]
+    assert reading.findings[0].place.column == 5 + len(indent)
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "So\n    torch.save(net)\nis it.\n",  # a paragraph goes on
+        "1. first\n\n    the rest of the item, with torch.save in words\n",
+        "\n    x = 1\n    y = 2\n",
+    ],
+)
+def test_what_is_indented_and_no_code_of_torch_is_prose(prose):
+    page = parse_markdown(prose)
+    assert (page.programs, page.unreadable) == ((), ())
+
+
+CLOSED = HEAD.replace("import torch.nn.functional as F\n", "") + (
+    "for x, y in loader:\n    opt.zero_grad()\n    net(x).sum().backward()\n    opt.step()\n"
+)
+OPEN = HEAD + LOOP.replace(".softmax(1)", "")
+ORDERS = [*itertools.permutations(range(3)), (0, 0, 1), (2, 1, 2), (1, 1), (0,)]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("between", ["\n\n", "\n## Another\n\n"])
+def test_a_snippet_is_judged_as_if_it_stood_alone_whatever_stands_beside_it(tmp_path, order, between):
+    """Sections reuse each other's names: the model of one is not the model of the other."""
+    snippets = [CLOSED, OPEN, HEAD.replace("net", "model") + "print(model)\n"]
+    alone = {number: found(tmp_path, f"```python\n{text}```\n") for number, text in enumerate(snippets)}
+    expected, page = [], ""
+    for number in order:
+        start = page.count("\n")
+        expected += [(each.code, start + each.place.line) for each in alone[number].findings]
+        page += f"```python\n{snippets[number]}```\n{between}"
+    assert [(each.code, each.place.line) for each in found(tmp_path, page).findings] == expected
+    assert any(each.findings for each in alone.values())
+
+
+def test_a_snippet_that_goes_on_has_the_imports_of_earlier_ones_and_each_finding_comes_once(tmp_path):
+    parts = ["import torch\nimport torch.nn.functional as F\nfrom torch.autograd import Variable\n"]
+    parts += [HEAD.split("\n", 2)[2], LOOP, "net = None\n", LOOP.replace("net(x)", "torch.tanh(x)")]
+    reading = found(tmp_path, "".join(f"```python\n{part}```\n" for part in parts))
+    codes = [(each.code, each.place.line) for each in reading.findings]
+    assert ("LOSS001", 12) in codes
+    assert len(codes) == len(set(codes))
+
+
+def test_the_number_of_files_is_that_of_pages(tmp_path):
+    assert found(tmp_path, f"```python\n{CLOSED}```\n```python\n{OPEN}```\n").num_files == 1

@@ -53,7 +53,8 @@ def _put_into_blocks(found: SourceReading, path: str, blocks: NotebookText | Mar
     def place_of(place: Place) -> Place:
         return blocks.place(place) if place.path == path else place
 
-    found.findings = [blocks.finding(each) if each.place.path == path else each for each in found.findings]
+    placed = (blocks.finding(each) if each.place.path == path else each for each in found.findings)
+    found.findings = [each for each in placed if each is not None]
     moved = ((place, place_of(place), line) for place, line in found.lines.items())
     found.lines = {after: " " * (after.column - before.column) + line for before, after, line in moved}
     found.abstentions = [replace(each, place=place_of(each.place)) for each in found.abstentions]

@@ -142,7 +142,7 @@ def _overlaps(findings: Sequence[Finding]) -> bool:
 
 
 def _is_page(text: str) -> bool:
-    return _is_python(parse_markdown(text).text)
+    return all(_is_python(each.text) for each in parse_markdown(text).programs)
 
 
 def _replace(path: Path, content: bytes) -> None:

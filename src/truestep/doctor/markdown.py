@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the Python blocks of a Markdown file as one program; prose becomes empty lines, so that lines keep their numbers."""
+"""Reads the Python blocks of a Markdown file as programs; all else becomes empty lines, so that lines keep their numbers."""
 
 import ast
 import re
@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 from truestep.doctor.finding import Finding, Place
 from truestep.doctor.replacement import parse_source, source_lines, why_source_is_no_python
+from truestep.doctor.snippets import SnippetNames, imports_for, names_of_snippet, programs_of_snippets
 
 ENDINGS = (".md", ".markdown", ".mdx", ".qmd", ".rmd")
 _FENCE = re.compile(r"(?P<indent>(?:[ ]*(?:>[ ]?)?)*)(?P<marks>`{3,}|~{3,})(?P<info>.*)$")
+_INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
 _PYTHON = re.compile(
     r"\s*(?:\{[.{]?\s*(?:code-block\}\s*|code-cell\}\s*)?)?(?:python3?|py|ipython3?)\b", re.IGNORECASE
 )
@@ -20,36 +22,51 @@ _ROOTS = re.compile(r"(?:torch|nn|F|optim)\.")
 
 @dataclass(frozen=True)
 class Markdown:
-    """The program, how far each of its lines was indented in the page, and the blocks that are no Python."""
+    """One program of a page, how far each of its lines was indented there, and those that it has from other programs."""
 
     text: str
     indents: tuple[int, ...]
-    unreadable: tuple[tuple[int, str], ...] = ()  # first line of a block, reason
+    borrowed: frozenset[int] = frozenset()
+    """Lines of imports that stand in another program."""
 
     def place(self, place: Place) -> Place:
         """Return where in the page a place of the program is."""
         inside = place.line <= len(self.indents)
         return replace(place, column=place.column + (self.indents[place.line - 1] if inside else 0))
 
-    def finding(self, finding: Finding) -> Finding:
-        """Return a finding of the program as one of the page; a change of an indented block is left out."""
+    def finding(self, finding: Finding) -> Finding | None:
+        """Return a finding of the program as one of the page; a change of an indented block is left out.
+
+        None where it is of a line that belongs to another program.
+        """
+        if finding.place.line in self.borrowed:
+            return None
         change = finding.replacement
         kept = change if change and not any(self.indents[each.line - 1] for each in change.edits) else None
         return replace(finding, place=self.place(finding.place), replacement=kept)
 
 
-def parse_markdown(raw: str) -> Markdown:
-    """Take the fenced blocks of Python out of a page, one after another as the cells of a notebook.
+@dataclass(frozen=True)
+class MarkdownPage:
+    """The programs of a page, and the blocks that say they are Python and are not."""
+
+    programs: tuple[Markdown, ...]
+    unreadable: tuple[tuple[int, str], ...] = ()  # first line of a block, reason
+
+
+def parse_markdown(raw: str) -> MarkdownPage:
+    """Take the blocks of Python out of a page: those that are fenced, and those that are indented.
 
     A block that says no language, or `txt`, is one where it parses and imports something or calls torch; else it is prose.
+    Each is a program by itself, unless it goes on with names of an earlier one.
     """
     lines = source_lines(raw)
-    text, indents = [""] * len(lines), [0] * len(lines)
-    unreadable = []
+    unreadable, snippets = [], []
     for block in _blocks(lines):
         first, last, indent = block.first, block.last, block.indent
         code = [
-            line[indent:] if line[:indent].strip(" >") == "" else line.lstrip() for line in lines[first:last]
+            line[indent:] if line[:indent].strip(" >\t") == "" else line.lstrip()
+            for line in lines[first:last]
         ]
         joined = "\n".join(code) + "\n"
         if not block.is_marked and not _LIKE_PYTHON.search(joined):
@@ -57,16 +74,39 @@ def parse_markdown(raw: str) -> Markdown:
         if reason := why_source_is_no_python(joined, "block"):
             unreadable += [(first + 1, reason)] if block.is_marked else []  # else it is prose
             continue
-        if not block.is_marked and not _trains(joined):
-            continue
-        text[first:last] = code
-        indents[first:last] = [indent] * len(code)
-    return Markdown("\n".join(text) + "\n", tuple(indents), tuple(unreadable))
+        if block.is_marked or _trains(joined):
+            snippets.append(_Snippet(first, code, indent, names_of_snippet(joined)))
+    names = [each.names for each in snippets]
+    programs = (_program(each, snippets, names, len(lines)) for each in programs_of_snippets(names))
+    return MarkdownPage(tuple(programs), tuple(unreadable))
+
+
+@dataclass(frozen=True)
+class _Snippet:
+    """A block that is Python: where in the page it begins, its lines, how far they were indented, and its names."""
+
+    first: int
+    code: list[str]
+    indent: int
+    names: SnippetNames
+
+
+def _program(own: list[int], snippets: list[_Snippet], names: list[SnippetNames], num_lines: int) -> Markdown:
+    """Return some snippets as one program, with the imports that they take from others."""
+    text, indents, borrowed = [""] * num_lines, [0] * num_lines, set()
+    for snippet in (snippets[number] for number in own):
+        for at, line in enumerate(snippet.code, snippet.first):
+            text[at], indents[at] = line, snippet.indent
+    for other in (snippets[number] for number in imports_for(own, names)):
+        for at in other.names.import_lines:
+            text[other.first + at], indents[other.first + at] = other.code[at], other.indent
+            borrowed.add(other.first + at + 1)
+    return Markdown("\n".join(text) + "\n", tuple(indents), frozenset(borrowed))
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A fenced block: its first line and the line after the last, from 0; its indentation; whether it says Python."""
+    """A block: its first line and the line after the last, from 0; its indentation; whether it says Python."""
 
     first: int
     last: int
@@ -83,13 +123,15 @@ def _trains(text: str) -> bool:
 
 
 def _blocks(lines: list[str]) -> list[_Block]:
-    """Return the blocks that are marked as Python, or as nothing but text."""
+    """Return the blocks that are marked as Python, or as nothing but text, and those that are indented."""
     found = []
     at = 0
     while at < len(lines):
         opened = _FENCE.match(lines[at])
         if opened is None:
-            at += 1
+            block = _indented(lines, at)
+            found += [block] if block is not None else []
+            at = block.last if block is not None else at + 1
             continue
         end = _closed(lines, at + 1, opened["marks"])
         is_marked = bool(_PYTHON.match(opened["info"]))
@@ -97,6 +139,22 @@ def _blocks(lines: list[str]) -> list[_Block]:
             found.append(_Block(at + 1, end, len(opened["indent"]), is_marked))
         at = end + 1
     return found
+
+
+def _indented(lines: list[str], at: int) -> _Block | None:
+    """Return the block of code by indentation that begins here: behind an empty line, to the next line that stands further out."""
+    if not _INDENTED.match(lines[at]) or (at and lines[at - 1].strip()):
+        return None
+    last, indents = at, []
+    for number in range(at, len(lines)):
+        line = lines[number]
+        if not line.strip():
+            continue
+        if not _INDENTED.match(line) or _FENCE.match(line):
+            break
+        indents.append(len(line) - len(line.lstrip()))
+        last = number + 1
+    return _Block(at, last, min(indents), is_marked=False)
 
 
 def _closed(lines: list[str], start: int, marks: str) -> int:

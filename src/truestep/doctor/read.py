@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from truestep.doctor.kept import (
     forget_oldest_source_readings,
     source_reading_cache_key,
 )
-from truestep.doctor.markdown import Markdown, parse_markdown
+from truestep.doctor.markdown import Markdown, MarkdownPage, parse_markdown
 from truestep.doctor.notebook import NotebookText, parse_notebook
 from truestep.doctor.processes import (
     ForkedProcesses,
@@ -148,9 +149,9 @@ def _read_together(unit: SourceUnit, wanted: list[SourceCheck], is_large: bool) 
         files = [_added(path, project, reading) for path in unit.named]
         project.link()
         _linked = list(zip(unit.named, files, strict=True))
-        named = {file.module for file in files if file is not None}
+        named = {part.module for parts in files for part in parts}
         others = [module for module in project.modules.values() if module not in named]
-        _linked += [(None, _File(module, project)) for module in others]
+        _linked += [(None, [_ReadProgram(module, project)]) for module in others]
         for part in _shared(project, wanted) if is_large else [_apply_to(0, len(_linked), wanted)]:
             reading.add(part)
         _linked = []
@@ -158,14 +159,14 @@ def _read_together(unit: SourceUnit, wanted: list[SourceCheck], is_large: bool) 
     return reading
 
 
-# The files of the unit that is read now, parsed and linked; those without a path are not to be read themselves.
-# Processes that are forked to share the unit find it here.
-_linked: "list[tuple[Path | None, _File | None]]" = []
+# The files of the unit that is read now, with the programs in each, parsed and linked; those without a path are not to be read
+# themselves. Processes that are forked to share the unit find it here.
+_linked: "list[tuple[Path | None, list[_ReadProgram]]]" = []
 
 
 def _shared(project: SourceProject, wanted: list[SourceCheck]) -> Iterator[SourceReading]:
     """Follow the program and apply the checks in several processes, each of which follows what its files need."""
-    sizes = [len(file.module.text) if file is not None else 0 for _, file in _linked]
+    sizes = [sum(len(each.module.text) for each in programs) for _, programs in _linked]
     shares = shares_of(sizes)
     sizes = [sum(sizes[start:end]) for start, end in shares]
     if not are_worth_it(sizes):
@@ -180,25 +181,25 @@ def _shared(project: SourceProject, wanted: list[SourceCheck]) -> Iterator[Sourc
 
 def _reached_from(start: int, end: int) -> list[ToldReach]:
     """Follow the program from where it is entered in some of the files at hand."""
-    files = [file for _, file in _linked[start:end] if file is not None]
-    return [each for file in files for each in file.project.entries.told_of(file.module.tree)]
+    programs = [each for _, programs in _linked[start:end] for each in programs]
+    return [told for each in programs for told in each.project.entries.told_of(each.module.tree)]
 
 
 def _take(reached: list[ToldReach]) -> None:
     """Take what other processes found."""
-    project = next(file.project for _, file in _linked if file is not None)
+    project = next(each.project for _, programs in _linked for each in programs)
     project.entries.take(reached)
 
 
 def _apply_to(start: int, end: int, wanted: list[SourceCheck]) -> SourceReading:
     """Apply the checks to those of some of the files at hand that are to be read."""
     reading = SourceReading()
-    for path, file in _linked[start:end]:
+    for path, programs in _linked[start:end]:
         if path is None:
             continue
         reading.num_files += 1
-        if file is not None:
-            apply_checks(file.module, file.blocks, wanted, reading)
+        for each in programs:
+            apply_checks(each.module, each.blocks, wanted, reading)
         count_source_read(path)
     return reading
 
@@ -207,8 +208,7 @@ def _parse_all(unit: SourceUnit) -> SourceReading:
     """Name the files that Python can't parse."""
     reading = SourceReading(num_files=len(unit.named))
     for path in unit.named:
-        text, _ = _contents(path, reading)
-        if text is not None:
+        for text, _ in _contents(path, reading):
             _tried(parse_source, text, str(path), reading)
         count_source_read(path)
     return reading
@@ -223,60 +223,69 @@ def read_texts(texts: Mapping[str, str], checks: Iterable[SourceCheck] | None = 
     """Read several texts, by path, as the files of one project."""
     reading = SourceReading(num_files=len(texts))
     project = SourceProject(SourceTexts(texts))
-    files = [_parsed(text, path, project, reading) for path, text in texts.items()]
+    files = [_parsed([(text, None)], path, project, reading) for path, text in texts.items()]
     project.link()
     wanted = source_checks() if checks is None else list(checks)
-    for file in files:
-        if file is not None:
-            apply_checks(file.module, file.blocks, wanted, reading)
+    for programs in files:
+        for each in programs:
+            apply_checks(each.module, each.blocks, wanted, reading)
     reading.findings.sort(key=lambda finding: (finding.place, finding.code))
     return reading
 
 
+_Blocks = NotebookText | Markdown | None  # the cells or blocks that a program stands in; None for a script
+
+
 @dataclass
-class _File:
-    """One file of a project that is read."""
+class _ReadProgram:
+    """A program of a project that is read: a file, or one of those in a page."""
 
     module: SourceModule
     project: SourceProject
-    blocks: NotebookText | Markdown | None = None  # where it is no script
+    blocks: _Blocks = None
 
 
-def _added(path: Path, project: SourceProject, reading: SourceReading) -> _File | None:
+def _added(path: Path, project: SourceProject, reading: SourceReading) -> list[_ReadProgram]:
     """Parse a file into the project; what can't be read is named."""
-    text, blocks = _contents(path, reading)
-    file = _parsed(text, str(path), project, reading) if text is not None else None
-    if file is None or not isinstance(blocks, NotebookText):
-        return file and replace(file, blocks=blocks)
-    return _of_notebook(file, blocks)
+    programs = _parsed(_contents(path, reading), str(path), project, reading)
+    for each in programs:
+        if isinstance(each.blocks, NotebookText):
+            _note_shown(each.module, each.blocks)
+    return programs
 
 
-def _contents(path: Path, reading: SourceReading) -> tuple[str | None, NotebookText | Markdown | None]:
-    """Return the Python of a file, and the cells or blocks it stands in; one that is no Python is named."""
+def _contents(path: Path, reading: SourceReading) -> list[tuple[str, _Blocks]]:
+    """Return the Python of each program of a file, with the cells or blocks it stands in; what is no Python is named."""
     try:
         if path.suffix != ".ipynb" and path.suffix not in markdown.ENDINGS:
-            return source_file_text(path), None
+            return [(source_file_text(path), None)]
         raw = path.read_bytes().decode("utf-8-sig")
-        blocks = parse_notebook(raw) if path.suffix == ".ipynb" else parse_markdown(raw)
+        page = parse_notebook(raw) if path.suffix == ".ipynb" else parse_markdown(raw)
     except (OSError, SyntaxError, ValueError) as error:
         reading.lose(str(path), error)
-        return None, None
-    reading.unreadable += [(f"{path}:{number}", reason) for number, reason in blocks.unreadable]
-    return blocks.text, blocks
+        return []
+    reading.unreadable += [(f"{path}:{number}", reason) for number, reason in page.unreadable]
+    programs = page.programs if isinstance(page, MarkdownPage) else [page]
+    return [(each.text, each) for each in programs]
 
 
-def _of_notebook(file: _File, notebook: NotebookText) -> _File:
+def _note_shown(module: SourceModule, notebook: NotebookText) -> None:
     """Note which expressions are the last of their cells: what they give is shown."""
     last: dict[int, ast.stmt] = {}
-    for statement in file.module.tree.body:
+    for statement in module.tree.body:
         last[notebook.place(Place("", statement.lineno)).cell] = statement
-    file.module.shown.update(each for each in last.values() if isinstance(each, ast.Expr))
-    return replace(file, blocks=notebook)
+    module.shown.update(each for each in last.values() if isinstance(each, ast.Expr))
 
 
-def _parsed(text: str, path: str, project: SourceProject, reading: SourceReading) -> _File | None:
-    module = _tried(project.add, text, path, reading)
-    return _File(module, project) if module is not None else None
+def _parsed(
+    contents: Sequence[tuple[str, _Blocks]], path: str, project: SourceProject, reading: SourceReading
+) -> list[_ReadProgram]:
+    """Parse the programs of a file; what is no Python is named."""
+    programs = []
+    for part, (text, blocks) in enumerate(contents):
+        module = _tried(partial(project.add, part=part), text, path, reading)
+        programs += [_ReadProgram(module, project, blocks)] if module is not None else []
+    return programs
 
 
 def _tried(

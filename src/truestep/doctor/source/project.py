@@ -28,14 +28,14 @@ class SourceProject:
         self._components: dict[str, list[SourceModule]] = {}
         self._entries: ProgramEntries | None = None
 
-    def add(self, text: str, path: str) -> SourceModule:
-        """Parse one file that is to be read.
+    def add(self, text: str, path: str, part: int = 0) -> SourceModule:
+        """Parse one file that is to be read, or one of several programs in it.
 
         Raises:
             SyntaxError, ValueError: Python can't parse it.
         """
         module = SourceModule(text, path, self.resolver, self)
-        full = os.path.abspath(path)
+        full = os.path.abspath(path) + (f"#{part}" if part else "")
         self.modules[full] = module
         self._trees[module.tree] = full
         return module
