@@ -54,6 +54,14 @@ def in_loop(body):
 
 
 WITHOUT_GRADIENT = {
+    "in the loss of each example": """
+        rows = F.cross_entropy(out, y, reduction="none") + 0.1 * out.detach().square().sum(1)  #! GRAD063
+        loss = rows.mean()""",
+    "a slope in the loss of each example": """
+        probe = x.detach().requires_grad_()
+        slope, = torch.autograd.grad(net(probe).sum(), probe)  #! GRAD063
+        rows = F.cross_entropy(out, y, reduction="none") + slope.square().sum(1)
+        loss = rows.sum() / 8 + ce""",
     "detached": """
         spread = out.detach().pow(2).mean()  #! GRAD063
         loss = ce + 0.1 * spread""",
@@ -75,6 +83,14 @@ WITHOUT_GRADIENT = {
         loss = ce + slope.norm()""",
 }
 WITH_GRADIENT = {
+    "a slope with its graph in the loss of each example": """
+        probe = x.detach().requires_grad_()
+        slope, = torch.autograd.grad(net(probe).sum(), probe, create_graph=True)
+        rows = F.cross_entropy(out, y, reduction="none") + slope.square().sum(1)
+        loss = rows.mean()""",
+    "data in the loss of each example": """
+        rows = F.cross_entropy(out, y, reduction="none") - x.sum(1)
+        loss = rows.mean()""",
     "all terms have it": "loss = ce + 1e-3 * sum(p.norm() for p in net.parameters())",
     "a value taken away": "loss = ce - ce.detach() + 0.1",
     "a number taken away": "loss = ce - ce.item() + 0.1",

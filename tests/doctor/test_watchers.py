@@ -792,3 +792,10 @@ for _ in range(3):
     opt.step()
 """
     assert run_example(code).findings == []
+
+
+def test_a_warm_up_that_outlasts_two_passes_is_named_by_the_steps_of_its_schedule():
+    page = checks()["SCHED014"].page()
+    for code, named in ((page.bad, True), (page.good, False)):
+        found = run_example("epochs = 2\n" + code).findings
+        assert ("SCHED014" in {each.code for each in found}) is named

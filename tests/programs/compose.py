@@ -15,7 +15,6 @@ class Program:
     """The habits of one draw; its text follows from them."""
 
     habits: tuple[Habit, ...]
-    excused: bool = True  # whether accusations that are known to be false are passed over
 
     def __repr__(self) -> str:
         return f"program({', '.join(repr(habit.name) for habit in self.habits)})"
@@ -36,7 +35,7 @@ class Program:
         """Return the codes of the mistakes that some habits of it make together, each right where it stands alone."""
         names = {habit.name for habit in self.habits}
         words = (line for habit in self.habits for line in habit.words.items())
-        together = {f"wrong with {name}" for name in names} | ({"falsely accused"} if self.excused else set())
+        together = {f"wrong with {name}" for name in names}
         return {code for word, codes in words if word in together for code in codes.split()}
 
     def with_framework(self, name: str) -> "Program":

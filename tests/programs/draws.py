@@ -16,6 +16,7 @@ from programs.habits import Habit, all_habits, slots
 from programs.laws import LAWS, OF_THE_ENGINE, WITH, under
 
 ENGINES = ("plain", "truestep", "truestep_with_block", "truestep_by_steps")  # to these every law can be held
+MAX_TRIED = 100  # pairs that a pair is tried with
 
 
 @cache
@@ -56,15 +57,41 @@ def installed(habit: Habit) -> bool:
 
 def can_be_filled(chosen: tuple[Habit, ...]) -> bool:
     """Return whether each slot that is left has a habit that goes with those chosen."""
-    taken, left = {habit.slot for habit in chosen}, beside(chosen[0]) & beside(chosen[1])
+    taken, left = {habit.slot for habit in chosen}, frozenset.intersection(*map(beside, chosen))
     return all(name in taken or not left.isdisjoint(habits) for name, habits in slots().items())
 
 
 @cache
-def pairs() -> list[tuple[Habit, Habit]]:
+def pairs() -> list[tuple[Habit, ...]]:
     """Return every two habits of different lists that can stand in one program, in a mixed order."""
     found = [pair for pair in combinations(all_habits(), 2) if pair[0].list != pair[1].list]
     found = [pair for pair in found if pair[0].suits(pair[1]) and can_be_filled(pair)]
+    random.Random(0).shuffle(found)
+    return found
+
+
+def go_together(first: tuple[Habit, ...], second: tuple[Habit, ...]) -> bool:
+    """Return whether one program can have two pairs, which share no habit (one of few pairs would be drawn less often)."""
+    return (
+        not {habit.slot for habit in first} & {habit.slot for habit in second}
+        and all(a in beside(b) for a in first for b in second)
+        and can_be_filled((*first, *second))
+    )
+
+
+@cache
+def beginnings() -> list[tuple[Habit, ...]]:
+    """Return what draws begin with: each pair once, with another that goes with it where there is one, in a mixed order."""
+    found: list[tuple[Habit, ...]] = []
+    waiting: list[tuple[Habit, ...]] = []
+    for pair in pairs():
+        other = next((each for each in waiting[:MAX_TRIED] if go_together(each, pair)), None)
+        if other is None:
+            waiting.append(pair)
+        else:
+            waiting.remove(other)
+            found.append((*other, *pair))
+    found += waiting
     random.Random(0).shuffle(found)
     return found
 
@@ -79,23 +106,10 @@ def choice_by(drawn: random.Random) -> Callable[[list[Habit]], Habit]:
     return choose
 
 
-def meeting(number: int) -> list[Habit]:
-    """Return the habits that a draw begins with: a pair, and of the pairs half the way round the first that goes with it."""
-    first = list(pairs()[number % len(pairs())])
-    far = len(pairs()) // 2
-    for step in range(20):
-        second = pairs()[(number + far + step) % len(pairs())]
-        habits = {*first, *second}
-        slots_taken = {habit.slot for habit in habits}
-        if len(slots_taken) == len(habits) and all(a in beside(b) for a, b in combinations(habits, 2)):
-            return sorted(habits, key=lambda habit: habit.name)
-    return first
-
-
 def drawn_program(number: int, seed: int = 0) -> Program:
     """Return the program of a number: whatever is installed."""
     drawn = random.Random(f"{seed} {number}")
-    first = meeting(number)
+    first = beginnings()[number % len(beginnings())]
     for _ in range(100):  # what was chosen may leave nothing for a slot
         if (program := filled(list(first), choice_by(drawn))) is not None:
             return program

@@ -13,7 +13,7 @@ from programs.habits import HERE, LISTS, MAX_LINES, SLOTS, all_habits, slots
 MAX_ALL_LINES = 4000
 WORDS = {
     *("slot", "plainest", "is", "without", "owner", "module", "package", "like", "with engine", "volatile"),
-    *("plain rounds", "plain within", "losses within", "not under", "only plainest", "falsely accused"),
+    *("plain rounds", "plain within", "losses within", "not under", "only plainest"),
 }
 PREFIXES = ("needs ", "refused under ", "refused with ", "fails under ", "wrong with ")
 
@@ -82,12 +82,6 @@ def test_what_is_built_becomes_attributes_where_no_function_has_it_as_a_paramete
     assert "out = model(x)" in text  # the loss takes the model as a parameter
 
 
-# a goal that is missed: it takes few sources, batches and loops, and so is filled in seldom
-TOO_RARE = {"trainer": 92}
-# another: `meeting` passes over a pair that does not go with the one it is drawn beside
-NEVER_MET = [("iterable_dataset", "lbfgs")]
-
-
 def test_every_habit_is_drawn_in_a_hundredth_of_programs_and_every_pair_of_two_lists_in_10000():
     drawn, met = Counter(), set()
     for number in range(10_000):
@@ -96,5 +90,5 @@ def test_every_habit_is_drawn_in_a_hundredth_of_programs_and_every_pair_of_two_l
         met.update(combinations(sorted(habits, key=id), 2))
     rare = {habit.name: drawn[habit] for habit in all_habits() if drawn[habit] < 100}
     unmet = [(a.name, b.name) for a, b in pairs() if tuple(sorted((a, b), key=id)) not in met]
-    assert rare == TOO_RARE
-    assert unmet == NEVER_MET
+    assert rare == {}
+    assert unmet == []

@@ -60,22 +60,25 @@ class Accumulating(HelpfulAttributes):
         if not self._plan.learners:
             return _mean(loss)
         part = self._read(loss, weight)
-        if self._plan.unowned is not None and self._plan.unowned.look(None, part.values):
+        counts = part.num_values > 0
+        if counts and self._plan.unowned is not None and self._plan.unowned.look(None, part.values):
             self._look_at_scale(part)
         seed = torch.ones_like(part.values) if part.weights is None else part.weights
-        seed = self._plan.scaled(seed / self._sums.expected)
-        self._sums.add(part)
+        if counts:  # else the others' parts are all: this one's backward answers what theirs exchange
+            seed = self._plan.scaled(seed / self._sums.expected)
+            self._sums.add(part)
         # The block's autocast ends before the backward, as it must: gradients keep the types of the forward.
         self._plan.hooks.before_backward(self._sums, is_last=None)
         with torch.autocast(self._learner.context.device.type, enabled=False):
             self._go_back(part.values, seed)
         self._plan.accumulate_half()
         self._begin_next()
-        return part.mean
+        return part.mean if counts else part.values.detach().sum()
 
     def _read(self, loss: Any, weight: float | Tensor | None) -> LossOutput:
         try:
-            part = read_loss(loss, num_examples=None, whole=True)
+            shares = self._plan.hooks.division.shares_batches
+            part = read_loss(loss, num_examples=None, whole=True, may_be_empty=shares)
         except LossError as error:
             note_frozen(error, self._plan.learners)
             raise
@@ -111,7 +114,7 @@ class Accumulating(HelpfulAttributes):
             self._scalars = part.is_scalar
             known = weight is not None and not isinstance(weight, Tensor)
             counted = max(1, round(weight)) if known else part.num_values  # type: ignore[arg-type]
-            self._sums.expect(self._weight or self._plan.hooks.division.place(counted).total)
+            self._sums.expect(self._weight or self._plan.hooks.division.place(counted, min(counted, 1)).total)
         elif self._scalars != part.is_scalar:
             raise LossError(_MIXED)
         elif part.is_scalar and self._weight is None:
@@ -151,7 +154,9 @@ class Accumulating(HelpfulAttributes):
         self._plan.side_effects.end()
         step = None
         try:
-            if error is None:
+            if error is not None:
+                self._note_empty(error)
+            else:
                 self._transaction.release_others()
                 step = self._decide()
         except BaseException as failure:
@@ -165,14 +170,24 @@ class Accumulating(HelpfulAttributes):
             if self._divisor:
                 tell_of_block(self._plan.names, self._divisor, sums.num_parts, scalars=bool(self._scalars))
 
+    def _note_empty(self, error: BaseException) -> None:
+        """Say beside what computing with an empty part raised that it may be left out."""
+        if (
+            self._plan.hooks.division.shares_batches
+            and self._learner.context.counting.making.num_examples == 0
+        ):
+            error.add_note(_EMPTY)
+
     def _decide(self) -> LearnerStep | None:
         """Return what is done with the sums of all parts; None where the learner has not started."""
         if not self._plan.learners:
             return None
-        if self._scalars is None:
-            raise LossError("No loss was added in this block: call update.backward(loss) at least once.")
-        self._plan.side_effects.check()
         hooks = self._plan.hooks
+        if self._scalars is None:
+            if not hooks.division.shares_batches:
+                raise LossError("No loss was added in this block: call update.backward(loss) at least once.")
+            self._sums.expect(self._weight or hooks.division.place(0, 0).total)  # others have the examples
+        self._plan.side_effects.check()
         hooks.gradients_ready(self._sums)
         return decide_steps(hooks, self._plan.learners, self._sums)[0]
 
@@ -187,6 +202,11 @@ _UNCOUNTED = (
     "A scalar was given to update.backward, and each process has a part of the batch: nobody knows how much the scalar counts. "
     "Give losses per example, or say how many examples it is the mean of, update.backward(part, weight=24), or give sums and what "
     "they are divided by: net.accumulating(weight=examples of the whole batch)."
+)
+
+_EMPTY = (
+    "truestep: this process has no example of the batch, as the others have them all. A block of net.accumulating() may be without "
+    "any loss there: leave out what can't be computed with no rows, if len(part): update.backward(loss(part))."
 )
 
 _SECOND = (
@@ -220,6 +240,8 @@ def _mean_of(loss: Any, weight: float | Tensor) -> Weighted:
             f"update.backward(weight={weight}) was given {what}; weight= says how many examples a scalar is the mean of. Losses "
             "per example count one each, and others as ts.weighted(values, weights) says: leave weight= out."
         )
+    if not isinstance(weight, Tensor) and weight == 0:
+        values = values.nan_to_num(0.0)  # the mean over the examples of a process that has none
     counts = torch.as_tensor(weight, dtype=values.dtype, device=values.device)
     return Weighted(values, counts.detach().reshape(()), metrics, outputs)
 

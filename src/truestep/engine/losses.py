@@ -148,13 +148,16 @@ class LossOutput(NamedTuple):
         return (values * self.weights).sum() / nonzero_loss_weight(self.weights.sum())
 
 
-def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutput:
+def read_loss(
+    result: Any, *, num_examples: int | None, whole: bool, may_be_empty: bool = False
+) -> LossOutput:
     """Check what a loss function returned and bring it into one form.
 
     Args:
         result: what the loss function returned.
         num_examples: examples of the (micro-)batch, None where they can't be counted.
         whole: whether the batch is in one piece, so that a scalar will do.
+        may_be_empty: whether other processes may have all of the examples.
     """
     is_usual = num_examples and type(result) is Tensor and result.shape == (num_examples,)
     if is_usual and result.dtype is torch.float32 and result.requires_grad:  # nothing is left to check
@@ -166,7 +169,7 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
             'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights). What is to be logged beside '
             "it goes with it by name: ts.weighted(values, accuracy=correct)."
         )
-    _check_values(values)
+    _check_values(values, may_be_empty)
     is_scalar = values.ndim == 0 and weights is None
     if is_scalar and not whole:
         raise LossError(
@@ -181,7 +184,7 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
     return LossOutput(values, weights, metrics, is_scalar, outputs, num_examples)
 
 
-def _check_values(values: Tensor) -> None:
+def _check_values(values: Tensor, may_be_empty: bool) -> None:
     if not torch.is_grad_enabled():
         raise LossError(
             "An update was asked for where gradients are switched off, so there is nothing to step by: inside net.evaluate(...), "
@@ -194,7 +197,7 @@ def _check_values(values: Tensor) -> None:
         )
     if not values.is_floating_point():
         raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")
-    if values.numel() == 0:
+    if values.numel() == 0 and not may_be_empty:
         raise LossError(
             f"The loss has shape {tuple(values.shape)}, so there is nothing to take a mean of. Is the batch empty, or did a mask "
             "select nothing? Mask with zeros: ts.weighted(values, weights); an update whose weights are all zero is skipped."

@@ -30,6 +30,7 @@ class WatchedTerm:
     node: Any = None  # of its graph (a leaf is its own); None where nothing goes backward from it
     origin: WatchedOrigin | None = None  # where it was computed, if that was seen
     weight: float = 1.0  # by which it enters what goes backward
+    rows: _Sum | None = None  # what it is the mean or the sum of, where losses of examples were added up
 
     @property
     def is_plain_number(self) -> bool:
@@ -59,16 +60,38 @@ class WatchedSums:
     def __init__(self, origins: WatchedOrigins) -> None:
         self._origins = origins
         self._known: dict[int, tuple[weakref.ref[Tensor], _Sum]] = {}
+        self._rows: dict[
+            int, tuple[weakref.ref[Tensor], _Sum]
+        ] = {}  # of one loss for each example, and their means
 
     def note(self, result: Tensor, args: tuple[Any, ...], origin: WatchedOrigin) -> None:
         """Remember what a number that carries a graph was added up of, or which number it weighs."""
         parts = _parts(origin.operation, args)
         if not parts or not all(_is_single(each) or self._knows(each) for _, each in parts):
+            self._note_rows(result, args, origin)
             return
         if len(self._known) >= MAX_SUMS:
             self._known.clear()
         made = tuple((factor, self._part(each, result, origin.place)) for factor, each in parts)
         self._known[id(result)] = weakref.ref(result), _Sum(made)
+
+    def _note_rows(self, result: Tensor, args: tuple[Any, ...], origin: WatchedOrigin) -> None:
+        """Remember which losses of examples were added up, and what is the mean or the sum of these."""
+        parts = _row_parts(origin.operation, args)
+        is_mean = len(parts) == 1
+        if not parts or result is args[0] or (is_mean and self._rows_of(args[0]) is None):
+            return
+        if len(self._rows) >= MAX_SUMS:
+            self._rows.clear()
+        made = tuple((factor, self._rows_of(each) or self._row(each, origin.place)) for factor, each in parts)
+        self._rows[id(result)] = weakref.ref(result), _Sum(made)
+
+    def _row(self, value: Tensor, place: Place) -> WatchedTerm:
+        return WatchedTerm(value.detach().sum(), place, _node(value), self._origins.of(value))
+
+    def _rows_of(self, value: Any) -> _Sum | None:
+        known = self._rows.get(id(value))
+        return known[1] if known is not None and known[0]() is value else None
 
     def _part(self, value: Any, result: Tensor, place: Place) -> _Sum | WatchedTerm:
         if isinstance(value, int | float):
@@ -78,22 +101,33 @@ class WatchedSums:
         if value is result:  # changed in place: the first thing behind it is what it was before
             behind = getattr(_node(value), "next_functions", ())
             return WatchedTerm(None, place, behind[0][0] if behind else None)
-        return WatchedTerm(value.detach().clone(), place, _node(value), self._origins.of(value))
+        origin, rows = self._origins.of(value), self._rows_of(value)
+        return WatchedTerm(value.detach().clone(), place, _node(value), origin, rows=rows)
 
     def _knows(self, value: Any) -> bool:
         known = self._known.get(id(value))
         return known is not None and known[0]() is value
 
-    def terms_of(self, loss: Tensor) -> list[WatchedTerm]:
-        """Return the terms of what goes backward; itself where it was not seen added up."""
-        if not self._knows(loss):
+    def terms_of(self, loss: Tensor, *, in_rows: bool = False) -> list[WatchedTerm]:
+        """Return the terms of what goes backward; itself where it was not seen added up.
+
+        `in_rows` takes apart the mean of what was added up for each example, too: a term's number is its sum over them.
+        """
+        begun: _Sum | WatchedTerm
+        if self._knows(loss):
+            begun = self._known[id(loss)][1]
+        elif loss.numel() == 1 or (in_rows and self._rows_of(loss)):
             origin = self._origins.of(loss)
             place = origin.place if origin is not None else Place("<unknown>", 0)
-            return [WatchedTerm(loss.detach(), place, _node(loss), origin)] if loss.numel() == 1 else []
+            begun = WatchedTerm(loss.detach(), place, _node(loss), origin, rows=self._rows_of(loss))
+        else:
+            return []
         found: list[WatchedTerm] = []
-        waiting: list[tuple[float, _Sum | WatchedTerm]] = [(1.0, self._known[id(loss)][1])]
+        waiting: list[tuple[float, _Sum | WatchedTerm]] = [(1.0, begun)]
         while waiting and len(found) + len(waiting) <= MAX_TERMS:
             weight, part = waiting.pop()
+            if in_rows and isinstance(part, WatchedTerm) and part.rows is not None:
+                part = part.rows
             if isinstance(part, WatchedTerm):
                 found.append(replace(part, weight=weight))
             else:
@@ -103,6 +137,18 @@ class WatchedSums:
     def forget(self) -> None:
         """A step is over."""
         self._known.clear()
+        self._rows.clear()
+
+
+def _row_parts(operation: str, args: tuple[Any, ...]) -> list[tuple[float, Any]]:
+    """Return the losses of examples that are added up, each with its factor; or the one that a mean is taken of."""
+    if not args or not all(getattr(each, "ndim", 0) == 1 for each in args):
+        return []
+    if operation in ("mean", "sum") and len(args) == 1:
+        return [(1 / max(args[0].numel(), 1) if operation == "mean" else 1.0, args[0])]
+    signs = _SIGNS.get(operation)
+    is_alike = len(args) == 2 and args[0].shape == args[1].shape
+    return list(zip(signs, args, strict=True)) if signs and is_alike else []
 
 
 def _parts(operation: str, args: tuple[Any, ...]) -> list[tuple[Any, Any]]:

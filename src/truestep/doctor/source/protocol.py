@@ -77,11 +77,8 @@ class Protocol:
         """Return the function that an optimizer's step, or a learner's update, calls first."""
         if (loss := self.loss_given(call)) is not None:
             return self.module.function_named(loss)
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "step":
-            given = [*call.args, *(word.value for word in call.keywords if word.arg == "closure")]
-            if len(given) == 1:
-                return self.module.function_named(given[0])
-        return None
+        given = _closures_given(call)
+        return self.module.function_named(given[0]) if len(given) == 1 else None
 
     def loss_given(self, call: ast.Call) -> ast.expr | None:
         """Return the loss, a function, that a learner of Truestep's is updated with."""
@@ -201,6 +198,8 @@ class Protocol:
         elif event == "train" and len(call.args) == 1 and isinstance(call.args[0], ast.Name | ast.Attribute):
             yield "train", call, receiver  # the mode that was before is set again
         elif event is not None and event != "train":
+            if event == "step" and _closures_given(call) and self.closure(call) is None:
+                yield "unknown", call, receiver  # a function that is not in sight goes backward
             yield event, call, receiver
 
     def _is_gradient(self, node: ast.expr) -> bool:
@@ -214,6 +213,13 @@ class Protocol:
         # most calls are ruled out by what is called, which is asked for anyway
         if named and self.module.qualify(call.func) not in BUILTINS and self.module.target(call) is None:
             yield from (("unknown", call, each) for each in named if self.module.kind(each) in kinds)
+
+
+def _closures_given(call: ast.Call) -> list[ast.expr]:
+    """Return what `optimizer.step(...)` is given: the function that it calls first."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "step":
+        return []
+    return [*call.args, *(word.value for word in call.keywords if word.arg == "closure")]
 
 
 def _is_data(node: ast.expr) -> bool:

@@ -285,8 +285,15 @@ class Resolver:
         """Return the function of the program that a name stands for."""
         if isinstance(name, ast.Lambda):
             return name
-        found = self.linker.defined(name) if isinstance(name, ast.Name | ast.Attribute) else None
+        found: object = self.linker.defined(name) if isinstance(name, ast.Name | ast.Attribute) else None
+        if found is None and isinstance(name, ast.Name) and name in self.index.scope_of:
+            found = self._in_force(name)
         return found if isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef) else None
+
+    def _in_force(self, name: ast.Name) -> ast.AST | None:
+        """Return the one definition that a name has where it is read, of several of that name: each loop's own `closure`."""
+        reaching = self.reaching(name)
+        return reaching[0].node if len(reaching) == 1 else None
 
     # ── classes ───────────────────────────────────────────────────────────────────────────────
 

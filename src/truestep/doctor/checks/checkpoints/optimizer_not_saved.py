@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.actions import SAVE_STATE
+from truestep.doctor.source.checkpoints import loads_of
 from truestep.doctor.source.counters import counted_loops, is_made_anew, is_named_as_counter
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.values import argument, constant, seen_through
 
 
 class OptimizerNotSaved(SourceCheck):
@@ -47,19 +48,45 @@ class OptimizerNotSaved(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report a saved dict with a state_dict and a counter, where no optimizer's is asked for."""
-        if any("opt" in ast.unparse(call.func).lower() for call in module.called_anywhere("state_dict")):
-            return
+        is_saved_somewhere = _is_asked(module, "state_dict")
         for call in module.calls("torch.save"):
+            if is_saved_somewhere and not _goes_on_from(module, call):
+                continue
             given = call.args[0] if call.args else None
             values = (module.definitions(given) if given is not None else []) or [given]
             saved = [each for each in values if isinstance(each, ast.Dict)]
             keys = [key for each in saved for key in _counters(module, each)]
+            if any("opt" in ast.unparse(asked).lower() for each in saved for asked in _asked(each)):
+                continue
             if keys and any(_holds_others(each) for each in saved):
                 yield Unsure(call, "what else is saved, a comprehension or another dict tells")
             elif keys:
                 best = _is_chosen(module, call) and not any(_is_read_back(module, each) for each in keys)
                 text = "A step or epoch to resume from is saved, but no optimizer state."
                 yield At(call, text, ADVICE if best else RISK)
+
+
+def _is_asked(module: SourceModule, method: str) -> bool:
+    """Tell whether an optimizer is asked for its state anywhere, or given one."""
+    return any("opt" in ast.unparse(call.func).lower() for call in module.called_anywhere(method))
+
+
+def _goes_on_from(module: SourceModule, save: ast.Call) -> bool:
+    """Tell a file that a counter is read from when the run goes on, while no optimizer is given a state from any file."""
+    path = seen_through(module, argument(save, 1, "f"))
+    if path is None or _is_asked(module, "load_state_dict"):
+        return False
+    loads = [each for file in module.linked for each in loads_of(file) if not each.is_whole]
+    return any(
+        any(is_named_as_counter(key) for key in each.keys)
+        and _is_same(path, seen_through(module.home(each.call), argument(each.call, 0, "f")))
+        for each in loads
+    )
+
+
+def _is_same(path: ast.expr, other: ast.expr | None) -> bool:
+    """Tell one written name of a file."""
+    return isinstance(constant(path), str) and other is not None and constant(path) == constant(other)
 
 
 def _holds_others(saved: ast.Dict) -> bool:
@@ -100,16 +127,15 @@ def _is_read_back(module: SourceModule, key: ast.expr | None) -> bool:
 
 def _counters(module: SourceModule, saved: ast.Dict) -> list[ast.expr | None]:
     """Return the keys of counters of a training's loop in a dict of weights."""
-    models = [
-        each.func.value
-        for value in saved.values
-        for each in walk(value)
-        if isinstance(each, ast.Call)
-        and isinstance(each.func, ast.Attribute)
-        and each.func.attr == "state_dict"
-    ]
+    models = _asked(saved)
     pairs = zip(saved.keys, saved.values, strict=True)
     return [key for key, value in pairs if models and _is_counter(module, key, value, models[0])]
+
+
+def _asked(saved: ast.Dict) -> list[ast.expr]:
+    """Return whose state_dict() a dict holds."""
+    calls = [each.func for value in saved.values for each in walk(value) if isinstance(each, ast.Call)]
+    return [each.value for each in calls if isinstance(each, ast.Attribute) and each.attr == "state_dict"]
 
 
 def _is_counter(module: SourceModule, key: ast.expr | None, value: ast.expr, model: ast.expr) -> bool:

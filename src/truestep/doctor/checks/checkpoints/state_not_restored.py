@@ -67,14 +67,16 @@ class StateNotRestored(SourceCheck):
         saved = [each for file in module.linked for each in saves_of(file)] if loads else []
         for loaded in loads:
             alike = [each for each in saved if len(loaded.keys.keys() & each.keys.keys()) >= 2]
-            for key in _left(module, loaded, alike):
+            for key in _left(module, loaded, alike, saved):
                 yield At(loaded.call, f"What is saved as {key!r} is not read when the run goes on.", RISK)
 
 
-def _left(module: SourceModule, loaded: LoadInSource, alike: list[SaveInSource]) -> list[str]:
-    """Return the keys that every such checkpoint has a state under, and no text but its own."""
+def _left(
+    module: SourceModule, loaded: LoadInSource, alike: list[SaveInSource], saved: list[SaveInSource]
+) -> list[str]:
+    """Return the keys that every such checkpoint has a state under, and no text but those of what is saved."""
     common = set.intersection(*(set(each.keys) for each in alike)) if alike else set()
-    texts = set().union(*(each.texts for each in alike))
+    texts = set().union(*(each.texts for each in saved))
     return [
         key
         for key in sorted(common - loaded.keys.keys())

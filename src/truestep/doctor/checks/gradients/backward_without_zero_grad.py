@@ -99,9 +99,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
             return
         if unknown := loop.of("unknown"):
             name = ast.unparse(getattr(unknown[0].node, "func", unknown[0].node))
-            yield Unsure(
-                step.node, f"{name}() is given the optimizer or the model, and may clear the gradients"
-            )
+            yield Unsure(step.node, f"what {name}() does is not in sight: it may clear the gradients")
             return
         if _made_inside(module, loop) or measures_time_alone(module, loop):
             return

@@ -84,7 +84,7 @@ class TermTrainsNothing(Watcher):
         if not history.in_window or not history.records:
             return
         for root in tensors:
-            terms = history.sums.terms_of(root)
+            terms = history.sums.terms_of(root, in_rows=True)
             if len(terms) > 1 and any(each.node is not None for each in terms):
                 yield from self._without_graph(history, terms)
                 self._give(history, terms)

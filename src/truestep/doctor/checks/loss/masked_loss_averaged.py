@@ -10,7 +10,7 @@ from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.signatures import own_name
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.values import argument, constant, literal
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _ORDERING = operations(numbers="ordered")
@@ -116,8 +116,17 @@ def _is_loss(module: SourceModule, call: ast.Call) -> bool:
     targets = [statement.target] if isinstance(statement, ast.AugAssign) else targets
     words = [own_name(each) or "" for each in targets]
     assert isinstance(call.func, ast.Attribute)
-    words += [each.id for each in walk(call.func.value) if isinstance(each, ast.Name)]
-    return any("loss" in each.lower() for each in words)
+    names = [each for each in walk(call.func.value) if isinstance(each, ast.Name)]
+    words += [each.id for each in names]
+    return any("loss" in each.lower() for each in words) or any(
+        _is_left_whole(module, each) for each in names
+    )
+
+
+def _is_left_whole(module: SourceModule, name: ast.Name) -> bool:
+    """Tell what a loss of torch's gives for each entry: `F.cross_entropy(out, y, reduction="none")`."""
+    made = [each for each in module.definitions(name) if isinstance(each, ast.Call)]
+    return any(literal(module, argument(each, None, "reduction")) == "none" for each in made)
 
 
 def _is_counted(module: SourceModule, call: ast.Call, mask: str) -> bool:

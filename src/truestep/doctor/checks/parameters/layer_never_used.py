@@ -2,10 +2,11 @@
 """A layer that no method reads."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, literal
 
 DYNAMIC = {"children", "named_children", "modules", "_modules", "getattr", "__getattr__", "vars", "__dict__"}
 # layers without parameters: left over, but harmless
@@ -24,14 +25,33 @@ EMPTY = (
 )
 
 
+_DROPOUTS = {
+    f"torch.nn.{name}" for name in ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout")
+}
+
+
 def layers_never_used(module: SourceModule, owner: ast.ClassDef) -> Iterator[tuple[str, ast.AST]]:
     """Yield the layers with parameters that a class makes and that nothing in the file reads."""
+    yield from _unread(module, owner, _makes_layer)
+
+
+def _unread(
+    module: SourceModule, owner: ast.ClassDef, makes: Callable[[SourceModule, ast.expr | None], bool]
+) -> Iterator[tuple[str, ast.AST]]:
+    """Yield what a class makes of a kind, and nothing reads."""
     if module.method(owner, "forward") is None or module.identifiers & DYNAMIC:
         return
     for name, bindings in module.attributes(owner).items():
-        made = [each for each in bindings if each.how == "assign" and _makes_layer(module, each.value)]
+        made = [each for each in bindings if each.how == "assign" and makes(module, each.value)]
         if made and len(made) == len(bindings) and not module_reads(module, name):
             yield name, made[0].node
+
+
+def _makes_dropout(module: SourceModule, value: ast.expr | None) -> bool:
+    """Tell a layer that drops something: without it the model is another one, though no weight is left over."""
+    name = module.qualify(value.func) or "" if isinstance(value, ast.Call) else ""
+    dropped = argument(value, 0, "p") if isinstance(value, ast.Call) else None
+    return name in _DROPOUTS and literal(module, dropped) not in (0, 0.0)
 
 
 def module_reads(module: SourceModule, name: str) -> bool:
@@ -50,7 +70,8 @@ def _makes_layer(module: SourceModule, value: ast.expr | None) -> bool:
 class LayerNeverUsed(SourceCheck):
     """A module makes a layer that nothing in the file uses.
 
-    Why: it is saved, counted and decayed, but never trained; often forward uses another one by mistake.
+    Why: it is saved, counted and decayed, but never trained; often forward uses another one by mistake. Of a dropout that
+    nothing applies, nothing is dropped.
 
     Bad:
         class Net(nn.Module):
@@ -87,3 +108,5 @@ class LayerNeverUsed(SourceCheck):
         for owner in module.classes_of_kind("module"):
             for name, node in layers_never_used(module, owner):
                 yield At(node, f"Nothing uses self.{name}: its parameters are never trained.", RISK)
+            for name, node in _unread(module, owner, _makes_dropout):
+                yield At(node, f"Nothing uses self.{name}: nothing is dropped.", ADVICE)

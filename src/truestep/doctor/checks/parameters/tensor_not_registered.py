@@ -13,6 +13,9 @@ from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced
 from truestep.doctor.source.values import argument, constant, literal, seen_through
 
 MAKERS = {f"torch.{name}" for name in operations(numbers="drawn filled copied")}
+_MASKS = {
+    f"torch.nn.{each}.generate_square_subsequent_mask" for each in ("Transformer", "modules.Transformer")
+}
 _SAME = operations(numbers="kept itself home moved rounded whole indices") - operations(graph="left")
 _PLACED = operations(numbers="moved measured")  # asked of where it is used: its author knows
 
@@ -82,7 +85,7 @@ class TensorNotRegistered(SourceCheck):
         if isinstance(value.func, ast.Attribute) and value.func.attr in _SAME:
             return self._is_tensor(module, value.func.value)
         trained = literal(module, argument(value, None, "requires_grad"))
-        made = module.qualify(value.func) in MAKERS
+        made = module.qualify(value.func) in MAKERS | _MASKS
         return made and trained is not True and argument(value, None, "device") is None
 
     def _used(self, module: SourceModule, owner: ast.ClassDef, name: str, home: ast.AST) -> bool:

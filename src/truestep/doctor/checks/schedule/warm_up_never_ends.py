@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,13 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
+STEPS = 7  # of a schedule that is stepped within few passes
 PASSES = 3  # with fewer a schedule that rises and falls may look as if it only rose
 SHARE = 0.9  # of the rate that the optimizer was given
 
 
 class WarmUpNeverEnds(Watcher):
-    """The learning rate rises from pass to pass until the training ends, and never comes to what the optimizer was given.
+    """The learning rate rises until the training ends, and never comes to what the optimizer was given.
 
     Why: the warm-up is longer than the training, often because it counts updates and is stepped once in an epoch: all of
     the training runs at a fraction of its rate.
@@ -52,10 +54,20 @@ class WarmUpNeverEnds(Watcher):
         self.stepped_at: dict[int, Place] = {}  # by the identity of the optimizer's record
         self.rates: dict[int, list[float]] = {}  # of its first group, before each pass with updates
         self.num_steps: dict[int, int] = {}
+        self.climbs: dict[
+            int, list[float]
+        ] = {}  # rates at the schedule's steps, as long as each is the highest so far
 
     def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
         """Remember where the rate is moved."""
-        self.stepped_at[id(history.record_of(scheduler.optimizer))] = place
+        record = history.record_of(scheduler.optimizer)
+        key, rate = id(record), float(scheduler.optimizer.param_groups[0].get("lr", 0.0))
+        self.stepped_at[key] = place
+        climb = self.climbs.setdefault(key, [])
+        if not climb or climb[-1] < rate:
+            climb[:] = [*climb, rate][-STEPS:]
+        else:
+            climb[:] = [math.inf]  # it has fallen
 
     def on_epoch(self, history: WatchHistory, source: Any, place: Place) -> None:
         """Remember the rates with which a pass begins."""
@@ -77,6 +89,9 @@ class WarmUpNeverEnds(Watcher):
         for record in history.stepping():
             key, group = id(record), record.optimizer.param_groups[0]
             rates = [*self.rates.get(key, []), _rate_of(record)]
+            climb = self.climbs.get(key, [])
+            if len(rates) <= PASSES and len(climb) == STEPS:
+                rates = climb
             given = float(group.get("max_lr", group.get("initial_lr", 0.0)))
             rises = all(one < other for one, other in pairwise(rates))
             at = self.stepped_at.get(key, made_at.get(key))
