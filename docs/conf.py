@@ -20,7 +20,8 @@ extensions = [
 ]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "README.md"]
+# What was decided and what was tried is read in the repository, and is no part of the manual.
+exclude_patterns = ["_build", "README.md", "design.md", "log.md"]
 html_theme = "furo"
 html_title = "Truestep"
 html_static_path = ["static"]

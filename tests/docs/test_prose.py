@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manual reads well: no diary, short sentences, one word for one thing, code that fits a narrow screen."""
+
+import re
+from pathlib import Path
+
+import pytest
+from support.pages import HAND_WRITTEN
+from support.prose import length, prose
+
+from truestep.cli.read import app as read
+
+DOCS = Path(__file__).parents[2] / "docs"
+# What was decided and what was tried: records, which are no part of the manual.
+RECORDS = {"design.md", "log.md"}
+MANUAL = [page for page in HAND_WRITTEN if page.name not in RECORDS]
+
+# A record has its date and its machine; a page of the manual says what is so. Each exception has its reason.
+DIARY = re.compile(
+    r"\b20\d\d-\d\d(?:-\d\d)?\b|\bXeon\b|\bEPYC\b|\bload (?:of )?\d|\bbusy (?:machine|cores?)\b|\b[Ss]ince then\b"
+    r"|\bthe time before\b|\bsame day\b|\bwhere (?:it|they) took\b|\bquiet machine\b"
+)
+DATED = {
+    "many-processes.md": "its figures depend on the machine's network and cores, and are read beside each other",
+    "experiments.md": "what experiments found is counted anew while their checks are in preview",
+}
+
+# Pages that were written for people who read them from top to bottom; in words a sentence.
+MEAN, LONGEST = 15, 40
+SMOOTH = {
+    "doctor.md", "doctor-output.md", "running.md", "keeping.md", "cookbook/seeds.md", "cookbook/gans.md",
+    *(page.relative_to(DOCS).as_posix() for page in (DOCS / "laws").glob("*.md")),
+}  # fmt: skip
+SMOOTH_PAGES = [page for page in MANUAL if page.relative_to(DOCS).as_posix() in SMOOTH]
+
+WIDTH = 88
+CODE = re.compile(r"^( *)```(python|bash|console|toml|yaml)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+WIDE = {"many-processes.md": "addresses of two machines, which stand in one command"}
+
+
+def each(page: Path) -> str:
+    return page.relative_to(DOCS).as_posix()
+
+
+def written(page: Path) -> str:
+    """A page without its code: names of files may have dates, and what a program prints is no sentence of ours."""
+    text = re.sub(r"^( *)```.*?^\1```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+@pytest.mark.parametrize("page", MANUAL, ids=each)
+def test_a_page_is_no_diary(page):
+    found = DIARY.findall(written(page))
+    assert found == [] or each(page) in DATED, "figures with date and machine belong into benchmarks/"
+
+
+@pytest.mark.parametrize("page", MANUAL, ids=each)
+def test_a_mistake_is_called_a_mistake(page):
+    """Mistake: in the user's code. Finding: what the doctor reports. Bug: a severity."""
+    assert re.findall(r"\b[Ff]aults?\b", written(page)) == []
+
+
+@pytest.mark.parametrize("page", SMOOTH_PAGES, ids=each)
+def test_sentences_are_short(page):
+    found = prose(page.read_text("utf-8"))
+    assert [(length(one), one) for one in [*found.sentences, *found.cells] if length(one) > LONGEST] == []
+    assert found.mean <= MEAN
+
+
+@pytest.mark.parametrize("page", MANUAL, ids=each)
+def test_a_line_of_code_fits_a_narrow_window(page):
+    blocks = CODE.findall(page.read_text("utf-8"))
+    lines = [(kind, line) for _, kind, code in blocks for line in code.splitlines()]
+    ours = [line for kind, line in lines if kind != "console" or line.startswith("$")]  # the rest is printed
+    assert [line for line in ours if len(line) > WIDTH] == [] or each(page) in WIDE
+
+
+def test_a_wide_block_scrolls_by_itself_on_a_phone():
+    rules = (DOCS / "static" / "blocks.css").read_text("utf-8")
+    assert re.search(r"\.highlight pre, pre \{[^}]*overflow-x: auto", rules)
+    assert re.search(r"\.table-wrapper[^{]*\{[^}]*overflow-x: auto", rules)
+    assert re.search(r"code\.literal \{[^}]*overflow-wrap: anywhere", rules)
+
+
+def test_decisions_and_the_log_are_no_pages():
+    """They stay in the repository; nothing leads there as to a page, and none is built of them."""
+    assert [name for name in RECORDS if f'"{name}"' not in (DOCS / "conf.py").read_text("utf-8")] == []
+    links = {
+        each(page): re.findall(r"\]\((?:\.\./)*(?:design|log)\.md", page.read_text("utf-8"))
+        for page in MANUAL
+    }
+    assert {name: found for name, found in links.items() if found} == {}
+    index = (DOCS / "index.md").read_text("utf-8")
+    assert re.findall(r"^(?:design|log)$", index, re.MULTILINE) == []
+
+
+def test_the_first_example_of_the_doctor_is_what_it_says(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    page = (DOCS / "doctor.md").read_text("utf-8")
+    loop, shown = re.search(
+        r"^```python\n(.*?)^```.*?^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+    ).groups()
+    (tmp_path / "train.py").write_text(loop, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(read, ["--no-cache", "train.py"], env={"COLUMNS": "88"}).output
+    assert said.rpartition("\n\n")[0] == shown.rstrip("\n")
