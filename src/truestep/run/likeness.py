@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from truestep.core.accelerator import in_float64
 from truestep.core.errors import RankError
 from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
@@ -61,7 +62,7 @@ def run_weight_sums(context: LearnerContext) -> dict[str, list[float]]:
 
 def _sum(weight: torch.Tensor) -> torch.Tensor:
     flat = torch.view_as_real(weight) if weight.is_complex() else weight
-    return flat.double().sum()
+    return in_float64(flat).sum()
 
 
 @torch.no_grad()
