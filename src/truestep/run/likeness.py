@@ -78,7 +78,8 @@ def are_run_weights_finite(context: LearnerContext) -> bool:
     ]
     # the largest entry of each: not finite where one is not, and never an overflow of its own, as a sum may be
     norms = torch._foreach_norm(measured, float("inf")) if measured else ()
-    return all(bool(torch.isfinite(norm)) for norm in norms)
+    # together, since on a device each of them would be waited for
+    return not norms or bool(torch.stack([torch.isfinite(norm) for norm in norms]).all())
 
 
 def run_switches(context: LearnerContext) -> dict[str, Any]:
