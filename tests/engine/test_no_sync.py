@@ -70,7 +70,9 @@ def test_the_host_waits_for_nothing_in_a_step(card, tmp_path, kind, loss, optimi
 
 def test_a_read_that_is_put_into_the_step_is_found(card, tmp_path, monkeypatch):
     made = step.step_optimizers
-    monkeypatch.setattr(step, "step_optimizers", lambda learner, *rest: (learner.was_read(), made(learner, *rest)))
+    monkeypatch.setattr(
+        step, "step_optimizers", lambda learner, *rest: (learner.was_read(), made(learner, *rest))
+    )
     with ts.Run(tmp_path, device="cuda", progress=False) as run:
         net, update = training(run, {})
         weight = next(net.module.parameters())

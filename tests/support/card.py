@@ -14,7 +14,8 @@ What it does not: kernels take no time and have a CPU's bits; draws come from th
 """
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
 
@@ -55,6 +56,8 @@ class Card:
         """What made the host wait, with its line."""
         self.allocations, self.fails_at = 0, 0
         """How many tensors were made there, and at which number memory runs out."""
+        self.used_by = []
+        """Tensors, and the stream that torch's allocator was told of."""
         self.is_quiet = False
         self._marks = {}
         self._closing = ExitStack()
@@ -180,7 +183,9 @@ class Card:
 
     def _grouped(self, found):
         """Have an optimizer's tensors on the card that they are on; of several cards one at a time."""
-        return {(self.card_of(group[0][0][0]) or device, dtype): group for (device, dtype), group in found.items()}
+        return {
+            (self.card_of(group[0][0][0]) or device, dtype): group for (device, dtype), group in found.items()
+        }
 
     def _names(self):
         generators = tuple(torch.Generator() for _ in range(self.count))
@@ -215,12 +220,15 @@ class Card:
                 "set_rng_state": generators[0].set_state,
                 "empty_cache": lambda: None,
             },
+            torch.Tensor: {"record_stream": lambda tensor, stream: self.used_by.append((tensor, stream))},
             torch._C: {
                 "_dispatch_has_kernel_for_dispatch_key": lambda name, key: any(
                     name == f"aten::_fused_{each}_" for each in FUSED.get(key, FUSED["CUDA"]).split()
                 ),
                 "_group_tensors_by_device_and_dtype": lambda *given: self._grouped(by_device(*given)),
             },
+            # the doctor's checks, too, are to see where tensors are
+            import_module("truestep.doctor.runtime.dispatcher"): {"DisableTorchFunction": nullcontext},
             torch.autocast: {
                 "__init__": lambda own, kind, *rest, **named: autocast(
                     own, "cpu" if kind == self.kind else kind, *rest, **named

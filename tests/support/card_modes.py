@@ -7,7 +7,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 WAITS = ("_local_scalar_dense", "nonzero", "equal", "masked_select", "_unique2", "unique_dim", "is_nonzero")
-TAKES_BOTH = ("copy_", "_to_copy", "index", "index_put_", "index_put", "_index_put_impl_", "_pack_padded_sequence")
+TAKES_BOTH = (
+    "copy_",
+    "_to_copy",
+    "index",
+    "index_put_",
+    "index_put",
+    "_index_put_impl_",
+    "_pack_padded_sequence",
+)
 """Operations that a tensor of the host may be given to beside one of a card."""
 PINNED = "page-locked"
 
@@ -63,7 +71,9 @@ class CardDispatch(TorchDispatchMode):
                 card.read(f"{name} with a tensor of the host")
         elif host or len(places) > 1:
             found = ", ".join(map(str, {*places, *(["cpu"] if host else [])}))
-            raise RuntimeError(f"Expected all tensors to be on the same device, but found {found} ({name}, stand-in)")
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found {found} ({name}, stand-in)"
+            )
 
 
 def _chooses(index):
@@ -152,7 +162,9 @@ class CardFunctions(TorchFunctionMode):
         if self._card.card_of(tensor) is None:
             return func(tensor, *args, **kwargs)
         if func is not Tensor.tolist:
-            raise TypeError("can't convert cuda:0 device type tensor to numpy (stand-in). Use Tensor.cpu() first.")
+            raise TypeError(
+                "can't convert cuda:0 device type tensor to numpy (stand-in). Use Tensor.cpu() first."
+            )
         self._card.read("tolist")
         return self._card.quietly(func, tensor)
 
@@ -162,9 +174,6 @@ class CardFunctions(TorchFunctionMode):
     def _copy_each(self, func, into, sources, non_blocking=False):
         for place, source in zip(into, sources, strict=True):
             self._card.copy(place, source, non_blocking)
-
-    def _nothing(self, func, *_):
-        return None
 
 
 ANSWERS = {
@@ -183,5 +192,4 @@ ANSWERS = {
     Tensor.__array__: "_read",
     Tensor.copy_: "_copy",
     torch._foreach_copy_: "_copy_each",
-    Tensor.record_stream: "_nothing",
 }
