@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
-from truestep.engine import delayed_reports
 from truestep.engine.delayed_reports import DelayedUpdateReports, UpdateReport
 from truestep.engine.losses import LossOutput
 from truestep.engine.optimizers import prepare_optimizer_momentum
@@ -109,14 +108,6 @@ OPTIMIZERS = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def at_hand():
-    """Reports are at hand at once, as on a device that has nothing else to do; they are read as late as ever."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delayed_reports, "_on_its_way", lambda report: report.clone().tolist)
-        yield
 
 
 def decided_on_the_device(learner):

@@ -10,6 +10,7 @@ from truestep.checkpoints.layout import FileLayout
 from truestep.checkpoints.memory import saved_bytes_of
 from truestep.checkpoints.save import CheckpointFileImage
 from truestep.checkpoints.shared_copy import CopyPiece, SharedCopy
+from truestep.core.accelerator import copy_late, devices_ahead
 
 MIN_SHARED_BYTES = 32 << 20  # a new buffer of less is filled before a writer has begun
 
@@ -18,8 +19,8 @@ class CheckpointStaging:
     """Host memory for copies, one flat buffer a file, kept from save to save.
 
     Allocating memory costs several times what copying into memory in use does, so that only the first save
-    pays for it. With CUDA tensors the buffers are pinned and the copies are queued on the current stream: the
-    caller goes on at once, and later work of that stream can't overtake them.
+    pays for it. For tensors of a device that runs ahead the buffers are pinned and the copies are queued on its current
+    stream: the caller goes on at once, and later work of that stream can't overtake them.
     """
 
     def __init__(self) -> None:
@@ -42,16 +43,14 @@ class CheckpointStaging:
     def _take(
         self, file: FileLayout, sources: list[Tensor], shared: SharedCopy | None
     ) -> CheckpointFileImage:
-        devices = {source.device for source in sources if source.is_cuda}
+        devices = devices_ahead(sources)
         before = self._buffers.get(file.name)
         buffer = self._buffer(file.name, file.data_bytes, pinned=bool(devices))
         places = self._places_in(file, buffer)
         if shared is not None and buffer is not before and len(buffer) >= MIN_SHARED_BYTES and not devices:
             return _shared_image(file, CopyPiece(buffer, places, sources), shared)
         with torch.no_grad():
-            torch._foreach_copy_(places, sources, non_blocking=bool(devices))
-        # Events and not `synchronize`: the writer waits for these copies, not for the steps that were queued after them.
-        events = [torch.cuda.current_stream(device).record_event() for device in devices]
+            events = copy_late(places, sources)
 
         def pieces() -> Iterator[memoryview]:
             for event in events:

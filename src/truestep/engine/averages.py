@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -103,14 +103,18 @@ class LearnerAverage:
 
         To be called where no gradients are recorded.
         """
-        weight: Any = 1 - self.options.decay_at(updates)
-        if applied is not None:
-            # a number on the device, so that nobody waits to know whether the step was made
-            weight = applied * weight
+        weight = 1 - self.options.decay_at(updates)
         current = self._now(self._sources)
         if not self._has_one_type:
             current = [source.to(mean.dtype) for source, mean in zip(current, self.tensors, strict=True)]
-        torch._foreach_lerp_(self._here(self.tensors), self._here(current), weight)
+        means, current = self._here(self.tensors), self._here(current)
+        if applied is None:
+            torch._foreach_lerp_(means, current, weight)
+            return
+        # A number on the device, so that nobody waits to know whether the step was made; lerp would read it on the host.
+        steps = torch._foreach_sub(current, means)
+        torch._foreach_mul_(steps, applied * weight)
+        torch._foreach_add_(means, steps)
 
     def _here(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the parts that this process has, where they are divided."""

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.autograd import Variable
 from torch.autograd.graph import _engine_run_backward
 
+from truestep.core.accelerator import accelerator_here
 from truestep.engine.weights import LearnerWeights
 
 
@@ -35,7 +35,7 @@ def backward_of_part(learners: Sequence[LearnerWeights], values: Tensor, seed: T
 @cache
 def _engine() -> Callable[..., Any]:
     """Return what runs a graph: without an accelerator it runs in this thread, so no context is copied for another one."""
-    if torch.accelerator.is_available():
+    if accelerator_here() is not None:
         return _engine_run_backward
     run: Callable[..., Any] = Variable._execution_engine.run_backward
     return run

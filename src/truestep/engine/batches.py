@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from truestep.core import structure
+from truestep.core.accelerator import sends_without_waiting
 from truestep.core.errors import BatchError
 
 Batch = Any
@@ -173,9 +174,11 @@ def map_batch_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
 def batch_to_device(batch: Batch, device: torch.device, *, non_blocking: bool = False) -> Batch:
     """Return `batch` with every tensor (and packed sequence) of it on `device`; nothing is copied that is there."""
 
+    unwaited = non_blocking and sends_without_waiting(device)
+
     def change(leaf: Any) -> Any:
         if isinstance(leaf, Tensor | PackedSequence):
-            return leaf.to(device, non_blocking=non_blocking)  # type: ignore[arg-type]
+            return leaf.to(device, non_blocking=unwaited)  # type: ignore[arg-type]
         return leaf
 
     return structure.map_batch_leaves(change, batch)

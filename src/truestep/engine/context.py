@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
+from truestep.core.accelerator import is_host
 from truestep.core.example_draws import ExampleDraws
 from truestep.core.random_streams import KeyedRandom, StepRandomKeys, random_key
 from truestep.engine.batches import Making
@@ -87,7 +88,7 @@ class LearnerContext:
     choices: list[Choice] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.is_host = self.device.type == "cpu"
+        self.is_host = is_host(self.device)
         """Whether what is computed is at hand; to ask the device for its type takes 8 µs in the midst of a training."""
         self.random = KeyedRandom.of(self.device)
         self._keys = StepRandomKeys(self.seed)

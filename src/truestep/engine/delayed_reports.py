@@ -6,12 +6,12 @@ everything as it is where it is set. The host learns of it afterwards, from a co
 update's backward has been queued already; then the schedule, the counters and the error policy follow.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from truestep.core.accelerator import ArrivingCopy, send_to_host
 from truestep.engine.sums import LossTotals
 
 
@@ -32,7 +32,7 @@ class DelayedUpdateReports:
     """The report of the newest update while it is on its way to the host."""
 
     def __init__(self) -> None:
-        self._waiting: tuple[int, Callable[[], list[float]]] | None = None
+        self._waiting: tuple[int, ArrivingCopy] | None = None
 
     def send(self, step: int, flag: Tensor, sums: LossTotals, measured: Tensor | None) -> None:
         """Copy to the host what was decided at this step, without waiting for it."""
@@ -42,7 +42,7 @@ class DelayedUpdateReports:
         norm = nothing if measured is None else measured.float()
         # One tensor: five numbers would be five copies.
         report = torch.stack([flag, empty, sums.loss.float(), norm, least])
-        self._waiting = (step, _on_its_way(report))
+        self._waiting = (step, send_to_host(report))
 
     def receive(self) -> UpdateReport | None:
         """Wait for the report that was sent last; None where it was received already."""
@@ -50,20 +50,5 @@ class DelayedUpdateReports:
             return None
         step, arrived = self._waiting
         self._waiting = None
-        flag, empty, loss, norm, least = arrived()
+        flag, empty, loss, norm, least = arrived.read().tolist()
         return UpdateReport(step, bool(flag), bool(empty), loss, norm, least)
-
-
-def _on_its_way(report: Tensor) -> Callable[[], list[float]]:
-    """Send numbers to the host; return what waits for them."""
-    # into page-locked memory: a copy into any other waits for the device
-    host = torch.empty(len(report), pin_memory=True).copy_(report, non_blocking=True)
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-
-    def arrived() -> list[float]:
-        event.synchronize()
-        numbers: list[float] = host.tolist()
-        return numbers
-
-    return arrived

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.core.accelerator import in_float64
 from truestep.core.calls import is_argument_error
 from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.core.random_streams import random_key
@@ -68,7 +69,7 @@ def _refuse_other_buffers(context: LearnerContext, world: World) -> None:
 
 
 def _sum_of(buffer: Tensor) -> float:
-    return float(torch.view_as_real(buffer).sum() if buffer.is_complex() else buffer.double().sum())
+    return float(torch.view_as_real(buffer).sum() if buffer.is_complex() else in_float64(buffer).sum())
 
 
 def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> Any:
@@ -197,11 +198,11 @@ class _Totals:
         first = next(iter(named.values()))
         for name, values in named.items():
             self._check(name, values, weights, first, num_examples)
-        weights = torch.ones_like(first, dtype=torch.float64) if weights is None else weights.double()
+        weights = in_float64(torch.ones_like(first) if weights is None else weights)
         # In float64: a float32 sum stops growing by ones at 2**24 examples.
         total = weights.sum()
         for name, values in named.items():
-            part = values.double() * (total if values.ndim == 0 else weights)
+            part = in_float64(values) * (total if values.ndim == 0 else weights)
             so_far = self._sums.get(name, torch.zeros((), dtype=torch.float64))
             self._sums[name] = so_far.to(part.device) + part.sum()
         self._weight = total + self._weight

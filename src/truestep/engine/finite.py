@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.core.accelerator import is_host
 from truestep.engine.precision.loss_scale import gradients_by_dtype
 
 
@@ -17,7 +18,7 @@ class FiniteGradientCheck:
     def __init__(self, device: torch.device, weights: Sequence[Tensor]) -> None:
         self._one = torch.ones((), dtype=torch.float32, device=device)
         self._found = torch.zeros((), dtype=torch.float32, device=device)
-        flag: Any = self._found.numpy() if device.type == "cpu" else None
+        flag: Any = self._found.numpy() if is_host(device) else None
         self._seen = None if flag is None else memoryview(flag)
         """The flag in the memory of the host, where reading it is no call of torch."""
         self._is_one_kind = {weight.dtype for weight in weights} == {torch.float32}

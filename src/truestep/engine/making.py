@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
+from truestep.core.accelerator import runs_ahead
 from truestep.core.buffers import MovingBufferSnapshot, spectral_norm_buffers
 from truestep.core.errors import OptionError
 from truestep.engine.averages import LearnerAverage
@@ -140,7 +141,7 @@ def _choose_kernels(
             label = f"fused of {name}" + (f"[{index}]" if len(optimizers) > 1 else "")
             context.choose(label, fused, reason)
         # Where the device decides, any first step may be left out: no weight in the batch, a loss that is not finite.
-        if scales or context.device.type == "cuda":
+        if scales or runs_ahead(context.device):
             prepare_optimizer_momentum(optimizer)
 
 
@@ -148,7 +149,7 @@ def _delayed_reports(
     name: str, optimizers: list[Optimizer], policy: GradientPolicy, context: LearnerContext
 ) -> DelayedUpdateReports | None:
     """Return some where the device runs ahead of the host and all optimizers take a flag; None where flags are at hand."""
-    if context.device.type != "cuda" or optimizer_needs_closure(optimizers):
+    if not runs_ahead(context.device) or optimizer_needs_closure(optimizers):
         return None
     slow = [type(o).__name__ for o in optimizers if not getattr(o, "_step_supports_amp_scaling", False)]
     if slow and policy.may_skip:

@@ -5,6 +5,8 @@ import gc
 
 import torch
 
+from truestep.core.accelerator import release_cached_memory
+
 _SIGNS = (
     "out of memory",
     "can't allocate memory",  # torch's CPU allocator
@@ -28,6 +30,4 @@ def release_memory_for_update(device: torch.device) -> None:
     """Collect cycles that hold tensors and give the device's cached blocks back."""
     # An exception and its frames hold each other, and so all tensors of the attempt.
     gc.collect()
-    if device.type == "cuda":
-        # what torch keeps is cut for the parts that did not fit
-        torch.cuda.empty_cache()
+    release_cached_memory(device)

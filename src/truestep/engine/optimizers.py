@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from truestep.core.accelerator import has_fused_kernel, is_host
 from truestep.core.calls import is_argument_error
 from truestep.core.errors import OptionError
 from truestep.core.modules import NORMS
@@ -21,8 +22,6 @@ OptimizerFactory = Callable[["Parameters"], Optimizer | Sequence[Optimizer]]
 # Which kernel steps a group is this machine's choice, and no setting of the training.
 KERNEL_OPTIONS = ("fused", "foreach")
 _SCHEDULED = ("lr", "momentum", "betas")  # what a schedule of torch's may move
-# Where torch has one fused kernel for the whole step (measured: benchmarks/engine/fused.py).
-FUSED_ON = ("cpu", "cuda", "mps", "xpu")
 
 
 class Parameters:
@@ -250,9 +249,13 @@ def choose_fused_optimizer(
     if divided and not isinstance(optimizer, torch.optim.Adam):
         return f"torch has no fused kernel of {name} for weights that are divided among processes."
     is_real = all(each.is_floating_point() for each in optimizer_parameters(optimizer))
-    if device.type not in FUSED_ON or not is_real or any(group.get("differentiable") for group in groups):
+    if (
+        not has_fused_kernel(device, name)
+        or not is_real
+        or any(group.get("differentiable") for group in groups)
+    ):
         return f"{name}'s fused kernel does not run here ({device.type}, or complex or differentiable parameters)."
-    if device.type == "cpu" and name == "SGD" and not any(g["momentum"] for g in groups):
+    if is_host(device) and name == "SGD" and not any(g["momentum"] for g in groups):
         return "SGD without momentum is one addition; its fused kernel is no faster on a CPU (benchmarks/engine/fused.py)."
     for group in groups:
         group["fused"] = True
@@ -267,7 +270,7 @@ def has_wrong_kernel(optimizer: Optimizer) -> bool:
     """Whether torch's fused kernel for this optimizer is wrong here: SGD on a CPU reads and writes only a half of each vector
     of float16 or bfloat16 (torch 2.13; tests/engine/test_optimizers.py says when that is over)."""
     return isinstance(optimizer, torch.optim.SGD) and any(
-        each.device.type == "cpu" and each.dtype in (torch.float16, torch.bfloat16)
+        each.is_cpu and each.dtype in (torch.float16, torch.bfloat16)
         for each in optimizer_parameters(optimizer)
     )
 

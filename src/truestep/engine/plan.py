@@ -65,7 +65,7 @@ class UpdatePlan:
         if self.closure_learner is not None:
             kind = type(self.closure_learner.optimizers[0]).__name__
             self.goes_back_again = f"{kind} evaluates the loss several times"
-        self.moves_batches = self.context.device.type != "cpu"
+        self.moves_batches = not self.context.is_host
         self.weights = [learner.weights for learner in self.learners]
         self._half = [weights for weights in self.weights if weights.has_half]
         self._scalers = [each.policy.scaler for each in self.learners if each.policy.scaler is not None]

@@ -161,7 +161,7 @@ class LossTotals:
     def _note_negative(self, weights: Tensor) -> None:
         """Refuse negative weights; on a device they are only noted, since nothing waits for it."""
         least = weights.min()
-        if least.device.type == "cpu":
+        if least.is_cpu:
             if least < 0:
                 raise negative_loss_weights()
         else:

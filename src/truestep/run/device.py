@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.core.accelerator import accelerator_here, has_kernel_tuner, is_host, num_cards, take_card
 from truestep.core.devices import usable_device
 from truestep.core.errors import OptionError
 from truestep.engine.batches import map_batch_tensors
@@ -17,14 +18,10 @@ from truestep.run.ranks import launched_rank
 def choose_run_device(device: str | torch.device) -> torch.device:
     """Return the device to train on; "auto" is the accelerator if there is one, of several processes each its own."""
     one_of_several = launched_rank()
-    if one_of_several is not None and str(device) in ("auto", "cuda") and torch.cuda.is_available():
+    if one_of_several is not None and str(device) in ("auto", "cuda") and num_cards():
         return _own_gpu(one_of_several.place.local_rank)
     if device == "auto":
-        if torch.accelerator.is_available():
-            found = torch.accelerator.current_accelerator()
-            assert found is not None
-            return torch.device(found.type, torch.accelerator.current_device_index())
-        return torch.device("cpu")
+        return accelerator_here() or torch.device("cpu")
     if device == "gpu":
         raise OptionError(
             "device='gpu' can't be used here: torch calls it device='cuda', and 'auto' takes what there is."
@@ -34,19 +31,18 @@ def choose_run_device(device: str | torch.device) -> torch.device:
 
 def _own_gpu(local_rank: int) -> torch.device:
     """Return the GPU of this process, which is the current one from now on: before any other call makes a context on the first."""
-    if local_rank >= torch.cuda.device_count():
+    if local_rank >= num_cards():
         raise OptionError(
-            f"This is process {local_rank} of this machine (counted from 0), and it has {torch.cuda.device_count()} GPUs. Start as "
+            f"This is process {local_rank} of this machine (counted from 0), and it has {num_cards()} GPUs. Start as "
             "many processes as there are GPUs on each machine, or train on the CPU: ts.Run(device='cpu')."
         )
-    torch.cuda.set_device(local_rank)
-    return torch.device("cuda", local_rank)
+    return take_card(local_rank)
 
 
 def set_run_determinism(context: LearnerContext, *, deterministic: bool) -> None:
     """Set the flags that were asked for, and note the device and them with their reasons."""
     device = context.device
-    reason = "an accelerator is there" if device.type != "cpu" else "torch finds no accelerator"
+    reason = "an accelerator is there" if not is_host(device) else "torch finds no accelerator"
     context.choose("device", device, reason)
     if deterministic:
         make_deterministic()
@@ -72,7 +68,7 @@ class RunCudnnTuner:
         self._context = context
         self._shapes: set[tuple[torch.Size, ...]] = set()
         self._repeats = 0
-        self.active = context.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
+        self.active = has_kernel_tuner(context.device) and not torch.are_deterministic_algorithms_enabled()
 
     def see(self, batch: Any) -> None:
         """Look at a batch's shapes; nothing is read from the device."""

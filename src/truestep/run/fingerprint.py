@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from truestep.core.accelerator import card_facts
 from truestep.core.secret_values import Hide
 from truestep.engine.choices import Choice
 from truestep.run.arguments import changed_arguments, script_arguments
@@ -43,11 +44,7 @@ def run_fingerprint(device: torch.device, hide: Hide) -> dict[str, Any]:
         "code": _OWN_CODE.hashes(),
         "arguments": script_arguments(hide),
     }
-    if device.type == "cuda":
-        facts["gpu"] = torch.cuda.get_device_name(device)
-        facts["cuda"] = torch.version.cuda
-        facts["cudnn"] = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-    return facts
+    return facts | card_facts(device)
 
 
 def _matmul_precision() -> str:

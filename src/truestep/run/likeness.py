@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from truestep.core.accelerator import in_float64
 from truestep.core.errors import RankError
 from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
@@ -61,7 +62,7 @@ def run_weight_sums(context: LearnerContext) -> dict[str, list[float]]:
 
 def _sum(weight: torch.Tensor) -> torch.Tensor:
     flat = torch.view_as_real(weight) if weight.is_complex() else weight
-    return flat.double().sum()
+    return in_float64(flat).sum()
 
 
 @torch.no_grad()
@@ -77,7 +78,8 @@ def are_run_weights_finite(context: LearnerContext) -> bool:
     ]
     # the largest entry of each: not finite where one is not, and never an overflow of its own, as a sum may be
     norms = torch._foreach_norm(measured, float("inf")) if measured else ()
-    return all(bool(torch.isfinite(norm)) for norm in norms)
+    # together, since on a device each of them would be waited for
+    return not norms or bool(torch.stack([torch.isfinite(norm) for norm in norms]).all())
 
 
 def run_switches(context: LearnerContext) -> dict[str, Any]:

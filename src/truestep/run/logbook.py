@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from truestep.core.accelerator import most_bytes
 from truestep.core.errors import RunDirectoryError
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import NotedGradientNorm, Update, read_gradient_norms
@@ -114,13 +115,15 @@ class RunLogbook:
             for name, learner in self._learners.items()
             if name in windows
         ]
-        at_hand = next(iter(self._learners.values())).context.is_host  # that of all
-        if at_hand:
+        context = next(iter(self._learners.values())).context  # that of all
+        if context.is_host:
             self._unread += windows.values()
         now = time.monotonic()
-        values = partial(_values_of, parts, self._machine(now) | self.drawn(), max(now - self._since, 1e-9))
+        values = partial(
+            _values_of, parts, self._machine(now, context.device) | self.drawn(), max(now - self._since, 1e-9)
+        )
         self._since = now
-        self._write({"step": step, "epoch": epoch}, values, now, at_hand=at_hand)
+        self._write({"step": step, "epoch": epoch}, values, now, at_hand=context.is_host)
 
     def _measured(self, learner: LearnerParts, window: LogWindow) -> Values:
         """Return what is true now, and not of the whole window."""
@@ -140,9 +143,9 @@ class RunLogbook:
         norms, self._norms, self._num_copied = self._norms, [], 0
         read_gradient_norms(norms)
 
-    def _machine(self, now: float) -> dict[str, float]:
+    def _machine(self, now: float, device: torch.device) -> dict[str, float]:
         if now - self._memory_read > MEMORY_EVERY_SECONDS:
-            self._memory_read, self._memory_bytes = now, _memory_bytes()
+            self._memory_read, self._memory_bytes = now, _memory_bytes(device)
         return {"memory_bytes": self._memory_bytes, "save_stall_seconds": self.stall_seconds}
 
     def write(
@@ -256,11 +259,10 @@ def _values_of(
     return {**values, "samples_per_second": examples / seconds, **machine}
 
 
-def _memory_bytes() -> float:
-    """Return the most memory the GPU has held, or what this process holds now."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return float(torch.cuda.max_memory_allocated())
-    return float(_process(os.getpid()).memory_info().rss)
+def _memory_bytes(device: torch.device) -> float:
+    """Return the most memory that tensors have taken on the run's device, or what this process holds now."""
+    most = most_bytes(device)
+    return float(_process(os.getpid()).memory_info().rss if most is None else most)
 
 
 @cache

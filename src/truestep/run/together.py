@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+from truestep.core.accelerator import collective_backend
 from truestep.core.errors import OptionError
 from truestep.engine.context import LearnerContext
 from truestep.engine.processes.world import RankInWorld, World, WorldLinks
@@ -45,12 +46,12 @@ def join_run_ranks(context: LearnerContext, *, strategy: str, timeout_seconds: f
 def _world_of_launch(device: torch.device, timeout_seconds: float) -> World | None:
     """Return the world of this process, made now; None where it was started alone."""
     if dist.is_available() and dist.is_initialized():
-        return _within_group(timeout_seconds)
+        return _within_group(device, timeout_seconds)
     found = launched_rank()
     return None if found is None else _launched_world(found, device, timeout_seconds)
 
 
-def _within_group(timeout_seconds: float) -> World | None:
+def _within_group(device: torch.device, timeout_seconds: float) -> World | None:
     """Use the group that the user made; it stays theirs."""
     size = dist.get_world_size()
     if size == 1:
@@ -60,7 +61,11 @@ def _within_group(timeout_seconds: float) -> World | None:
     local_rank = found.place.local_rank if found is not None else rank
     control = dist.new_group(backend="gloo", timeout=LIMIT)
     default = dist.group.WORLD
-    data = dist.new_group(backend="gloo", timeout=LIMIT) if dist.get_backend() == "gloo" else default
+    data = (
+        default
+        if _carries(dist.get_backend_config(), device)
+        else dist.new_group(backend="gloo", timeout=LIMIT)
+    )
     store = _fresh(dist.distributed_c10d._get_default_store(), rank, size)
 
     def close() -> None:
@@ -75,18 +80,25 @@ def _within_group(timeout_seconds: float) -> World | None:
     )
 
 
+def _carries(backends: str, device: torch.device) -> bool:
+    """Whether a group takes what a run on `device` sends; one of gloo is left to its owner, whose limit of time it has."""
+    by_device: dict[str, str] = dist.BackendConfig(dist.Backend(backends)).get_device_backend_map()
+    return by_device.get(device.type, "gloo") != "gloo"
+
+
 def _launched_world(found: LaunchedRank, device: torch.device, timeout_seconds: float) -> World:
     rank, size, _ = found.place
     store = _fresh(_store(found), rank, size)
-    on_gpu = device.type == "cuda"
+    backend = collective_backend(device)
+    on_card = backend != "gloo"
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+        backend,
         store=PrefixStore("groups", store),
         rank=rank,
         world_size=size,
-        timeout=timedelta(seconds=timeout_seconds) if on_gpu else LIMIT,
+        timeout=timedelta(seconds=timeout_seconds) if on_card else LIMIT,
         # (torch would else guess a rank's GPU from its number when the first collective comes)
-        device_id=device if on_gpu else None,
+        device_id=device if on_card else None,
     )
     control = dist.new_group(backend="gloo", timeout=LIMIT)
     data = dist.group.WORLD

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.core.accelerator import are_late, in_float64, send_to_device
 from truestep.engine.means import Noted, metric_means_as_numbers, noted_metric_value
 from truestep.engine.result import NotedGradientNorm, Update
 from truestep.engine.sums import LossTotals
@@ -89,9 +90,9 @@ class LogWindow:
             return self._averages_on_host()
         averages: dict[str, Tensor | float] = {}
         for name, values in self._values.items():
-            weights = _stacked(self._weights[name])
+            means = _stacked([*map(_mean_of, values)])
             # An update over nothing (all weights zero) has no mean, and no share in this one.
-            means = _stacked([*map(_mean_of, values)]).to(weights.device)
+            weights = _stacked([*self._weights[name]], means.device)
             shares = torch.where(weights == 0, 0.0, means * weights)
             averages[name] = shares.sum() / weights.sum()
         return averages
@@ -143,7 +144,7 @@ def _mean_of(value: Noted | float) -> Tensor | float:
 
 
 def _are_on_device(values: Mapping[str, Sequence[Noted | float]]) -> bool:
-    return any(isinstance(value, Tensor) and value.is_cuda for each in values.values() for value in each)
+    return are_late(value for each in values.values() for value in each)
 
 
 def _mean(values: list[Any], weights: list[float]) -> float:
@@ -153,10 +154,14 @@ def _mean(values: list[Any], weights: list[float]) -> float:
     return sum(shares) / total if total else math.nan
 
 
-def _stacked(values: Sequence[Tensor | float]) -> Tensor:
-    """Return numbers, or scalar tensors, as one float64 tensor on the device where they are."""
-    device = next((v.device for v in values if isinstance(v, Tensor) and v.is_cuda), torch.device("cpu"))
-    if not any(isinstance(value, Tensor) for value in values):
-        return torch.tensor(values, dtype=torch.float64)
-    tensors = [value if isinstance(value, Tensor) else torch.tensor(value) for value in values]
-    return torch.stack([tensor.detach().to(device, torch.float64) for tensor in tensors])
+def _stacked(values: Sequence[Tensor | float], device: torch.device | None = None) -> Tensor:
+    """Return numbers, or scalar tensors, as one float64 tensor: on `device`, or where they are; nobody waits for it."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    if device is None:
+        device = next((each.device for each in tensors if are_late([each])), torch.device("cpu"))
+    if not tensors:
+        return send_to_device(torch.tensor(values, dtype=torch.float64), device)
+    wide = [
+        in_float64(value.detach() if isinstance(value, Tensor) else torch.tensor(value)) for value in values
+    ]
+    return torch.stack([each if each.device == device else send_to_device(each, device) for each in wide])

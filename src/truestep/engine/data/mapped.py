@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import Subset
 
+from truestep.core.accelerator import runs_ahead
 from truestep.engine.batches import Making
 from truestep.engine.choices import Choice
 from truestep.engine.data.blocks import cost_of_uniform_shuffle
@@ -64,7 +65,7 @@ class MappedSource(BatchSource):
             *_randomness(self._probe),
         ]
         count = int(workers.value)
-        self._pool = WorkerPool(samples, count, options, pin=device.type == "cuda") if count else None
+        self._pool = WorkerPool(samples, count, options, pin=runs_ahead(device)) if count else None
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on."""

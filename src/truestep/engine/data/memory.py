@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from truestep.core.accelerator import free_bytes, is_host, runs_ahead, send_to_device
 from truestep.engine.batches import Making
 from truestep.engine.choices import Choice
 from truestep.engine.data.columns import Column, DataColumns, take_sample_array_rows, take_sample_rows
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchBlock, BatchOrder
 from truestep.engine.data.ordering import describe_data_options
-from truestep.engine.data.permutation import Indices
 from truestep.engine.data.source import BatchSource, MadeBatch
 
 BYTES_AT_ONCE = 1 << 20  # small batches are gathered together up to this size, then split into views
@@ -45,7 +45,7 @@ class MemorySource(BatchSource):
             place,
         ]
         is_there = any(_is_on(leaf, device) for leaf in columns.leaves)
-        self._gathers_on_device = device.type != "cpu" and is_there
+        self._gathers_on_device = not is_host(device) and is_there
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on; each is a copy, never a view of the data."""
@@ -89,23 +89,16 @@ class MemorySource(BatchSource):
             if isinstance(taken, np.ndarray):  # text and the like stay as they are
                 return np.split(taken, np.cumsum(piece.sizes)[:-1])
             return torch.split_with_sizes(taken.to(self._device), piece.sizes)
-        if leaf.device.type == "cpu":
+        if leaf.is_cpu:
             taken = take_sample_rows(leaf, rows)
-            # or the copy below would wait for the device
-            taken = taken.pin_memory() if self._device.type == "cuda" else taken
         else:
-            taken = leaf.index_select(0, _on_device(rows, leaf.device))
-        return torch.split_with_sizes(taken.to(self._device, non_blocking=True), piece.sizes)
+            taken = leaf.index_select(0, send_to_device(torch.from_numpy(rows), leaf.device))
+        return torch.split_with_sizes(send_to_device(taken, self._device), piece.sizes)
 
 
 def _is_on(leaf: Column, device: torch.device) -> bool:
     here = leaf.device if isinstance(leaf, torch.Tensor) else torch.device("cpu")
     return here.type == device.type and (device.index is None or here.index == device.index)
-
-
-def _on_device(rows: Indices, device: torch.device) -> torch.Tensor:
-    index = torch.from_numpy(rows)
-    return index.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else index.to(device)
 
 
 def _pieces(block: BatchBlock, samples: int) -> Iterator[BatchBlock]:
@@ -128,8 +121,8 @@ def _choose_place(columns: DataColumns, on_device: bool | None, device: torch.de
                 "data kept on", "disk", "it is mapped: what a batch needs is read when the batch is made"
             )
         return Choice("data kept on", str(device), "the tensors are there already")
-    if on_device is None and device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
+    if on_device is None and runs_ahead(device):
+        free = free_bytes(device)
         on_device = size <= SHARE_OF_DEVICE * free
         reason = f"{size / 2**20:,.0f} MiB of data, {free / 2**20:,.0f} MiB free on the device"
     else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from truestep.core.accelerator import runs_ahead
 from truestep.core.errors import DataError
 from truestep.core.frames import warn_user
 from truestep.core.wording import counted
@@ -173,9 +174,7 @@ class StreamSource(BatchSource):
             yield from filter(None, reader)
             return
         self._set_epoch(start.epoch)
-        pool = self._pool = WorkerPool(
-            reader, self._num_workers, self._options, pin=self._device.type == "cuda"
-        )
+        pool = self._pool = WorkerPool(reader, self._num_workers, self._options, pin=runs_ahead(self._device))
         try:
             yield from warned_of_duplicates(pool.batches())
         finally:

@@ -8,45 +8,43 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from truestep.core import structure
+from truestep.core.accelerator import CopyStream, is_host, runs_ahead, sends_without_waiting
 
 
 def batches_to_device(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
     """Return `batches` with everything that can be moved on `device`."""
-    if device.type == "cpu":
+    if is_host(device):
         return batches
-    if device.type == "cuda":
+    if runs_ahead(device):
         return _copied_ahead(batches, device)
     return (move_batch(batch, device) for batch in batches)
 
 
 def move_batch(batch: Any, device: torch.device) -> Any:
     """Return `batch` on `device`; tensors and whatever has a method `to`, the rest as it is."""
+    unwaited = sends_without_waiting(device)
     return structure.map_batch_leaves(
-        lambda leaf: leaf.to(device, non_blocking=True) if hasattr(leaf, "to") else leaf, batch
+        lambda leaf: leaf.to(device, non_blocking=unwaited) if hasattr(leaf, "to") else leaf, batch
     )
 
 
 def _copied_ahead(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
     """Copy the next batch while the current one is being used."""
-    copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream = CopyStream(device)
     waiting: list[Any] = []
     for batch in batches:
-        with torch.cuda.stream(copying):
+        with stream.copying():
             moved = move_batch(batch, device)
         waiting.append(moved)
         # The next one is on its way when this one is handed out.
         if len(waiting) > 1:
-            yield _arrived(waiting.pop(0), copying, device)
+            yield _arrived(waiting.pop(0), stream)
     for moved in waiting:
-        yield _arrived(moved, copying, device)
+        yield _arrived(moved, stream)
 
 
-def _arrived(batch: Any, copying: torch.cuda.Stream, device: torch.device) -> Any:
-    current = torch.cuda.current_stream(device)
-    current.wait_stream(copying)
-    for _, leaf in structure.batch_leaves(batch):
-        for part in leaf if isinstance(leaf, PackedSequence) else (leaf,):
-            # Its memory may be reused only after this stream is done with it. A packed sequence keeps its lengths on the host.
-            if isinstance(part, torch.Tensor) and not part.is_cpu:
-                part.record_stream(current)
+def _arrived(batch: Any, stream: CopyStream) -> Any:
+    leaves = [leaf for _, leaf in structure.batch_leaves(batch)]
+    parts = [part for leaf in leaves for part in (leaf if isinstance(leaf, PackedSequence) else (leaf,))]
+    stream.hand_over(part for part in parts if isinstance(part, torch.Tensor))
     return batch

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from truestep.core import structure
+from truestep.core.accelerator import is_host
 from truestep.core.errors import DataError
 from truestep.engine.choices import Choice
 from truestep.engine.data.deaths import defer_worker_deaths, worker_deaths_raised
@@ -207,5 +208,5 @@ def choose_num_workers(sample_seconds: float, num_samples: int, device: torch.de
     if cpus < 2:
         return Choice("workers", "0", f"{cost}, but there is one processor")
     # on a CPU the model needs processors too
-    count = min(MOST_WORKERS, cpus - 1 if device.type != "cpu" else cpus // 2)
+    count = min(MOST_WORKERS, cpus - 1 if not is_host(device) else cpus // 2)
     return Choice("workers", str(count), f"{cost}; {cpus} processors, training on {device.type}")

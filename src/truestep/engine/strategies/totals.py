@@ -57,7 +57,7 @@ class RankTotals:
         weight, loss, negative, weighted = vector[:4].to(self._kind)
         metrics = vector[_HEAD:].to(self._kind)
         total = weight if weighted else int(vector[0])
-        least = None if vector.device.type == "cpu" else -negative
+        least = None if vector.is_cpu else -negative
         sums.become(total, loss, dict(zip(self._names, metrics, strict=True)), least=least)
 
     def _learn_metrics(self, sums: LossTotals) -> None:

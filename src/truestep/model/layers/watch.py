@@ -6,6 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from truestep.core.accelerator import ArrivingCopy, send_to_host
 from truestep.core.errors import OptionError
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
@@ -23,7 +24,7 @@ from truestep.model.layers.interval import Every, LookInterval, check_look_inter
 from truestep.model.layers.measures import MEASURES
 
 MAX_LOOKS = 256  # that are kept; of more, every second one goes
-Waiting = tuple[int, list[str], Tensor, "torch.cuda.Event | None"]
+Waiting = tuple[int, list[str], ArrivingCopy]
 
 
 class ModelLooks:
@@ -56,27 +57,19 @@ class ModelLooks:
         if look is None or (found := look.end()) is None:
             return
         names, rows = found
-        if not rows.is_cuda:
-            self._waiting.append((step, names, rows, None))
-            return
-        # Nobody waits: the copy is on its way until the event has passed, and is read at a later step.
-        host = torch.empty(rows.shape, pin_memory=True).copy_(rows, non_blocking=True)
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        self._waiting.append((step, names, host, event))
+        # Nobody waits: it is read at a later step, when it has arrived.
+        self._waiting.append((step, names, send_to_host(rows)))
 
     def arrived(self, *, wait: bool = False) -> list[Look]:
         """Take in what has come from the device; return it. New findings are added to `findings`."""
         new: list[Look] = []
         while self._waiting:
-            step, names, rows, event = self._waiting[0]
+            step, names, rows = self._waiting[0]
             # In order: what follows has not come either.
-            if event is not None and not wait and not event.query():  # type: ignore[no-untyped-call]
+            if not wait and not rows.has_arrived():
                 break
-            if event is not None:
-                event.synchronize()
             del self._waiting[0]
-            new.append(self._read(step, names, rows))
+            new.append(self._read(step, names, rows.read()))
             self.looks.append(new[-1])
             self._judge()
         if len(self.looks) > MAX_LOOKS:

@@ -46,7 +46,7 @@ def meta_for_summary(tensor: Tensor) -> Tensor:
 
 def meta_for_summary_but_lengths(tensor: Tensor) -> Tensor:
     """Do the same, but leave whole numbers in one dimension on the CPU: torch reads the lengths of sequences there."""
-    is_lengths = tensor.dim() == 1 and tensor.device.type == "cpu" and not tensor.is_floating_point()
+    is_lengths = tensor.dim() == 1 and tensor.is_cpu and not tensor.is_floating_point()
     return tensor if is_lengths else meta_for_summary(tensor)
 
 
