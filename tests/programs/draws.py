@@ -97,9 +97,13 @@ def beginnings() -> list[tuple[Habit, ...]]:
 
 
 def choice_by(drawn: random.Random) -> Callable[[list[Habit]], Habit]:
-    """Return what chooses one of several habits: any of them, but four of ten frameworks are of those that all laws take."""
+    """Return what chooses one of several habits: any of them, but four of ten frameworks are of those that all laws take.
+
+    What takes long is in the draws of its pairs alone.
+    """
 
     def choose(allowed: list[Habit]) -> Habit:
+        allowed = [habit for habit in allowed if "seldom" not in habit.words] or allowed
         engines = [habit for habit in allowed if habit.name in ENGINES]
         return drawn.choice(engines if engines and drawn.random() < 0.4 else allowed)
 

@@ -13,7 +13,7 @@ from programs.habits import HERE, LISTS, MAX_LINES, SLOTS, all_habits, slots
 MAX_ALL_LINES = 4000
 WORDS = {
     *("slot", "plainest", "is", "without", "owner", "module", "package", "like", "with engine", "volatile"),
-    *("plain rounds", "plain within", "losses within", "not under", "only plainest"),
+    *("plain rounds", "plain within", "losses within", "not under", "only plainest", "seldom"),
 }
 PREFIXES = ("needs ", "refused under ", "refused with ", "fails under ", "wrong with ")
 
