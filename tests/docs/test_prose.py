@@ -25,12 +25,17 @@ DATED = {
     "experiments.md": "what experiments found is counted anew while their checks are in preview",
 }
 
-# Pages that were written for people who read them from top to bottom; in words a sentence.
-MEAN, LONGEST = 15, 40
-SMOOTH = {
-    "doctor.md", "doctor-output.md", "running.md", "keeping.md", "cookbook/seeds.md", "cookbook/gans.md",
-    *(page.relative_to(DOCS).as_posix() for page in (DOCS / "laws").glob("*.md")),
-}  # fmt: skip
+LONGEST = 40  # words of a sentence, on every page
+LONG = {
+    "many-processes.md": "still as it was before this was held; to be written anew",
+    "experiments.md": "likewise",
+    "cli.md": "written by the commands themselves",
+}
+# Pages that are read from top to bottom, and were written for it.
+MEAN = 15
+SMOOTH = {"doctor.md", "doctor-output.md", "relations.md", "running.md", "keeping.md"}
+SMOOTH |= {"cookbook/seeds.md", "cookbook/gans.md", "tutorial.md", "mistakes.md", "wild.md", "find.md"}
+SMOOTH |= {page.relative_to(DOCS).as_posix() for page in (DOCS / "laws").glob("*.md")}
 SMOOTH_PAGES = [page for page in MANUAL if page.relative_to(DOCS).as_posix() in SMOOTH]
 
 WIDTH = 88
@@ -60,11 +65,16 @@ def test_a_mistake_is_called_a_mistake(page):
     assert re.findall(r"\b[Ff]aults?\b", written(page)) == []
 
 
-@pytest.mark.parametrize("page", SMOOTH_PAGES, ids=each)
-def test_sentences_are_short(page):
+@pytest.mark.parametrize("page", MANUAL, ids=each)
+def test_no_sentence_is_long(page):
     found = prose(page.read_text("utf-8"))
-    assert [(length(one), one) for one in [*found.sentences, *found.cells] if length(one) > LONGEST] == []
-    assert found.mean <= MEAN
+    long = [(length(one), one) for one in [*found.sentences, *found.cells] if length(one) > LONGEST]
+    assert long == [] or each(page) in LONG
+
+
+@pytest.mark.parametrize("page", SMOOTH_PAGES, ids=each)
+def test_sentences_are_short_in_the_mean(page):
+    assert prose(page.read_text("utf-8")).mean <= MEAN
 
 
 @pytest.mark.parametrize("page", MANUAL, ids=each)
