@@ -12,7 +12,7 @@ from truestep.cli.selfcheck import app
 from truestep.core import accelerator
 from truestep.selfcheck import check_device, machine, trying
 from truestep.selfcheck.report import Seen
-from truestep.selfcheck.training import Place
+from truestep.selfcheck.training import CheckedDevice
 
 NOT_ON_A_CPU = {"No hidden sync", "beside the CPU", "all cards", "several processes", "memory"}
 
@@ -80,5 +80,5 @@ def test_the_command_says_it_as_a_table_and_as_json(monkeypatch):
 
 @pytest.mark.slow
 def test_several_processes_train_as_one(tmp_path):
-    seen = machine.train_on_ranks(Place(torch.device("cpu"), tmp_path), 2)
+    seen = machine.train_on_ranks(CheckedDevice(torch.device("cpu"), tmp_path), 2)
     assert seen.outcome == "passed", seen.says

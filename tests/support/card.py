@@ -56,6 +56,8 @@ class Card:
         """What made the host wait, with its line."""
         self.allocations, self.fails_at = 0, 0
         """How many tensors were made there, and at which number memory runs out."""
+        self.calls = []
+        """What torch was asked to compute there: names, shapes, numbers."""
         self.used_by = []
         """Tensors, and the stream that torch's allocator was told of."""
         self.is_quiet = self.raises = False

@@ -2,6 +2,7 @@
 """Each law once, on a device: what the property tests hold on a CPU over drawn programs."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,14 +11,14 @@ import truestep as ts
 from truestep.core.accelerator import is_host, runs_ahead
 from truestep.selfcheck import training as small
 from truestep.selfcheck.report import Seen, passed_if
-from truestep.selfcheck.training import Place, differ, losses, new_module, on_host, train
+from truestep.selfcheck.training import CheckedDevice, differ, losses, new_module, on_host, train
 
 
 def _same(difference: str, what: str) -> Seen:
     return Seen("FAILED", f"{what}: {difference}") if difference else Seen("passed", f"{what}: the same bits")
 
 
-def split(place: Place) -> Seen:
+def split(place: CheckedDevice) -> Seen:
     """Give the gradient of a batch whole and in parts of 7; it may differ by the law's bound."""
     batch = place.batch()
     gradients = [_gradient(place, f"split-{size}", batch, size) for size in (None, 7)]
@@ -30,7 +31,7 @@ def split(place: Place) -> Seen:
     return passed_if(far <= 1, f"at {far:.3f} of the bound between {parts} parts and one")
 
 
-def _gradient(place: Place, name: str, batch: list[Tensor], micro_batch: int | None) -> list[Tensor]:
+def _gradient(place: CheckedDevice, name: str, batch: list[Tensor], micro_batch: int | None) -> list[Tensor]:
     """Return the gradient that the optimizer got."""
     got: list[Tensor] = []
     with place.run(name) as run:
@@ -38,14 +39,16 @@ def _gradient(place: Place, name: str, batch: list[Tensor], micro_batch: int | N
             new_module(dropout=0), lambda p: torch.optim.SGD(p, lr=1e-3), micro_batch=micro_batch
         )
         for _ in run.steps(1):
-            net.optimizers[0].register_step_pre_hook(
-                lambda *_: got.extend(each.grad.detach().cpu().double() for each in net.module.parameters())
-            )
+            net.optimizers[0].register_step_pre_hook(lambda *_: got.extend(_gradients(net.module)))
             net.update(losses(net), batch)
     return got
 
 
-def _sizes_of_shares(place: Place, batch: list[Tensor]) -> list[Tensor]:
+def _gradients(module: nn.Module) -> list[Tensor]:
+    return [each.grad.detach().cpu().double() for each in module.parameters() if each.grad is not None]
+
+
+def _sizes_of_shares(place: CheckedDevice, batch: list[Tensor]) -> list[Tensor]:
     """Return Σᵢ|gᵢ|, gᵢ being example i's share of the gradient."""
     module = new_module(dropout=0).to(place.device)
     sums = [torch.zeros(each.shape, dtype=torch.float64) for each in module.parameters()]
@@ -56,32 +59,30 @@ def _sizes_of_shares(place: Place, batch: list[Tensor]) -> list[Tensor]:
     return sums
 
 
-def plain(place: Place) -> Seen:
+def plain(place: CheckedDevice) -> Seen:
     """End where the loop by hand ends, with the same flags of the optimizer."""
-    data = place.batch()
+    batches = [*zip(*(torch.split(each, small.BATCH) for each in place.batch()), strict=True)]
     with place.run("plain") as run:
         net = run.learner(new_module(dropout=0), small.adamw)
-        for _, *batch in zip(run.steps(6), *(each.split(small.BATCH) for each in data), strict=True):
+        for _, batch in zip(run.steps(len(batches)), batches, strict=True):
             net.update(losses(net), batch)
         fused = net.optimizers[0].defaults["fused"]
         found = on_host(net.module)
     module = new_module(dropout=0).to(place.device)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2, fused=fused)
-    for batch in zip(*(each.split(small.BATCH) for each in data), strict=True):
-        optimizer.zero_grad()
-        losses(module)(batch).mean().backward()
-        optimizer.step()
+    for batch in batches:
+        small.step_by_hand(module, optimizer, batch)
     return _same(differ(on_host(module), found), "6 updates and the loop by hand")
 
 
-def resume(place: Place) -> Seen:
+def resume(place: CheckedDevice) -> Seen:
     """Stop after one of two epochs and go on."""
     whole = train(place, "whole")
     train(place, "parts", num_epochs=1)
     return _same(differ(whole, train(place, "parts")), "stopped after one epoch and never stopped")
 
 
-def never_empty(place: Place) -> Seen:
+def never_empty(place: CheckedDevice) -> Seen:
     """Save, and write to the weights at once: the checkpoint has what they were."""
     from truestep.checkpoints import CheckpointStore
 
@@ -97,10 +98,10 @@ def never_empty(place: Place) -> Seen:
     return Seen("passed", "4 checkpoints are whole; later work did not overtake their copies")
 
 
-def order(place: Place) -> Seen:
+def order(place: CheckedDevice) -> Seen:
     """Give the samples in the order that the CPU gives them."""
 
-    def seen(at: Place, name: str) -> list[float]:
+    def seen(at: CheckedDevice, name: str) -> list[float]:
         with at.run(name) as run:
             source = run.data(small.examples(), batch_size=10, shuffle=True)
             return [
@@ -114,7 +115,7 @@ def order(place: Place) -> Seen:
     return passed_if(here == there, f"{len(here)} samples beside the CPU's order")
 
 
-def ownership(place: Place) -> Seen:
+def ownership(place: CheckedDevice) -> Seen:
     """Update one of two learners; nothing of the other moves."""
     with place.run("owners") as run:
         first, second = (run.learner(new_module(), small.adamw, name=name) for name in ("first", "second"))
@@ -126,13 +127,13 @@ def ownership(place: Place) -> Seen:
         return _same(differ(before, on_host(second.module)) or "gradients" * gradients, "the other learner")
 
 
-def truthful_metrics(place: Place) -> Seen:
+def truthful_metrics(place: CheckedDevice) -> Seen:
     """Evaluate over batches of two sizes."""
     with place.run("metrics") as run:
         net = run.learner(new_module(), small.adamw)
 
         def correct(batch: list[Tensor]) -> Tensor:
-            return (net(batch[0]).argmax(1) == batch[1]).float()
+            return torch.eq(net(batch[0]).argmax(1), batch[1]).float()
 
         sizes = (7, small.NUM_ROWS)
         found = [float(net.evaluate(correct, run.data(small.examples(), batch_size=each))) for each in sizes]
@@ -140,18 +141,18 @@ def truthful_metrics(place: Place) -> Seen:
     return passed_if(near, f"{found[0]!r} and {found[1]!r} correct in batches of 7 and 96")
 
 
-def watched_is_plain(place: Place) -> Seen:
+def watched_is_plain(place: CheckedDevice) -> Seen:
     """Train with the doctor and a look at the layers, and without."""
     watched = train(place, "watched", doctor=True, watch_layers=2)
     return _same(differ(watched, train(place, "plainly", doctor=False, watch_layers=0)), "watched and not")
 
 
-def no_hidden_sync(place: Place) -> Seen:
+def no_hidden_sync(place: CheckedDevice) -> Seen:
     """Have torch raise where a step makes the host wait."""
     if not runs_ahead(place.device):
         why = "results are at hand" if is_host(place.device) else "torch can't tell of synchronisations there"
         return Seen("does not apply", f"{place.device.type}: {why}")
-    kinds = {
+    kinds: dict[str, dict[str, Any]] = {
         "plain": {},
         "clip": {"clip": ts.ClipNorm(1.0)},
         "split": {"micro_batch": 7},
@@ -173,7 +174,7 @@ def no_hidden_sync(place: Place) -> Seen:
     return Seen("passed", f"none in updates of {len(kinds)} kinds: {', '.join(kinds)}")
 
 
-def overflow(place: Place) -> Seen:
+def overflow(place: CheckedDevice) -> Seen:
     """Let a float16 gradient overflow: the update is left out, and the scale halved."""
     with place.run("overflow", nonfinite="skip") as run:
         net = run.learner(nn.Linear(small.WIDTH, small.CLASSES), small.adamw, precision="fp16-mixed")
@@ -185,7 +186,7 @@ def overflow(place: Place) -> Seen:
         return _same(difference or "it was not skipped" * (not bool(skipped)), "weights after an overflow")
 
 
-def beside_the_cpu(place: Place) -> Seen:
+def beside_the_cpu(place: CheckedDevice) -> Seen:
     """Train on the device and on the CPU: another order of sums, and nothing else."""
     if is_host(place.device):
         return Seen("does not apply", "this is the CPU")

@@ -13,13 +13,22 @@ from torch import Tensor
 
 from truestep.core.accelerator import is_host, most_bytes, num_cards, runs_ahead, wait_for
 from truestep.selfcheck.report import Seen, passed_if
-from truestep.selfcheck.training import Place, adamw, differ, distance, losses, new_module, train
+from truestep.selfcheck.training import (
+    CheckedDevice,
+    adamw,
+    differ,
+    distance,
+    losses,
+    new_module,
+    step_by_hand,
+    train,
+)
 
 STEPS, ROUNDS = 50, 5
 RANKS_SECONDS = 120
 
 
-def speed(place: Place) -> Seen:
+def speed(place: CheckedDevice) -> Seen:
     """Time updates and the loop by hand, in turns."""
     batch = place.batch()
     by_hand = _loop_by_hand(place, batch)
@@ -34,19 +43,13 @@ def speed(place: Place) -> Seen:
     )
 
 
-def _loop_by_hand(place: Place, batch: list[Tensor]) -> Callable[[], object]:
+def _loop_by_hand(place: CheckedDevice, batch: list[Tensor]) -> Callable[[], object]:
     module = new_module().to(place.device)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2, fused=True)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        losses(module)(batch).mean().backward()
-        optimizer.step()
-
-    return step
+    return lambda: step_by_hand(module, optimizer, batch)
 
 
-def _in_turns(place: Place, *steps: Callable[[], object]) -> list[float]:
+def _in_turns(place: CheckedDevice, *steps: Callable[[], object]) -> list[float]:
     """Return the median seconds of each step."""
     rounds: list[list[float]] = [[] for _ in steps]
     for _ in range(ROUNDS + 1):
@@ -60,7 +63,7 @@ def _in_turns(place: Place, *steps: Callable[[], object]) -> list[float]:
     return [statistics.median(taken[1:]) for taken in rounds]
 
 
-def memory(place: Place) -> Seen:
+def memory(place: CheckedDevice) -> Seen:
     """Say how much memory the tensors of these checks have taken at most."""
     most = most_bytes(place.device)
     if most is None:
@@ -68,7 +71,7 @@ def memory(place: Place) -> Seen:
     return Seen("measured", f"{most / 2**20:.1f} MiB at most in these checks")
 
 
-def all_cards(place: Place) -> Seen:
+def all_cards(place: CheckedDevice) -> Seen:
     """Train on each other card: flags and lines arrive from it, too."""
     others = [
         torch.device(place.device.type, index) for index in range(num_cards()) if index != place.device.index
@@ -88,14 +91,14 @@ def all_cards(place: Place) -> Seen:
     )
 
 
-def several_ranks(place: Place) -> Seen:
+def several_ranks(place: CheckedDevice) -> Seen:
     """Train on two cards together (NCCL), beside one process."""
     if not runs_ahead(place.device) or num_cards() < 2:
         return Seen("does not apply", "NCCL needs two cards")
     return train_on_ranks(place, 2)
 
 
-def train_on_ranks(place: Place, number: int) -> Seen:
+def train_on_ranks(place: CheckedDevice, number: int) -> Seen:
     """Train in so many processes, and compare their weights with one process's."""
     script = str(Path(__file__).with_name("ranks.py"))
     words = ["launch", "-n", str(number), "--logs", str(place.folder / "logs"), script]

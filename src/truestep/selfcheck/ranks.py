@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from truestep.selfcheck.training import Place, train
+from truestep.selfcheck.training import CheckedDevice, train
 
 if __name__ == "__main__":
-    place = Place(torch.device(sys.argv[2]), Path(sys.argv[1]))
+    place = CheckedDevice(torch.device(sys.argv[2]), Path(sys.argv[1]))
     weights = train(place, "together", dropout=0)
     if os.environ.get("RANK") == "0":
         torch.save(weights, place.folder / "ranks.pt")

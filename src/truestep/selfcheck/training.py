@@ -16,15 +16,15 @@ NUM_ROWS, WIDTH, CLASSES, BATCH = 96, 16, 4, 16
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckedDevice:
     """Where checks run: a device, and a folder of their own."""
 
     device: torch.device
     folder: Path
 
-    def on(self, device: str | torch.device) -> "Place":
+    def on(self, device: str | torch.device) -> "CheckedDevice":
         """Return the same place on another device."""
-        return Place(torch.device(device), self.folder)
+        return CheckedDevice(torch.device(device), self.folder)
 
     def batch(self) -> list[Tensor]:
         """Return all examples, there."""
@@ -58,13 +58,20 @@ def losses(net: Callable[..., Any]) -> Callable[[Any], Tensor]:
     return lambda batch: F.cross_entropy(net(batch[0]), batch[1], reduction="none")
 
 
+def step_by_hand(module: nn.Module, optimizer: torch.optim.Optimizer, batch: Any) -> None:
+    """Make an update as everybody writes it."""
+    optimizer.zero_grad()
+    torch.autograd.backward(losses(module)(batch).mean())
+    optimizer.step()
+
+
 def on_host(module: nn.Module) -> list[Tensor]:
     """Return copies of a module's weights and buffers on the CPU."""
     return [each.detach().cpu().clone() for each in module.state_dict().values()]
 
 
 def train(
-    place: Place, name: str, *, num_epochs: int = 2, dropout: float = 0.1, **options: Any
+    place: CheckedDevice, name: str, *, num_epochs: int = 2, dropout: float = 0.1, **options: Any
 ) -> list[Tensor]:
     """Train for so many epochs, or go on to them; return the weights."""
     learner_options = {key: options.pop(key) for key in ("precision", "clip", "ema") if key in options}

@@ -15,9 +15,9 @@ from truestep.core.accelerator import accelerator_here, card_facts
 from truestep.core.devices import usable_device
 from truestep.selfcheck import laws, machine
 from truestep.selfcheck.report import Seen, SelfCheckReport, SelfCheckRow
-from truestep.selfcheck.training import Place
+from truestep.selfcheck.training import CheckedDevice
 
-Check = Callable[[Place], Seen]
+Check = Callable[[CheckedDevice], Seen]
 CHECKS: dict[str, Check] = {
     "Split": laws.split,
     "Plain": laws.plain,
@@ -45,11 +45,11 @@ def check_device(device: str = "auto", *, told: Callable[[str], object] = str) -
     here = (accelerator_here() or torch.device("cpu")) if device == "auto" else usable_device(device)
     here = torch.empty(0, device=here).device  # with its number
     with tempfile.TemporaryDirectory(prefix="truestep-selfcheck-") as folder:
-        rows = tuple(_rows(Place(here, Path(folder)), told))
+        rows = tuple(_rows(CheckedDevice(here, Path(folder)), told))
     return SelfCheckReport(str(here), _facts(here), rows)
 
 
-def _rows(place: Place, told: Callable[[str], object]) -> Iterator[SelfCheckRow]:
+def _rows(place: CheckedDevice, told: Callable[[str], object]) -> Iterator[SelfCheckRow]:
     for name, check in CHECKS.items():
         told(name)
         began = time.perf_counter()
@@ -57,7 +57,7 @@ def _rows(place: Place, told: Callable[[str], object]) -> Iterator[SelfCheckRow]
         yield SelfCheckRow(name, seen.outcome, seen.says, round(time.perf_counter() - began, 3))
 
 
-def _tried(check: Check, place: Place) -> Seen:
+def _tried(check: Check, place: CheckedDevice) -> Seen:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
