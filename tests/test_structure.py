@@ -38,7 +38,7 @@ MAX_CIRCLE = 3  # files that import each other, types counted
 # Who may import whom: a package may import those to its right in this order, never one to its left.
 LAYERS = [
     {"cli"},
-    {"recipes", "frameworks"},
+    {"recipes", "frameworks", "selfcheck"},
     {"run"},
     {"explainer"},  # it asks the doctor's checks, and is asked by none of its layer
     {"report", "engine", "doctor", "model"},

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The law of no hidden synchronisation on a stand-in: whatever makes the host wait is counted (on a card: test_no_sync_gpu.py)."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from support.card import Card
@@ -81,3 +83,20 @@ def test_a_read_that_is_put_into_the_step_is_found(card, tmp_path, monkeypatch):
             card.reads.clear()
             update()
             assert [read.partition(" at ")[0] for read in card.reads] == ["_local_scalar_dense"]
+
+
+PAGE = Path(__file__).parents[2] / "docs/laws/no-hidden-sync.md"
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_the_page_says_which_options_a_graph_could_repeat(card, tmp_path, kind):
+    with ts.Run(tmp_path, device="cuda", progress=False) as run:
+        _, update = training(run, OPTIONS[kind])
+        steps = []
+        for _ in run.steps(5):  # the schedule's warm-up takes two
+            card.calls.clear()
+            update()
+            steps.append([*card.calls])
+    answer = "yes" if steps[-1] == steps[-2] else "no"
+    assert f"| {kind} | {answer}" in PAGE.read_text("utf-8")
+    assert [len(calls) for calls in steps[1:]] == [len(steps[1])] * 4

@@ -56,9 +56,11 @@ class Card:
         """What made the host wait, with its line."""
         self.allocations, self.fails_at = 0, 0
         """How many tensors were made there, and at which number memory runs out."""
+        self.calls = []
+        """What torch was asked to compute there: names, shapes, numbers."""
         self.used_by = []
         """Tensors, and the stream that torch's allocator was told of."""
-        self.is_quiet = False
+        self.is_quiet = self.raises = False
         self._marks = {}
         self._closing = ExitStack()
 
@@ -135,6 +137,8 @@ class Card:
             frame = frame.f_back
         where = f"{frame.f_code.co_filename.removeprefix(ROOT)}:{frame.f_lineno}" if frame else "?"
         self.reads.append(f"{what} at {where}")
+        if self.raises:
+            raise RuntimeError(f"called a synchronizing operation ({self.reads[-1]}, stand-in)")
 
     # ------------------------------------------------------------------ copies
 
@@ -213,6 +217,7 @@ class Card:
                 "init": lambda: None,
                 "default_generators": generators,
                 "is_current_stream_capturing": lambda: False,
+                "set_sync_debug_mode": lambda mode: setattr(self, "raises", mode == "error"),
             },
             torch.mps: {
                 "get_rng_state": generators[0].get_state,

@@ -49,6 +49,7 @@ class CardDispatch(TorchDispatchMode):
             if not places:
                 return func(*args, **kwargs)
             name = func.overloadpacket.__name__
+            card.calls.append((name, *_described([args, kwargs])))
             self._look(name, args, given, places)
             result = func(*args, **kwargs)
             place = next(iter(places))
@@ -74,6 +75,17 @@ class CardDispatch(TorchDispatchMode):
             raise RuntimeError(
                 f"Expected all tensors to be on the same device, but found {found} ({name}, stand-in)"
             )
+
+
+def _described(tree):
+    """Yield what a captured graph would have for ever: shapes, types and numbers."""
+    for each in tree.values() if isinstance(tree, dict) else tree:
+        if isinstance(each, Tensor):
+            yield tuple(each.shape), each.dtype
+        elif isinstance(each, list | tuple | dict):
+            yield tuple(_described(each))
+        else:
+            yield each
 
 
 def _chooses(index):

@@ -35,6 +35,7 @@ COMMANDS = {
     "explain": "Say what an error means and what to do, from a log or a message.",
     "errors": "List the errors that are explained, or print the page of one.",
     "env": "Report on torch, CUDA, Python and the machine, with verdicts.",
+    "selfcheck": "Try each law once on this machine's device; a table for an issue.",
     "gpus": "Show the GPUs; pick, claim, free and set them.",
     "schedule": "Plot the learning rate that a schedule gives over a training.",
     "summary": "Show a model's layers: shapes, parameters, multiply-adds, memory of training.",
@@ -59,7 +60,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Train": ("train", "recipes", "launch"),
     "Look at runs": ("runs", "report", "checkpoints"),
     "Look at models and schedules": ("summary", "graph", "schedule", "export", "dtypes"),
-    "Look at the machine": ("env", "gpus"),
+    "Look at the machine": ("env", "selfcheck", "gpus"),
     "Shell": ("completion",),
 }
 
