@@ -52,6 +52,12 @@ SEARCHED = {
     "activation checkpointing": "howto/activation-checkpointing",
     "gradient checkpointing": "howto/activation-checkpointing",
     "disk full": "find",
+    "reinforcement learning": "howto/reinforcement-learning",
+    "PPO": "howto/reinforcement-learning",
+    "replay buffer": "howto/reinforcement-learning",
+    "gymnasium": "howto/reinforcement-learning",
+    "diffusion": "howto/diffusion",
+    "noise schedule": "find",
     "command line argument": "find",
 }
 

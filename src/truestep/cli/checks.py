@@ -21,10 +21,12 @@ from truestep.doctor.check import Check
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.reporting.findings import STYLES
 from truestep.doctor.retired import RETIRED, retired_codes, retired_line
+from truestep.doctor.searching import checks_with_words
 
 app = typer.Typer(add_completion=False)
 CHECK = typer.Argument(
-    help="A code (GRAD001), the beginning of codes (GRAD) or a name; all checks when left out."
+    metavar="[CODE or words]...",
+    help="A code (GRAD001), the beginning of codes (GRAD), a name, or words to search for (shuffle); all checks when left out.",
 )
 
 
@@ -43,9 +45,12 @@ HOW = typer.Option(
 
 @app.command(name="checks")
 def show_checks(
-    check: Annotated[str | None, CHECK] = None, how: Annotated[How | None, HOW] = None, as_json: Json = False
+    words: Annotated[list[str] | None, CHECK] = None,
+    how: Annotated[How | None, HOW] = None,
+    as_json: Json = False,
 ) -> None:
-    """List the checks of the doctor, or print the page of one with its examples."""
+    """List the checks of the doctor, search them, or print the page of one with its examples."""
+    check = " ".join(words) if words else None
     wanted = _beginning_so(check)
     gone = retired_codes(check) if check and not wanted else []
     if not gone:
@@ -56,7 +61,7 @@ def show_checks(
     elif gone:
         for code in gone:
             show_on_screen(Text(retired_line(code)))
-    elif check and check in (wanted[0].code, wanted[0].name(), wanted[0].code.lower()):
+    elif check and check.lower() in (wanted[0].code.lower(), wanted[0].name()):
         _show_page(wanted[0], command_console())
     else:
         _show_table(wanted)
@@ -66,16 +71,18 @@ def _beginning_so(check: str | None) -> list[type[Check]]:
     return [each for code, each in checks().items() if check is None or code.startswith(check.upper())]
 
 
+def _named(name: str) -> list[type[Check]]:
+    return [each for each in checks().values() if each.name() == name.lower()]
+
+
 def _wanted(check: str | None, found: list[type[Check]], how: How | None) -> list[type[Check]]:
-    """Return those of the checks found that find their fault so, or the one of this name."""
+    """Return those of the checks found that find their fault so, or the one of this name, or those with these words."""
     if check is not None and not found:
-        return [find_check(check)]
+        found = _named(check) or checks_with_words(check) or [find_check(check)]
     chosen = [each for each in found if how is None or _how(each) in (how, How.BOTH)]
     if not chosen:
         known = sorted({_how(each) for each in found})
-        raise OptionError(
-            f"No check whose code begins with {check!r} has --how {how}, only {', '.join(known)}."
-        )
+        raise OptionError(f"No check of {check!r} has --how {how}, only {', '.join(known)}.")
     return chosen
 
 

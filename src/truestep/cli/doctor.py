@@ -20,6 +20,7 @@ from truestep.cli.read import (
     IGNORE,
     PREVIEW,
     SELECT,
+    SHOW_ABSTENTIONS,
     ReadOutput,
     tell_files_read,
     tell_passed_over,
@@ -58,13 +59,15 @@ def doctor(
     select: Annotated[list[str] | None, SELECT] = None,
     ignore: Annotated[list[str] | None, IGNORE] = None,
     preview: Annotated[bool, PREVIEW] = False,
-    fail_on: Annotated[Severity, FAIL_ON] = Severity.BUG,
+    fail_on: Annotated[Severity, FAIL_ON] = Severity.RISK,
     baseline: Annotated[Path | None, typer.Option(help="Hide the findings that this file holds.")] = None,
     output: Annotated[ReadOutput, typer.Option(help="How to print the report.")] = ReadOutput.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
     report_to: Annotated[
-        Path | None, typer.Option("--report", help="Write the report to this file instead of printing it.")
+        Path | None,
+        typer.Option("--out", "--report", help="Write the report to this file instead of printing it."),
     ] = None,
+    abstentions: Annotated[bool, SHOW_ABSTENTIONS] = False,
     experiments: Annotated[
         bool,
         typer.Option(
@@ -105,7 +108,7 @@ def doctor(
             report_to.open("a").close()
     with _streams(output is not ReadOutput.TEXT and report_to is None) as (stdout, stderr):
         behind = OptionsBehindFile.among(context, named, rest)
-        delivery = CommandReportDelivery(output, report_to, stdout, stderr, fail_on, behind)
+        delivery = CommandReportDelivery(output, report_to, stdout, stderr, fail_on, abstentions, behind)
         status = _doctored(to_run, watch, delivery)
     raise typer.Exit(status)
 
@@ -119,6 +122,7 @@ class CommandReportDelivery:
     stdout: TextIO
     stderr: TextIO
     fail_on: Severity
+    abstentions: bool  # whether to name the checks that did not run or could not tell
     behind: OptionsBehindFile | None  # options that the doctor did not take
 
     def deliver(self, report: "WatchedRunReport") -> int:
@@ -145,7 +149,7 @@ class CommandReportDelivery:
 
         screen = Console(file=file, highlight=False, width=width)
         if self.output is ReadOutput.TEXT:
-            show_run(report, screen, beside_script=self.path is None)
+            show_run(report, screen, beside_script=self.path is None, abstentions=self.abstentions)
             file.writelines(f"{line}\n" for line in [self.behind] if line)
         elif self.output is ReadOutput.CONCISE:
             show_concisely(report.findings, screen)

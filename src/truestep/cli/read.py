@@ -43,6 +43,9 @@ SELECT = typer.Option(help="Only these codes, or beginnings of codes (GRAD), sep
 IGNORE = typer.Option(help="Leave out these codes, or beginnings of codes.")
 FAIL_ON = typer.Option(help="The mildest severity that makes the exit status 1.")
 PREVIEW = typer.Option("--preview", help="Also use the checks on trial, which have no evidence yet.")
+SHOW_ABSTENTIONS = typer.Option(
+    "--show-abstentions", help="Also show where a check could not tell or did not run, and why."
+)
 AS_JSON = typer.Option("--json", help="The same as --output json.")
 WRITE_BASELINE = typer.Option(
     "--write-baseline", help="Write today's findings to this file, and exit with 0."
@@ -65,9 +68,7 @@ def read(
     new_baseline: Annotated[Path | None, WRITE_BASELINE] = None,
     make_fixes: Annotated[bool, FIX] = False,
     diff: Annotated[bool, DIFF] = False,
-    show_abstentions: Annotated[
-        bool, typer.Option("--show-abstentions", help="Also show where a check could not tell, and why.")
-    ] = False,
+    show_abstentions: Annotated[bool, SHOW_ABSTENTIONS] = False,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Read all anew, and keep nothing for the next time.")
     ] = False,

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `truestep doctor` reports of a run: findings, what was watched and what not, the cost."""
 
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,8 +13,9 @@ from truestep.doctor.notebook import parse_notebook
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.runtime.children import notes_of
-from truestep.doctor.runtime.history import WINDOW, WatchHistory
+from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.notes import WatchNotes, joined_findings
+from truestep.doctor.runtime.pace import num_steps_watched
 from truestep.doctor.runtime.running import ScriptOutcome
 from truestep.doctor.runtime.script import WatchedScript
 from truestep.doctor.runtime.watch import Watch
@@ -45,16 +45,15 @@ class WatchedRunReport:
         broke = [failure for notes in self.others for failure in notes.failures]
         return [*self.reading.failures, *self.watch.failures, *broke]
 
-    def watched(self) -> list[str]:
-        """Return, in a few lines, what was watched, what could not run and why, and the cost."""
+    def watched(self, *, abstentions: bool = False) -> list[str]:
+        """Return, in a few lines, what was watched and the cost; with `abstentions`, also which checks did not run and why."""
         history, watch = self.watch.history, self.watch
         models = ", ".join(sorted(history.model_names)) or "no model"
         optimizers = ", ".join(sorted(history.optimizer_names)) or "no optimizer that steps"
-        lines = [
-            f"watched: {models}; {optimizers}; {_steps(history)}; {_number(len(watch.watchers), 'watcher')}"
-        ]
+        lines = [f"watched {_steps(history)}: {models}; {optimizers}"]
         lines += [
-            f"also watched: {notes.process}; {notes.num_steps} optimizer steps" for notes in self.others
+            f"watched {_number(num_steps_watched(notes.num_steps), 'step')} of {notes.num_steps} in {notes.process}"
+            for notes in self.others
         ]
         if self.outcome.stopped_early:
             steps = _number(self.watch.options.max_steps or 0, "step")
@@ -64,17 +63,22 @@ class WatchedRunReport:
         if self.silent:
             lines.append(f"without a word: {', '.join(self.silent)} (killed, or still at work)")
         lines += experiments_told(watch.experiments)
-        lines += [
-            f"not run: {', '.join(codes)}: {reason}" for reason, codes in _by_reason(watch.not_run()).items()
-        ]
         if history.unseen:
             lines.append(f"not seen: the inside of {', '.join(sorted(history.unseen))}, which is compiled")
-        if self.reading.abstentions:
-            told = Counter(each.code for each in self.reading.abstentions)
-            lines.append(f"could not tell: {', '.join(f'{code} ({count})' for code, count in told.items())}")
+        lines += self._abstained() if abstentions else self._num_abstained()
         if self.num_hidden:
             lines.append(f"hidden: {self.num_hidden} by comments or the baseline")
         return [*lines, self._cost()]
+
+    def _abstained(self) -> list[str]:
+        by_reason = _by_reason(self.watch.not_run()).items()
+        return [f"not run: {', '.join(codes)}: {reason}" for reason, codes in by_reason]
+
+    def _num_abstained(self) -> list[str]:
+        not_run, unsure = len(self.watch.not_run()), len(self.reading.abstentions)
+        words = [f"{_number(not_run, 'check')} did not run"] if not_run else []
+        words += [f"{_number(unsure, 'time')} a check could not tell"] if unsure else []
+        return [f"{'; '.join(words)} (--show-abstentions)"] if words else []
 
     def _cost(self) -> str:
         own = self.watch.dispatcher.seconds
@@ -119,11 +123,9 @@ class WatchedRunReport:
 
 def _steps(history: WatchHistory) -> str:
     """Return how many steps were watched; of several optimizers the first that steps counts."""
-    text = (
-        f"{_number(history.num_steps, 'optimizer step')} ({min(history.num_steps, WINDOW)} of them in full)"
-    )
-    several = len(history.stepping())
-    return text if several < 2 else f"{text}, counted by the first of {several} optimizers"
+    steps, several = history.num_steps, len(history.stepping())
+    text = f"{_number(num_steps_watched(steps), 'step')} of {steps}"
+    return text if several < 2 else f"{text} (of the first of {several} optimizers)"
 
 
 def _number(count: int, what: str) -> str:

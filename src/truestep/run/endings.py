@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from truestep.core.trials import ask_for_end_of_trial, ask_no_more
 from truestep.engine.processes.world import World
 from truestep.run.notebook import notebook_shell
+from truestep.run.own_frames import HIDDEN, without_our_frames
 
 if TYPE_CHECKING:
     from truestep.run.session import RunSession
@@ -110,7 +111,10 @@ class _Hook:
         def ours(*arguments: Any) -> None:
             if self._ours is ours:
                 tell(*arguments)
-            before(*arguments)
+            with without_our_frames(_error_of(*arguments)) as are_left_out:
+                before(*arguments)
+            if are_left_out and sys.stderr is not None:
+                sys.stderr.write(f"{HIDDEN}\n")
 
         self._ours = self._module.excepthook = ours
 
@@ -119,6 +123,12 @@ class _Hook:
         if self._module.excepthook is self._ours:
             self._module.excepthook = self._before
         self._ours = self._before = None
+
+
+def _error_of(*arguments: Any) -> BaseException | None:
+    """Return the exception that a hook of `sys` or of `threading` is called with."""
+    found = arguments[1] if len(arguments) == 3 else arguments[0].exc_value
+    return found if isinstance(found, BaseException) else None
 
 
 def _tell_of_uncaught(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:

@@ -56,7 +56,7 @@ def _finding(finding: Finding, line: str | None, widths: Sequence[int]) -> Rende
     styles = ("bold", style, style)
     words = (Text(word, style) for word, style in zip(_head(finding), styles, strict=True))
     head.add_row(*words, Text(finding.message))
-    parts: list[RenderableType] = []
+    parts: list[Text] = []
     change = finding.replacement
     if line and line.strip():
         code = _marked(finding.place, line)
@@ -70,17 +70,21 @@ def _finding(finding: Finding, line: str | None, widths: Sequence[int]) -> Rende
         parts.append(Text(said))
     if change is not None:
         parts.append(_diff(change.diff))
-    return Group(
-        Padding(head, (0, 0, 0, 2), expand=False),
-        *(Padding(part, (0, 0, 0, INDENT), expand=False) for part in parts),
-    )
+    return Group(Padding(head, (0, 0, 0, 2), expand=False), *map(_indented, parts))
+
+
+def _indented(part: Text) -> RenderableType:
+    """Return a part of a finding behind blanks; code is never cut, which rich's own padding would do."""
+    if not part.no_wrap:
+        return Padding(part, (0, 0, 0, INDENT), expand=False)
+    return _as_written("\n").join(Text.assemble(" " * INDENT, line) for line in part.split("\n"))
 
 
 def _marked(place: Place, line: str) -> Text:
     """Return a line of code; where the finding is about a part of it, that is underlined."""
     code = printable_finding(line.expandtabs(1).rstrip())
     bare = code.lstrip()
-    shown = Text(bare, "bold", no_wrap=True, overflow="ellipsis")
+    shown = _as_written(bare, "bold")
     before = place.column - 1 - (len(code) - len(bare))
     width = min(place.width, len(bare) - before)
     if before >= 0 and 0 < width < len(bare):  # to underline all of it says nothing
@@ -96,7 +100,12 @@ def _diff(lines: Sequence[str]) -> Text:
         Text(f"{line[0]} {printable_finding(text)}", styles[line[0]])
         for line, text in zip(lines, bare, strict=True)
     ]
-    return Text("\n").join(shown)
+    return _as_written("\n").join(shown)
+
+
+def _as_written(text: str, style: str = "") -> Text:
+    """Return a text of code, whose lines are neither wrapped nor cut, so that they can be copied."""
+    return Text(text, style, no_wrap=True, overflow="ignore")
 
 
 def _codes(findings: Sequence[Finding]) -> list[RenderableType]:
@@ -140,7 +149,11 @@ def counted_findings(findings: Sequence[Finding]) -> Text:
     return Text.assemble(*_counts(findings)) if findings else Text("nothing found", "green")
 
 
-def render_watched(findings: Sequence[Finding], num_steps: int, seconds: float) -> list[RenderableType]:
+def render_watched(
+    findings: Sequence[Finding], lines: Mapping[Place, str], num_steps: int, seconds: float
+) -> list[RenderableType]:
     """Return what a watch in a script or notebook has found so far, in so many steps and at what cost."""
-    steps = f" · {num_steps} optimizer steps watched, at a cost of {seconds:.2f} s"
-    return [*show_findings(findings, {}), Text.assemble(counted_findings(findings), steps)]
+    steps = (
+        f" · {num_steps} optimizer step{'s' if num_steps != 1 else ''}, watched at a cost of {seconds:.2f} s"
+    )
+    return [*show_findings(findings, lines), Text.assemble(counted_findings(findings), steps)]

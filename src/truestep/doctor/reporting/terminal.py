@@ -71,7 +71,9 @@ def show_concisely(findings: Sequence[Finding], console: Console) -> None:
         console.print(Text(text), soft_wrap=True)
 
 
-def show_run(report: "WatchedRunReport", console: Console, *, beside_script: bool) -> None:
+def show_run(
+    report: "WatchedRunReport", console: Console, *, beside_script: bool, abstentions: bool = False
+) -> None:
     """Print what reading and running a script gave; beside the script's own output, which has torch's warnings already."""
     console.rule("truestep doctor", style="dim")
     print_results(show_findings(report.findings, report.lines), console)
@@ -92,8 +94,9 @@ def show_run(report: "WatchedRunReport", console: Console, *, beside_script: boo
     if report.is_unparsed:
         console.print("Python can't parse the script, so nothing of it was run, read or watched.")
         return
+    print_results(show_abstentions(report.reading.abstentions) if abstentions else (), console)
     console.print(counted_findings(report.findings))
-    for line in report.watched():
+    for line in report.watched(abstentions=abstentions):
         console.print(Text(line, "dim"))
 
 

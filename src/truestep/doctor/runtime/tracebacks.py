@@ -3,6 +3,7 @@
 
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -40,16 +41,21 @@ def _leave_ours_out(error: BaseException | None, seen: set[int]) -> None:
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
-    kept: TracebackType | None = None
-    for each in reversed(_frames_of_others(error.__traceback__)):
-        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    error.__traceback__ = kept
+    error.__traceback__ = joined_frames(frames_unwatched(error.__traceback__))
     for other in (error.__cause__, error.__context__):
         _leave_ours_out(other, seen)
 
 
-def _frames_of_others(trail: TracebackType | None) -> list[TracebackType]:
-    """Return the frames that are not ours, without those by which torch came to the mode that follows operations."""
+def joined_frames(frames: Sequence[TracebackType]) -> TracebackType | None:
+    """Return a new trail of these frames, the outermost first."""
+    joined: TracebackType | None = None
+    for each in reversed(frames):
+        joined = TracebackType(joined, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return joined
+
+
+def frames_unwatched(trail: TracebackType | None) -> list[TracebackType]:
+    """Return the frames that are not a watch's, without those by which torch came to the mode that follows operations."""
     frames: list[TracebackType] = []
     while trail is not None:
         file = trail.tb_frame.f_code.co_filename

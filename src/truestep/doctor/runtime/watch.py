@@ -19,6 +19,7 @@ from truestep.doctor.relations.relation import ExperimentRelation
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.layers import WatchedLayerHooks
+from truestep.doctor.runtime.live_cells import in_cells, lines_of_cells
 from truestep.doctor.runtime.not_run import why_checks_did_not_run
 from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
@@ -121,7 +122,7 @@ class Watch:
         """
         if self.never_begun:
             raise OptionError(NEVER_BEGUN)
-        return self.dispatcher.findings
+        return in_cells(self.dispatcher.findings)
 
     @property
     def failures(self) -> list[CheckFailure]:
@@ -157,7 +158,8 @@ class Watch:
         if self.never_begun:
             yield Text(NEVER_BEGUN)
             return
-        yield from render_watched(self.findings, self.history.num_steps, self.dispatcher.seconds)
+        lines = lines_of_cells(self.dispatcher.findings)
+        yield from render_watched(self.findings, lines, self.history.num_steps, self.dispatcher.seconds)
 
     def _repr_html_(self) -> str:
         from truestep.core.results import result_html

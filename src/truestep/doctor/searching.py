@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds checks by words of their pages: what `truestep checks shuffle` lists."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from truestep.doctor.catalogue import checks, topic_of
+from truestep.doctor.check import Check
+
+_ENDING = re.compile(r"(?<=\w{3})(ing|ed|es|s|e)$")  # of what keeps three letters
+_FILLING = frozenset(
+    ["a", "an", "and", "in", "is", "it", "my", "not", "of", "on", "or", "the", "to", "too", "with"]
+)
+
+
+def checks_with_words(text: str) -> list[type[Check]]:
+    """Return the checks whose name, topic or first sentence has all these words; else those whose page has them.
+
+    A word stands for its other forms: shuffle for shuffled and shuffling, zero_grad for zero-grad.
+    """
+    stems = [_ENDING.sub("", word) for word in _words(text) if word not in _FILLING]
+    return (_having(stems, _headline) or _having(stems, _whole_page)) if stems else []
+
+
+def _having(stems: Sequence[str], text_of: Callable[[type[Check]], str]) -> list[type[Check]]:
+    texts = {check: f" {' '.join(_words(text_of(check)))}" for check in checks().values()}
+    return [check for check, text in texts.items() if all(f" {stem}" in text for stem in stems)]
+
+
+def _headline(check: type[Check]) -> str:
+    return f"{check.name()} {topic_of(check)} {check.page().summary}"
+
+
+def _whole_page(check: type[Check]) -> str:
+    page = check.page()
+    return " ".join([_headline(check), page.why, page.fix, *(code for _, code in page.examples())])
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.lower())

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One command line: the same options everywhere, searches by words, reports whose lines can be copied."""
+
+import json
+import linecache
+import sys
+from importlib import import_module
+from io import StringIO
+from types import SimpleNamespace
+
+import pytest
+import typer.main
+from rich.console import Console
+from support import warm
+from typer.testing import CliRunner
+
+from truestep.cli.main import COMMANDS, app, module_of_command
+from truestep.core.results import print_results
+from truestep.doctor.catalogue import checks
+from truestep.doctor.finding import Finding, Place, Severity
+from truestep.doctor.reading import SourceReading
+from truestep.doctor.replacement import Replacement
+from truestep.doctor.report import WatchedRunReport
+from truestep.doctor.reporting.findings import show_findings
+from truestep.doctor.runtime.pace import WatchPace, num_steps_watched
+from truestep.doctor.runtime.running import ScriptOutcome
+from truestep.doctor.runtime.watch import Watch
+
+CALLED = """\
+import torch, truestep as ts
+from torch import nn
+
+run = ts.Run("run", seed=0, progress=False, quiet=True)
+net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+train = run.data(torch.randn(16, 4), batch_size=8)
+
+
+def rows_of(batch):
+    return net(batch{inside})
+
+
+def loss(batch):
+    return rows_of(batch).square()[:, 0]
+
+
+try:
+    for batch in run.batches(train):
+        net.update(loss, batch)
+except Exception as error:
+    print(sum("truestep" in each for each in __import__("traceback").format_exception(error)))
+    raise
+"""
+
+
+def run_checks(*words):
+    return CliRunner().invoke(app, ["checks", *words])
+
+
+def listed(*words):
+    return [each["code"] for each in json.loads(run_checks(*words, "--json").stdout)["checks"]]
+
+
+def options_of(name):
+    command = typer.main.get_command(import_module(module_of_command(name)).app)
+    return {opt: option for option in command.params for opt in option.opts if opt.startswith("--")}
+
+
+def test_options_of_one_name_have_one_kind_and_one_default():
+    """`--fail-on`, `--output`, `--out`, `--json`: what is known of one command holds of the others."""
+    for name in ("--fail-on", "--output", "--json", "--select", "--ignore", "--preview", "--baseline"):
+        found = {each: options_of(each).get(name) for each in COMMANDS}
+        kinds = {(option.is_flag, option.default) for option in found.values() if option}
+        assert len(kinds) == 1, (name, kinds)
+    assert all("--out" in options_of(each) for each in ("doctor", "report", "graph", "schedule"))
+
+
+@pytest.mark.parametrize(
+    "words", ["shuffle", "Shuffling", "zero_grad", "zero grad", "learning rate", "batch norm"]
+)
+def test_words_find_the_checks_that_have_them(words):
+    stems = [word.removesuffix("ing").removesuffix("e") for word in words.lower().replace("_", " ").split()]
+    found = listed(words)
+    assert found == listed(*words.split())
+    assert 1 <= len(found) <= 20
+    for code in found:
+        page = checks()[code].page()
+        text = f"{checks()[code].name()} {page.summary} {page.why} {page.fix}".lower()
+        assert all(stem in text for stem in stems)
+
+
+@pytest.mark.parametrize("check", list(checks().values())[::12], ids=lambda check: check.code)
+def test_a_name_a_code_and_the_words_of_a_name_find_the_check(check):
+    assert check.code in listed(*check.name().split("-"))
+    for word in (check.code, check.code.lower(), check.name(), check.name().upper()):
+        assert f"{check.code}  {check.name()}" in run_checks(word).stdout
+
+
+def test_words_that_no_check_has_are_told():
+    assert "'zebra crossing'" in str(run_checks("zebra", "crossing").exception)
+
+
+@pytest.mark.parametrize("width", [40, 80, 132])
+@pytest.mark.parametrize("length", [3, 30])
+def test_code_in_a_report_is_neither_wrapped_nor_cut(tmp_path, width, length):
+    line = f"total = {' + '.join(f'value_number_{number}' for number in range(length))}"
+    place = Place("train.py", 3, 1)
+    change = Replacement(edits=(), diff=(f"- {line}", f"+ {line}.item()"))
+    findings = [
+        Finding(
+            code="MEM001",
+            name="x",
+            severity=Severity.BUG,
+            place=where,
+            message="m",
+            why="w",
+            fix="f",
+            replacement=each,
+        )
+        for where, each in ((place, change), (Place("train.py", 9), None))
+    ]
+    with (tmp_path / "report").open("w") as file:
+        print_results(show_findings(findings, {Place("train.py", 9): line}), Console(file=file, width=width))
+    shown = [each.strip() for each in (tmp_path / "report").read_text().splitlines()]
+    assert [f"- {line}" in shown, f"+ {line}.item()" in shown, line in shown] == [True] * 3
+
+
+@pytest.mark.parametrize("total", [0, 1, 15, 20, 21, 33, 255, 256, 257, 300, 512, 513, 1000])
+def test_the_steps_that_are_said_to_be_watched_are_those_that_the_pace_looks_at(total):
+    pace = WatchPace()
+    assert num_steps_watched(total) == sum(pace.looks_after(step) for step in range(total))
+
+
+def test_what_did_not_run_is_counted_and_listed_on_request():
+    report = WatchedRunReport(SourceReading(), Watch(), ScriptOutcome(), 1.0)
+    told, listed_too = ("\n".join(report.watched(abstentions=wanted)) for wanted in (False, True))
+    assert "not run:" not in told
+    assert " checks did not run (--show-abstentions)" in told
+    assert "watched 0 steps of 0: no model; no optimizer that steps" in told
+    assert "not run: " in listed_too
+    assert "(--show-abstentions)" not in listed_too
+
+
+@pytest.mark.parametrize("inside", ["[:, :3]", ".missing()", " if 0 else 1 / 0"])
+def test_the_traceback_of_a_user_s_loss_has_the_user_s_lines_and_the_exception_all(tmp_path, inside):
+    (tmp_path / "train.py").write_text(CALLED.replace("{inside}", inside), "utf-8")
+    plain = warm.run("train.py", cwd=tmp_path)
+    assert plain.returncode == 1
+    trail = plain.stderr.partition("Traceback")[2]
+    assert trail.count('train.py", line') == 3
+    assert "/truestep/" not in trail
+    assert "TRUESTEP_FULL_TRACEBACK=1 shows them" in trail
+    assert int(plain.stdout.split()[-1]) > 0  # the exception itself is untouched
+    whole = warm.run("train.py", cwd=tmp_path, env={"TRUESTEP_FULL_TRACEBACK": "1"})
+    assert "/truestep/engine/" in whole.stderr
+    assert "TRUESTEP_FULL_TRACEBACK" not in whole.stderr
+
+
+def test_what_we_raise_ourselves_keeps_its_frames(tmp_path):
+    text = CALLED.replace("{inside}", "").replace(".square()[:, 0]", ".square().mean(), 3")
+    (tmp_path / "train.py").write_text(text, "utf-8")
+    assert "/truestep/engine/" in warm.run("train.py", cwd=tmp_path).stderr
+
+
+def test_a_watch_in_a_notebook_names_cell_and_line(monkeypatch):
+    file = "/tmp/ipykernel_7/2309.py"
+    monkeypatch.setitem(linecache.cache, file, (9, None, ["\n", "loss.backward()\n"], file))
+    compiler = SimpleNamespace(format_code_name=lambda name: ("Cell", "In[5]") if name == file else None)
+    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(compile=compiler))
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    watch = Watch()
+    for path in (file, "train.py"):
+        place = Place(path, 2)
+        watch.dispatcher.findings.append(
+            Finding(
+                code="GRAD001", name="x", severity=Severity.BUG, place=place, message="m", why="w", fix="f"
+            )
+        )
+    assert [str(each.place) for each in watch.findings] == ["cell [5]:2", "train.py:2"]
+    screen = Console(record=True, width=100, file=StringIO())
+    screen.print(watch)
+    shown = screen.export_text()
+    assert "cell [5]\n" in shown
+    assert "loss.backward()" in shown
