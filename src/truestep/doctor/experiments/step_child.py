@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
 from truestep.doctor.experiments.changes import Change
+from truestep.doctor.experiments.followed_results import FollowedResults
 from truestep.doctor.experiments.going_on import ChildLife, unseen
 from truestep.doctor.experiments.moves import move_parameters
 from truestep.doctor.experiments.opened_cuts import OpenedCuts
@@ -66,6 +67,7 @@ class StepChild:
         self._sight: DataSight | None = None
         self._rows: RowRecord | None = None
         self._cuts: GraphCuts | None = None
+        self._results: FollowedResults | None = None
         self._entered = ExitStack()
         self._depth = 0  # of backwards within one another
 
@@ -90,6 +92,8 @@ class StepChild:
         elif change.opens_cuts:
             enter(OpenedCuts())
             self._cuts = enter(GraphCuts())
+        elif change.follows_results:
+            self._results = enter(FollowedResults(plan.layers))
         elif change == Change():
             self._sight = enter(DataSight(examples.like(batch)))
             self._sight.rests = self._waiting > 0
@@ -114,10 +118,15 @@ class StepChild:
             roots = tensors if isinstance(tensors, list | tuple) else (tensors,)
             if outermost and self._sight is not None:
                 self._note_own_backward(roots, kwargs)
+            if outermost and self._results is not None:
+                with unseen():
+                    self._results.goes_backward(roots)
             try:
                 result = original(tensors, *args, **kwargs)
             finally:
                 self._depth -= 1
+            if outermost and self._results is not None:
+                self._results.went_backward()
             if outermost and not self._waiting:
                 with unseen():
                     self._went_backward(roots, args, kwargs)
@@ -213,6 +222,7 @@ class StepChild:
             seen.foreign = self._sight.foreign
         if self._cuts is not None:
             seen.cuts = [f"{name} {line}" for name, line in self._cuts.found]
+        seen.lost_results = self._results.lost if self._results is not None else []
         seen.calls = self._rows.calls if self._rows is not None else []
 
 

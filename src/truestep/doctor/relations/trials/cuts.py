@@ -75,17 +75,17 @@ def cuts_of(trials: Trials) -> Cuts:
     def compute(batch: Any) -> None:
         with found:
             loss = trials.loss(batch)
-        own = _inner_nodes(
+        own = inner_nodes(
             [part for part in (loss, getattr(loss, "values", None)) if isinstance(part, Tensor)]
         )
-        meant.extend(bool(own & _inner_nodes([each])) for each in found.detached)
+        meant.extend(bool(own & inner_nodes([each])) for each in found.detached)
 
     trials.run(compute)
     told = ", ".join(f"{name} at {_shown(line)}" for name, line in found.found)
     return Cuts(told or None, bool(meant) and all(meant) and not found.is_hidden)
 
 
-def _inner_nodes(tensors: list[Tensor]) -> set[Any]:
+def inner_nodes(tensors: list[Tensor]) -> set[Any]:
     """Return the nodes of graphs but for those of the leaves."""
     seen: set[Any] = set()
     waiting: list[Any] = [each.grad_fn for each in tensors]
