@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows the results of layers within a model's forward: those that nothing is computed from, and that are not handed on, are lost."""
+"""Follows the results of layers within a forward: those that nothing is computed from, and that are not handed on, are lost."""
 
 import sys
 from collections.abc import Mapping, Sequence
