@@ -64,7 +64,7 @@ class Experiments:
         self.budget = ExperimentBudget()
         self.records = {each.code: RelationRecord() for each in relations}
         self._history = history
-        self._relations = list(relations)
+        self._relations = sorted(relations, key=lambda each: each.num_children)
         self._found, self._failed = found, failed
 
     @property

@@ -37,6 +37,7 @@ class GradientIsNoSlope(StepRelation):
     """
 
     code = "REL011"
+    num_children = 4
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the slope of the loss with the gradient, block by block."""
