@@ -30,8 +30,10 @@ class Change:
     keeps_buffers: bool = False  # whether buffers stay as they are, whatever writes to them
     records_rows: bool = False  # whether the rows of each operation's result are summed up
     cleared: bool = False  # whether gradients are cleared beforehand
-    moved: str = ""  # the block of parameters that is moved along its gradient
-    by: float = 0.0  # how far, in units of its norm
+    moved: str = ""  # the block of parameters that is moved
+    by: float = 0.0  # how far
+    opens_cuts: bool = False  # whether detach() and no_grad() leave the graph whole
+    follows_results: bool = False  # whether it is seen which results of layers nothing is computed from
 
     def count(self, examples: Examples) -> int:
         """Return how many examples the changed batch holds."""

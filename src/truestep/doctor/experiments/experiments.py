@@ -64,7 +64,7 @@ class Experiments:
         self.budget = ExperimentBudget()
         self.records = {each.code: RelationRecord() for each in relations}
         self._history = history
-        self._relations = list(relations)
+        self._relations = sorted(relations, key=lambda each: each.num_children)
         self._found, self._failed = found, failed
 
     @property
@@ -161,10 +161,13 @@ class Experiments:
             for name, each in model.named_parameters():
                 named.setdefault(id(each), f"{own}.{name}")
         held = [each for one in optimizers for group in one.param_groups for each in group["params"]]
-        return {
-            named.get(id(each), f"parameter {number} of shape {tuple(each.shape)}"): each
-            for number, each in enumerate(held)
-        }
+        found: dict[str, Any] = {}
+        for number, each in enumerate({id(each): each for each in held}.values()):
+            name = named.get(id(each), f"parameter {number} of shape {tuple(each.shape)}")
+            found[f"{name} ({number})" if name in found else name] = (
+                each  # models of one class, without names
+            )
+        return found
 
     def why_not_tried(self, code: str) -> str:
         """Return why a relation was tried nowhere."""

@@ -43,7 +43,9 @@ class ChildOutcome:
     other_loaders: int = 0  # batches of other loaders within the step
     num_batches: int = 1
     coarsest: float = 0.0  # rounding of the coarsest float type
-    dropped: bool = False  # whether dropout was at work
+    own_backward: str | None = None  # a function in the graph whose backward is the user's, or a library's
+    cuts: list[str] = field(default_factory=list)  # operations that end a graph, each with its line
+    lost_results: list[str] = field(default_factory=list)  # layers, each with its line
     calls: list[RowSums] = field(default_factory=list)
 
     def gradients(self) -> Mapping[str, Tensor | None]:
@@ -89,11 +91,15 @@ def _row_sums(written: list[Any]) -> RowSums:
 
 def sampled_gradients(named: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
     """Return copies of the gradients of parameters, of large ones every so-many-th number."""
-    most = max(256, MOST_NUMBERS // max(1, len(named)))
-    return {name: None if each.grad is None else _sampled(each.grad, most) for name, each in named.items()}
+    return {
+        name: None if each.grad is None else sampled_numbers(each.grad, len(named)).clone()
+        for name, each in named.items()
+    }
 
 
-def _sampled(gradient: Tensor, most: int) -> Tensor:
-    dense = gradient.detach().to_dense() if gradient.layout is not torch.strided else gradient.detach()
+def sampled_numbers(given: Tensor, num_tensors: int) -> Tensor:
+    """Return those numbers of a tensor that are brought back where so many tensors are; a view where it can be one."""
+    most = max(256, MOST_NUMBERS // max(1, num_tensors))
+    dense = given.detach().to_dense() if given.layout is not torch.strided else given.detach()
     numbers = dense.reshape(-1)
-    return numbers[:: -(-numbers.numel() // most) or 1].clone()
+    return numbers[:: -(-numbers.numel() // most) or 1]

@@ -13,13 +13,18 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
 from truestep.doctor.experiments.changes import Change
+from truestep.doctor.experiments.followed_results import FollowedResults
 from truestep.doctor.experiments.going_on import ChildLife, unseen
+from truestep.doctor.experiments.moves import move_parameters
+from truestep.doctor.experiments.opened_cuts import OpenedCuts
 from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen, sampled_gradients
+from truestep.doctor.experiments.own_backward import own_backward_of
 from truestep.doctor.experiments.sight import DataSight
 from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.relations.examples import Examples
 from truestep.doctor.relations.mixing import RowRecord
 from truestep.doctor.relations.noise import SymmetricNoise
+from truestep.doctor.relations.trials.cuts import GraphCuts
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
 MOST_BATCHES = 64  # of an accumulation
@@ -42,9 +47,16 @@ class StepPlan:
 class StepChild:
     """A child that goes on to the steps that use its batch."""
 
-    def __init__(self, going_on: GoingOn, plan: StepPlan, change: Change) -> None:
+    def __init__(
+        self,
+        going_on: GoingOn,
+        plan: StepPlan,
+        change: Change,
+        directions: Mapping[str, Tensor],
+    ) -> None:
         self._plan = plan
         self._change = change
+        self._directions = directions
         self._life = ChildLife(going_on, self._finish)
         self._waiting = plan.batches_ahead
         self._losses: list[float] = []
@@ -54,6 +66,8 @@ class StepChild:
         self._noise: SymmetricNoise | None = None
         self._sight: DataSight | None = None
         self._rows: RowRecord | None = None
+        self._cuts: GraphCuts | None = None
+        self._results: FollowedResults | None = None
         self._entered = ExitStack()
         self._depth = 0  # of backwards within one another
 
@@ -64,6 +78,7 @@ class StepChild:
         self._wrap()
         for each in plan.parameters.values() if change.cleared else ():
             each.grad = None
+        move_parameters(plan.parameters, self._directions, change.by)
         count = change.count(examples)
         frozen = [each for module in plan.layers.values() for each in module.buffers(recurse=False)]
         self._noise = SymmetricNoise(
@@ -74,6 +89,11 @@ class StepChild:
         enter(self._noise)
         if change.records_rows:
             self._rows = enter(RowRecord(count, plan.layers, in_full=True))
+        elif change.opens_cuts:
+            enter(OpenedCuts())
+            self._cuts = enter(GraphCuts())
+        elif change.follows_results:
+            self._results = enter(FollowedResults(plan.layers))
         elif change == Change():
             self._sight = enter(DataSight(examples.like(batch)))
             self._sight.rests = self._waiting > 0
@@ -83,6 +103,7 @@ class StepChild:
         wrappers = WatchWrappers()
         wrappers.method(torch.Tensor, "backward", self._backward)
         wrappers.function(torch.autograd, "backward", self._backward)
+        wrappers.method(torch.Tensor, "register_hook", self._registering)
         wrappers.method(_BaseDataLoaderIter, "__next__", self._handing_over)
         for home in (nn.utils, nn.utils.clip_grad):
             wrappers.function(home, "clip_grad_norm_", _unclipped)
@@ -94,19 +115,44 @@ class StepChild:
     def _backward(self, original: Call) -> Call:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             outermost, self._depth = self._depth == 0, self._depth + 1
+            roots = tensors if isinstance(tensors, list | tuple) else (tensors,)
+            if outermost and self._sight is not None:
+                self._note_own_backward(roots, kwargs)
+            if outermost and self._results is not None:
+                with unseen():
+                    self._results.goes_backward(roots)
             try:
                 result = original(tensors, *args, **kwargs)
             finally:
                 self._depth -= 1
+            if outermost and self._results is not None:
+                self._results.went_backward()
             if outermost and not self._waiting:
                 with unseen():
-                    self._went_backward(tensors if isinstance(tensors, list | tuple) else (tensors,))
+                    self._went_backward(roots, args, kwargs)
             return result
 
         return backward
 
-    def _went_backward(self, roots: Sequence[Any]) -> None:
-        self._losses += [float(each.detach().double().sum()) for each in roots if isinstance(each, Tensor)]
+    def _note_own_backward(self, roots: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        own = "backward(inputs=...)" if kwargs.get("inputs") is not None else own_backward_of(roots)
+        self._life.seen.own_backward = self._life.seen.own_backward or own
+
+    def _registering(self, original: Call) -> Call:
+        def register_hook(tensor: Tensor, hook: Any) -> Any:
+            self._life.seen.own_backward = "a hook on a tensor"
+            return original(tensor, hook)
+
+        return register_hook
+
+    def _went_backward(self, roots: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        weights = args[0] if args else kwargs.get("gradient", kwargs.get("grad_tensors"))
+        weights = weights if isinstance(weights, list | tuple) else [weights] * len(roots)
+        self._losses += [
+            float((each.detach().double() * (1 if weight is None else weight)).sum())
+            for each, weight in zip(roots, weights, strict=True)
+            if isinstance(each, Tensor)
+        ]
         self._gradients = sampled_gradients(self._plan.parameters)
         if self._in_closure is not None:
             optimizer, self._in_closure = self._in_closure, None
@@ -174,6 +220,9 @@ class StepChild:
         if self._sight is not None:
             seen.touched, seen.compared = self._sight.touched, self._sight.compared
             seen.foreign = self._sight.foreign
+        if self._cuts is not None:
+            seen.cuts = [f"{name} {line}" for name, line in self._cuts.found]
+        seen.lost_results = self._results.lost if self._results is not None else []
         seen.calls = self._rows.calls if self._rows is not None else []
 
 

@@ -2,6 +2,7 @@
 """An experiment at a step: children go on from a batch with one thing changed, and are compared with one that changes nothing."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -34,6 +35,9 @@ class StepExperiment:
     plan: StepPlan
     place: Place  # where the batch is handed over
     budget: ExperimentBudget
+    moves: dict[str, Mapping[str, Tensor]] = field(
+        default_factory=dict
+    )  # directions, by the name of the move
     _known: dict[Change, ChildOutcome] = field(default_factory=dict)
 
     def child(self, change: Change) -> ChildOutcome:
@@ -55,7 +59,9 @@ class StepExperiment:
         with self.budget.child():
             told = go_on_in_sealed_child(seconds=seconds, num_bytes=size)
             if isinstance(told, GoingOn):
-                raise ChildGoesOn(begun_child(StepChild(told, self.plan, change)))
+                raise ChildGoesOn(
+                    begun_child(StepChild(told, self.plan, change, self.moves.get(change.moved, {})))
+                )
         return (
             ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
         )
@@ -128,12 +134,12 @@ class StepExperiment:
         halves = [self.changed(Change(kind, keeps_buffers=keeps_buffers)) for kind in kinds]
         # each step by itself: one loss may be a weighted mean, another a plain one
         found = [
-            halves_combined(*(self._own_gradients(each.steps[number]) for each in (*halves, whole)))
+            halves_combined(*(self.own_gradients(each.steps[number]) for each in (*halves, whole)))
             for number in range(len(whole.steps))
         ]
         return max(found, key=lambda each: each.difference)
 
-    def _own_gradients(self, step: StepSeen) -> dict[str, Tensor | None]:
+    def own_gradients(self, step: StepSeen) -> dict[str, Tensor | None]:
         """Return the gradients of those parameters that a step is for."""
         optimizer = self.plan.optimizers[step.optimizer]
         held = {id(each) for group in optimizer.param_groups for each in group["params"]}

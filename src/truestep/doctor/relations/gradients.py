@@ -2,7 +2,7 @@
 """Gradients by parameter, compared: how far apart they are, and whether one is the other times a number."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -96,6 +96,18 @@ def halves_combined(
 def added_gradients(first: Gradients, second: Gradients) -> Gradients:
     """Return the sum of two gradients."""
     return {name: None if each is None else 2 * each for name, each in _mean(first, second, 0.5).items()}
+
+
+def parameters_by_block(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return names of parameters by as much of them as tells two blocks apart."""
+    found: dict[str, list[str]] = {}
+    for depth in range(1, 5):
+        found = {}
+        for name in names:
+            found.setdefault(".".join(name.split(".")[:depth]), []).append(name)
+        if len(found) > 1:
+            break
+    return found
 
 
 def _mean(first: Gradients, second: Gradients, weight: float) -> Gradients:

@@ -49,6 +49,7 @@ class ExamplesOfBatchMix(StepRelation):
     """
 
     code = "REL002"
+    num_children = 2
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the batch's gradients with a mean of those of its halves."""

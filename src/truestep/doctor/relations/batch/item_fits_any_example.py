@@ -36,6 +36,7 @@ class ItemFitsAnyExample(StepRelation):
     """
 
     code = "REL005"
+    num_children = 6
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the gradients with an item's values exchanged between examples."""

@@ -37,6 +37,7 @@ class ItemWithoutEffect(StepRelation):
     """
 
     code = "REL004"
+    num_children = 5
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the gradients with the first example's value of an item for all."""

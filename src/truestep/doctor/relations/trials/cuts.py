@@ -13,6 +13,7 @@ from truestep.doctor.relations.trials.trial import Trials
 from truestep.doctor.runtime.operations import cuts_graph, watched_operation_name, watched_operation_tensors
 
 _READS = frozenset({"item", "tolist", "numpy", "array", "float"})
+_GRADIENT: Any = Tensor.grad.__get__  # type: ignore[attr-defined]
 _MOST_LINES = 3
 
 
@@ -27,7 +28,7 @@ class GraphCuts(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.found: list[tuple[str, str]] = []
         self.detached: list[Tensor] = []
         self.is_hidden = False
 
@@ -36,6 +37,8 @@ class GraphCuts(TorchFunctionMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         name, given = watched_operation_name(func), watched_operation_tensors(args, kwargs)
+        if func == _GRADIENT:  # what is there is asked for, nothing is computed
+            return result
         reads = name in _READS and any(each.requires_grad for each in given)
         if reads or (isinstance(result, Tensor) and cuts_graph(result, given)):
             self._keep(name, given[0])
@@ -45,9 +48,8 @@ class GraphCuts(TorchFunctionMode):
         line = line_of_user_code()
         if line is None:
             return
-        said = f"{name} at {_shown(line)}"
-        if said not in self.found and len(self.found) < _MOST_LINES:
-            self.found.append(said)
+        if (name, line) not in self.found and len(self.found) < _MOST_LINES:
+            self.found.append((name, line))
         self.detached += [given] if name == "detach" else []
         self.is_hidden |= name == "data"
 
@@ -73,16 +75,17 @@ def cuts_of(trials: Trials) -> Cuts:
     def compute(batch: Any) -> None:
         with found:
             loss = trials.loss(batch)
-        own = _inner_nodes(
+        own = inner_nodes(
             [part for part in (loss, getattr(loss, "values", None)) if isinstance(part, Tensor)]
         )
-        meant.extend(bool(own & _inner_nodes([each])) for each in found.detached)
+        meant.extend(bool(own & inner_nodes([each])) for each in found.detached)
 
     trials.run(compute)
-    return Cuts(", ".join(found.found) or None, bool(meant) and all(meant) and not found.is_hidden)
+    told = ", ".join(f"{name} at {_shown(line)}" for name, line in found.found)
+    return Cuts(told or None, bool(meant) and all(meant) and not found.is_hidden)
 
 
-def _inner_nodes(tensors: list[Tensor]) -> set[Any]:
+def inner_nodes(tensors: list[Tensor]) -> set[Any]:
     """Return the nodes of graphs but for those of the leaves."""
     seen: set[Any] = set()
     waiting: list[Any] = [each.grad_fn for each in tensors]

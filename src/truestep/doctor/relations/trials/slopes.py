@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from truestep.doctor.relations.gradients import parameters_by_block
 from truestep.doctor.relations.trials.cuts import cuts_of
 from truestep.doctor.relations.trials.trial import Trials
 from truestep.doctor.relations.verdict import Verdict
@@ -48,14 +49,7 @@ def blocks(trials: Trials) -> dict[str, list[str]]:
     """Return the parameters with a gradient, block by block: by as much of their names as tells two blocks apart."""
     gradients = trials.whole.gradients
     names = [name for name, each in gradients.items() if each is not None and bool(each.to_dense().any())]
-    found: dict[str, list[str]] = {}
-    for depth in range(1, 5):
-        found = {}
-        for name in names:
-            found.setdefault(".".join(name.split(".")[:depth]), []).append(name)
-        if len(found) > 1:
-            break
-    return dict(list(found.items())[:_MOST_BLOCKS])
+    return dict(list(parameters_by_block(names).items())[:_MOST_BLOCKS])
 
 
 def _slope(trials: Trials, block: str, names: list[str]) -> Verdict:

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slopes of the loss, measured by children that move a block of parameters, beside what the gradient says."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from truestep.doctor.experiments.changes import Change
+from truestep.doctor.experiments.moves import BlockMove, block_moves, product
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.finding import Place
+from truestep.doctor.runtime.frames import path_in_finding
+
+if TYPE_CHECKING:
+    from truestep.doctor.experiments.step_experiment import StepExperiment
+
+_COARSE = 1e-5  # rounding of half precision, which hides what a small step changes
+_LARGEST_STEP = 0.005  # of the weights' size
+_AIMED_CHANGE = 0.003  # of the loss
+_SMALLEST_CHANGE = 300  # roundings of the loss, below which a step shows nothing
+_MOST_APART_AT_ONCE, _MOST_APART = 0.1, 0.25  # of two slopes; a step to one side bends more
+_SMALLER = 0.2  # the step with which it is tried again
+_AGREED = 0.2  # of the two steps
+_LEFT_OVER = 1e-3
+
+
+@dataclass(frozen=True)
+class GraphCut:
+    """An operation that ends a graph."""
+
+    operation: str
+    place: Place
+
+    @property
+    def told(self) -> str:
+        """The operation with its line."""
+        return f"{self.operation} at {path_in_finding(self.place.path)}:{self.place.line}"
+
+
+def demand_slopes(experiment: "StepExperiment") -> None:
+    """Make sure that the gradient is that of the loss alone, so that slopes can be compared with it.
+
+    Raises:
+        ExperimentNotTriedError: it is not.
+    """
+    base = experiment.base
+    assert experiment.tolerance
+    if base.coarsest > _COARSE:
+        raise ExperimentNotTriedError(
+            "the loss computes in half precision, which hides what a small step changes"
+        )
+    if base.own_backward is not None:
+        raise ExperimentNotTriedError(f"the gradient goes through {base.own_backward}")
+    if any(each._backward_hooks for each in experiment.plan.parameters.values()):
+        raise ExperimentNotTriedError("hooks change gradients, so they need be no slopes of the loss")
+    if experiment.compared(Change(cleared=True)).difference > max(experiment.tolerance, _LEFT_OVER):
+        raise ExperimentNotTriedError("gradients that were there before the batch are part of its step")
+
+
+def slope_moves(experiment: "StepExperiment") -> Iterator[tuple[BlockMove, float]]:
+    """Yield the moves along which the loss has another slope than its gradient says, each with that slope.
+
+    Raises:
+        ExperimentNotTriedError: the cut is written as one, or a slope can't be measured anywhere.
+    """
+    measured_any, why = False, "the gradients are too small to measure slopes"
+    for move in block_moves(experiment):
+        try:
+            measured = _slope(experiment, move)
+        except ExperimentNotTriedError as error:
+            why = str(error)
+            continue
+        measured_any = True
+        if measured is not None:
+            if _is_cut_as_written(experiment, move, measured):
+                raise ExperimentNotTriedError(
+                    "detach() or no_grad() cuts the graph here, which is taken to be meant"
+                )
+            yield move, measured
+    if not measured_any:
+        raise ExperimentNotTriedError(why)
+
+
+def graph_cuts(experiment: "StepExperiment") -> list[GraphCut]:
+    """Return where graphs end by other means than detach() and no_grad()."""
+    found = []
+    for each in experiment.child(Change(opens_cuts=True)).cuts:
+        operation, _, line = each.partition(" ")
+        if (place := Place.of_text(line)) is not None:
+            found.append(GraphCut(operation, place))
+    return found
+
+
+def _slope(experiment: "StepExperiment", move: BlockMove) -> float | None:
+    """Return the measured slope where it is another one than the gradient says, None where it is the same."""
+    base = _loss(experiment, move, 0.0)
+    step = min(_LARGEST_STEP * move.weights_size, _AIMED_CHANGE * (abs(base) + 0.01) / move.gradient_size)
+    least = _SMALLEST_CHANGE * experiment.base.coarsest * abs(base)
+    forward = _loss(experiment, move, step)
+    if max(step * move.gradient_size, abs(forward - base) / 3) < least:
+        raise ExperimentNotTriedError("the gradients are too small to measure slopes")
+    if _near((forward - base) / step, move, _MOST_APART_AT_ONCE):
+        return None
+    measured = (forward - _loss(experiment, move, -step)) / (2 * step)
+    if _near(measured, move, _MOST_APART):
+        return None
+    smaller = _SMALLER * step
+    again = (_loss(experiment, move, smaller) - _loss(experiment, move, -smaller)) / (2 * smaller)
+    if not abs(measured - again) <= _AGREED * max(abs(measured), abs(again)):
+        raise ExperimentNotTriedError("the loss has a kink here: two sizes of a step disagree")
+    return measured
+
+
+def _near(measured: float, move: BlockMove, share: float) -> bool:
+    return abs(measured - move.said) <= share * max(abs(measured), abs(move.said), 0.1 * move.gradient_size)
+
+
+def _loss(experiment: "StepExperiment", move: BlockMove, by: float) -> float:
+    if by:
+        key = f"{move.step} {move.name}"
+        experiment.moves[key] = move.directions
+        found = experiment.changed(Change(moved=key, by=by))
+    else:
+        found = experiment.base
+    return sum(found.steps[move.step].losses)
+
+
+def _is_cut_as_written(experiment: "StepExperiment", move: BlockMove, measured: float) -> bool:
+    """Tell whether the gradient is the slope where detach() and no_grad() leave the graph whole, or can't be left out."""
+    opened = Change(opens_cuts=True)
+    if experiment.goes_another_way(opened):
+        return True
+    said = product(experiment.child(opened).steps[move.step].gradients, move.directions)
+    return abs(measured - said) <= _MOST_APART * max(abs(measured), abs(said))

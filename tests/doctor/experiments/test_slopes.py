@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slopes of a step's loss: a graph that is cut off by chance is found, and one that is cut off in writing is no finding."""
+
+import pytest
+from doctor.experiments.test_relations import pytestmark as needs_forks
+from doctor.experiments.test_relations import watched
+
+pytestmark = needs_forks
+CUT = {
+    "by normal at <example>:7": """
+mean, width, decoder = nn.Linear(4, 2), nn.Linear(4, 2), nn.Linear(2, 4)
+opt = torch.optim.Adam([*mean.parameters(), *width.parameters(), *decoder.parameters()], lr=0.05)
+for x, y in loader:
+    normal = torch.distributions.Normal(mean(x), F.softplus(width(x)))
+    opt.zero_grad()
+    error = (decoder(normal.sample()) - 3 * x).square().sum(1)
+    (error + 0.1 * torch.distributions.kl_divergence(normal, torch.distributions.Normal(0, 1)).sum(1)).mean().backward()
+    opt.step()
+""",
+    "a part of the loss is cut off from the graph": """
+critic = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+opt = torch.optim.Adam(critic.parameters())
+for x, y in loader:
+    x.requires_grad_(True)
+    scores = critic(x)
+    slopes, = torch.autograd.grad(scores.sum(), x, retain_graph=True)
+    opt.zero_grad()
+    (scores.mean() + 10 * (slopes.norm(dim=1) - 1).square().mean()).backward()
+    opt.step()
+""",
+}
+RIGHT = {
+    "a target of the network itself": """
+for x, y in loader:
+    with torch.no_grad():
+        target = 3 * net(x.flip(1)).amax(1)
+    opt.zero_grad()
+    (net(x).gather(1, y[:, None]).squeeze(1) - target).square().mean().backward()
+    opt.step()
+""",
+    "a straight-through estimator, and a number that is logged": """
+total = 0.0
+for x, y in loader:
+    opt.zero_grad()
+    hidden = net[0](x)
+    loss = F.cross_entropy(net[2](hidden + (hidden.round() - hidden).detach()), y)
+    total += loss.item()
+    loss.backward()
+    opt.step()
+""",
+}
+
+
+@pytest.mark.parametrize("told", CUT)
+def test_what_is_cut_off_is_found(told):
+    (found,) = watched(CUT[told], ("REL011",)).findings
+    assert found.message.endswith(told)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_cut_off_in_writing_is_no_finding(name):
+    watch = watched(RIGHT[name], ("REL011",))
+    assert watch.findings == []
+    assert watch.experiments.why_not_tried("REL011").startswith("detach() or no_grad() cuts the graph here")
