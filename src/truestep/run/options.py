@@ -36,6 +36,7 @@ _NUMBERS: dict[str, float] = {  # of Saving, each with an example: whole, where 
     "keep_best": 1,
     "keep_every": 1000,
     "rollback_after": 5,
+    "grace_seconds": 25.0,
 }
 _MAY_BE_NONE = ("every_steps", "every_seconds", "keep_every")
 
@@ -55,6 +56,8 @@ class Saving:
         keep_best: how many of the best stay (with `best`).
         keep_every: those whose step is a multiple of this stay.
         rollback_after: with `nonfinite="rollback"`, go back to the last healthy checkpoint after so many skipped updates in a row.
+        grace_seconds: with a mirror, send the last save for so long after the signal that stops the run (a spot machine has 30 to
+            120 seconds); what is not there by then is cut off, and the checkpoint before stands.
         background: let a thread write; the training only waits for a copy in memory.
     """
 
@@ -68,6 +71,7 @@ class Saving:
     keep_best: int = 1
     keep_every: int | None = None
     rollback_after: int = 5
+    grace_seconds: float = 25.0
     background: bool = True
 
     def __post_init__(self) -> None:
@@ -84,6 +88,8 @@ class Saving:
             raise OptionError(
                 "every_seconds=nan: no time would ever have gone. Give a positive time, or None."
             )
+        if not self.grace_seconds >= 0:
+            raise OptionError(f"grace_seconds={self.grace_seconds}: give seconds, 0 or more; 25 is usual.")
         for flag in ("at_epoch_end", "background"):
             check_flag("ts.Saving", flag, getattr(self, flag))
         if self.best is not None and (not isinstance(self.best, str) or not self.best):
