@@ -223,7 +223,12 @@ class CheckpointStore:
                 clear_attempts(self._files, self.directory)
             self._known[done.checksum] = replace(done.manifest, state=None)
             prune_checkpoints(
-                self._files, self.directory, self.retention, self._damaged, self._known, also={keep, *self.pinned()} - {None}
+                self._files,
+                self.directory,
+                self.retention,
+                self._damaged,
+                self._known,
+                also={keep, *self.pinned()} - {None},
             )
             there = committed_checkpoints(self._files, self.directory)
             self._known = {

@@ -29,8 +29,8 @@ def check_mirror_address(address: Any) -> str:
     parts = urlsplit(address)
     if parts.username or parts.password or parts.query or parts.fragment:
         raise OptionError(
-            f"The mirror's address {parts.scheme}://... holds more than a bucket and a path. Credentials and options are read from the "
-            "environment alone (AWS_ACCESS_KEY_ID and the like), so that no file of the run holds them; leave them out of the address."
+            f"The mirror's address {parts.scheme}://... holds more than a bucket and a path. Credentials and options are read from "
+            "the environment alone (AWS_ACCESS_KEY_ID and the like), so that no file of the run holds them; leave them out here."
         )
     if parts.scheme == "file" and (parts.netloc or not parts.path.strip("/")):
         raise OptionError(f"mirror={address!r}: write file:/// and an absolute path, file:///shared/runs/x.")
@@ -42,8 +42,8 @@ def check_mirror_address(address: Any) -> str:
 def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
     """Return the address of a run's mirror, None for none.
 
-    `given` is what `ts.Run(mirror=...)` was told, `directory` the run's directory as it was told, `chosen` the one it has got. Where
-    nothing was given, TRUESTEP_MIRROR is the address of all runs, to which the directory is added.
+    `given` is what `ts.Run(mirror=...)` was told, `directory` the run's directory as it was told, `chosen` the one it has got.
+    Where nothing was given, TRUESTEP_MIRROR is the address of all runs, to which the directory is added.
     """
     if given is not None:
         return check_mirror_address(given)

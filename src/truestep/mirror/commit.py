@@ -107,9 +107,7 @@ class StoredCommit:
     @property
     def pieces(self) -> set[StoredPiece]:
         """All that it needs."""
-        return {
-            piece for file in (*self.files.values(), *self.beside.values()) for piece in file.pieces
-        }
+        return {piece for file in (*self.files.values(), *self.beside.values()) for piece in file.pieces}
 
     def to_bytes(self) -> bytes:
         """Return it as it lies in the store."""

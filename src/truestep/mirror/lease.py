@@ -124,11 +124,13 @@ def marks_of(objects: MirrorObjects, seen: SeenLease | None) -> tuple[str, ...]:
 def wait_for_turn(objects: MirrorObjects, ours: str, seconds: float) -> SeenLease | None:
     """Return the newest lease once its holder has released it or is dead: no change for one lease of one's own clock.
 
-    `ours` is the token of the lease that this directory had, and this host: whoever holds the directory's lock can be no other process.
+    `ours` is the token of the lease that this directory had, and this host: whoever holds the directory's lock is no other process.
     Raises RunDirectoryError where the holder is alive.
     """
     since, seen = time.monotonic(), newest_lease(objects)
-    while seen is not None and not (seen.lease and (seen.lease.released or f"{seen.lease.token}@{seen.lease.host}" == ours)):
+    while seen is not None and not (
+        seen.lease and (seen.lease.released or f"{seen.lease.token}@{seen.lease.host}" == ours)
+    ):
         length = seen.lease.seconds if seen.lease else seconds
         time.sleep(length / 8)
         asked = time.monotonic()
@@ -145,8 +147,8 @@ def wait_for_turn(objects: MirrorObjects, ours: str, seconds: float) -> SeenLeas
 def _held(address: str, seen: SeenLease) -> str:
     who = f"by {seen.lease.holder}" if seen.lease else "by another process"
     return (
-        f"The mirror {address} is in use {who}, which is at work. Two runs that write to one place would go on from each other's "
-        "checkpoints: end that process, or give this run another address."
+        f"The mirror {address} is in use {who}, which is at work. Two runs that write to one place would go on from each "
+        "other's checkpoints: end that process, or give this run another address."
     )
 
 
@@ -165,8 +167,8 @@ def take_turn(objects: MirrorObjects, seen: SeenLease | None, seconds: float) ->
         objects.create(lease.path, lease.to_bytes())
     except FileExistsError:
         raise RunDirectoryError(
-            f"The mirror {objects.address} was taken at this moment by another process. Start again when that one has ended, or give "
-            "this run another address."
+            f"The mirror {objects.address} was taken at this moment by another process. Start again when that one has ended, or "
+            "give this run another address."
         ) from None
     return lease
 
@@ -192,7 +194,10 @@ class HeldLease:
                 if not self.still_holds():
                     return
                 self.write()
-            except (StoreAwayError, StoreRefusesError):  # the credentials have run out, say: what is sent fails, too, and that is said
+            except (
+                StoreAwayError,
+                StoreRefusesError,
+            ):  # the credentials have run out, say: what is sent fails, too, and that is said
                 continue
 
     def still_holds(self) -> bool:

@@ -25,6 +25,7 @@ SAID_AFTER_SECONDS = 60.0
 PATIENCE_SECONDS = 60.0
 """How long the end of a run waits for a store that is away."""
 
+
 class RunMirror:
     """Holds the lease of a run's place in the store, and sends its checkpoints there. What it has to say waits in `said`."""
 
@@ -60,8 +61,8 @@ class RunMirror:
         """Raise a RunDirectoryError once another process has gone on with the run."""
         if self._held.is_fenced:
             raise RunDirectoryError(
-                f"The run goes on elsewhere: {self._held.follower} took over the mirror {self.address}, because nothing was heard of this "
-                "process for one lease. What was sent before that is safe there, and nothing of this process counts from then on. "
+                f"The run goes on elsewhere: {self._held.follower} took over the mirror {self.address}, because this process was not "
+                "heard of for one lease. What was sent before that is safe there, and nothing of this process counts from then on. "
                 "Nothing is to be done here; a start in this directory fetches what is newer."
             )
 
@@ -81,7 +82,7 @@ class RunMirror:
                     return
                 self._ending.wait(LOOK_SECONDS) if not ending else time.sleep(LOOK_SECONDS / 5)
                 continue
-            except Exception as error:  # a thread's exception would be nobody's
+            except Exception as error:  # noqa: BLE001 -- a thread's exception would be nobody's
                 self._note_failure(error)
                 idle = True
             if idle and ending:
@@ -121,8 +122,8 @@ class RunMirror:
         if behind >= SAID_AFTER_SECONDS and now - self._said_away >= 10 * SAID_AFTER_SECONDS:
             self._said_away = now
             self.said.append(
-                f"the store is {duration_text(behind)} behind: {self.address} can't be reached ({error}). Training goes on, and the "
-                "newest checkpoint is sent when it can be."
+                f"the store is {duration_text(behind)} behind: {self.address} can't be reached ({error}). Training goes on, and "
+                "the newest checkpoint is sent when it can be."
             )
 
     def _back(self) -> None:
@@ -193,6 +194,4 @@ class RunMirror:
         if self._todo:
             newest = max(self._push.commits, key=commit_order, default=None)
             stands = f"{newest.rpartition('/')[2]} is the newest there" if newest else "nothing is there yet"
-            self.said.append(
-                f"{self._todo[0].name} did not reach {self.address} in time: {stands}"
-            )
+            self.said.append(f"{self._todo[0].name} did not reach {self.address} in time: {stands}")

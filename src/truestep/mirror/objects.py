@@ -157,9 +157,16 @@ def _open_store(address: str) -> "ObjectStore":
         from urllib.parse import unquote, urlsplit
 
         return LocalStore(unquote(urlsplit(address).path), mkdir=True)
+    # the client's own options, once given, hide AWS_ALLOW_HTTP from it
+    endpoint, allowed = os.environ.get("AWS_ENDPOINT_URL", ""), os.environ.get("AWS_ALLOW_HTTP", "")
+    plain = endpoint.startswith("http://") or allowed.lower() in ("1", "true")
     return from_url(
         address,
-        client_options={"connect_timeout": "5s", "timeout": f"{TIMEOUT_SECONDS}s"},
+        client_options={
+            "connect_timeout": "5s",
+            "timeout": f"{TIMEOUT_SECONDS}s",
+            "allow_http": plain,
+        },
         retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=30)},
     )
 

@@ -55,8 +55,8 @@ def open_mirror(opening: MirrorOpening, say: Say) -> RunMirror:
     except (StoreAwayError, StoreRefusesError) as error:
         objects.close()
         raise RunDirectoryError(
-            f"The mirror {opening.address} can't be reached: {error}. Without it nobody knows where the run stands. Start again when it "
-            "can be; ts.Run without mirror= trains without it, and a start with it would then refuse this directory."
+            f"The mirror {opening.address} can't be reached: {error}. Without it nobody knows where the run stands. Start again "
+            "when it can be."
         ) from error
     except BaseException:
         objects.close()
@@ -95,13 +95,13 @@ def _refuse(
         return
     if resume in ("never", "anew"):
         raise RunDirectoryError(
-            f"The mirror {address} holds a run already, and resume={resume!r} was asked for. Give the new run another address, "
-            f'ts.Run(..., mirror="{address}-2").'
+            f"The mirror {address} holds a run already, and resume={resume!r} was asked for. Give the new run another "
+            f'address, ts.Run(..., mirror="{address}-2").'
         )
     if has_run:
         raise RunDirectoryError(
-            f"{directory} holds a run that the mirror {address} knows nothing of, and checkpoints of a run are there already. To go on "
-            "with the one in the store, give an empty directory; to go on with this one, give another address."
+            f"{directory} holds a run that the mirror {address} knows nothing of, and checkpoints of a run are there already. To "
+            "go on with the one in the store, give an empty directory; to go on with this one, give another address."
         )
 
 
@@ -147,7 +147,7 @@ class _Taking:
         try:
             commits = read_commits(self._objects, valid_commits(self._objects, seen), lambda _: None)
             self._fetch.ahead([*commits.values()], seen.lease.marks if seen and seen.lease else ())
-        except Exception:
+        except Exception:  # noqa: BLE001 -- it is a head start and no more
             return
 
     def _begun(self, held: HeldLease) -> RunMirror:
@@ -156,8 +156,8 @@ class _Taking:
         goes_on_from = self._settled(lease.marks, [*commits.values()])
         if lease.commits and goes_on_from is None:
             raise CheckpointError(
-                f"The mirror {self._objects.address} has {len(lease.commits)} checkpoints, and none of them can be used. Nothing was "
-                "deleted. To begin anew, give another address."
+                f"The mirror {self._objects.address} has {len(lease.commits)} checkpoints, and none of them can be used. Nothing "
+                "was deleted. To begin anew, give another address."
             )
         write_mirror_mark(directory, MirrorMark(lease.number, lease.token))
         push = Push(self._objects, held, directory, self._opening.retention)
@@ -179,7 +179,8 @@ class _Taking:
             return None
         if number and went_on:
             self._say(
-                f"the run went on elsewhere: what {self._directory} held is of the past, and {wanted[0].name} of the store takes its place"
+                f"the run went on elsewhere: what {self._directory} held is of the past, and {wanted[0].name} of the store "
+                "takes its place"
             )
         self._fetch.settle(wanted, marks)
         return wanted[0]

@@ -26,7 +26,7 @@ def refuse_unfit_store(objects: MirrorObjects) -> None:
     """Raise a RunDirectoryError for a store in which two runs would not notice each other."""
     if ignores_create_only(objects):
         raise RunDirectoryError(
-            f"The store of {objects.address} ignores create-only requests (If-None-Match: *): it answered that an object was made that "
-            "was there already. Two machines that go on with one run would not notice each other there. Choose another store; "
+            f"The store of {objects.address} ignores create-only requests (If-None-Match: *): it answered that an object was made "
+            "that was there already. Two machines that go on with one run would not notice each other there. Choose another store; "
             "`truestep mirror check ADDRESS` says whether one is fit."
         )

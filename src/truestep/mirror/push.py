@@ -44,7 +44,9 @@ class Push:
     stopped may be about to remove.
     """
 
-    def __init__(self, objects: MirrorObjects, held: HeldLease, directory: Path, retention: Retention) -> None:
+    def __init__(
+        self, objects: MirrorObjects, held: HeldLease, directory: Path, retention: Retention
+    ) -> None:
         self._objects, self._held, self._directory, self._retention = objects, held, directory, retention
         self.commits: dict[str, StoredCommit] = {}
         self._known: set[StoredPiece] = set()
@@ -79,7 +81,9 @@ class Push:
             for key, each in unsent.items()
             if read_regular_file(each.path / MANIFEST_NAME) not in sent
         }
-        kept = self._kept(replace(self._retention, last=1), {key: each.summary for key, each in unsent.items()})
+        kept = self._kept(
+            replace(self._retention, last=1), {key: each.summary for key, each in unsent.items()}
+        )
         chosen = sorted((key for key in unsent if key in kept), key=commit_order, reverse=True)
         return [unsent[key] for key in chosen]
 
@@ -107,9 +111,7 @@ class Push:
                 for name, entry in checkpoint.manifest.files.items()
             }
             beside = self._sent_beside(threads, checkpoint)
-        commit = StoredCommit(
-            key=self._key(checkpoint), manifest_bytes=manifest, files=files, beside=beside
-        )
+        commit = StoredCommit(key=self._key(checkpoint), manifest_bytes=manifest, files=files, beside=beside)
         commit.check()
         self._ask()
         self._objects.create(commit.key, commit.to_bytes())
@@ -164,14 +166,18 @@ class Push:
         """Send a file of media, which is written once; it is not read again for each checkpoint."""
         status = path.stat()
         state = status.st_size, status.st_mtime_ns
-        if (kept := self._unchanged.get(path)) and kept[0] == state and self._known.issuperset(kept[1].pieces):
+        if (
+            (kept := self._unchanged.get(path))
+            and kept[0] == state
+            and self._known.issuperset(kept[1].pieces)
+        ):
             return kept[1]
         file = self._sent_bytes(threads, read_regular_file(path))
         self._unchanged[path] = state, file
         return file
 
     def _metrics_of(self, checkpoint: Checkpoint) -> bytes:
-        """Return the lines that a checkpoint was saved after; those of a way that was left lie beside the file (`report/history`)."""
+        """Return the lines that a checkpoint was saved after; of a way that was left they lie beside the file (report/history)."""
         position, checksum = checkpoint.value("logbook", "mark")
         for path in (self._directory / METRICS, *self._directory.glob(".metrics-[0-9]*.jsonl")):
             data = read_regular_file(path)[:position] if path.is_file() else b""
@@ -216,11 +222,10 @@ class Push:
         return {each for each in pieces if each and each.number < number and each not in needed}
 
 
-
 def _of_each(
     threads: ThreadPoolExecutor, send: Callable[[int], StoredPiece], places: Sequence[int]
 ) -> tuple[StoredPiece, ...]:
-    """Send what begins at each place, several at a time; one after another where the interpreter is ending and starts no threads."""
+    """Send what begins at each place, several at a time; one by one where the interpreter is ending and starts no threads."""
     try:
         waiting = [threads.submit(send, at) for at in places]
     except RuntimeError:

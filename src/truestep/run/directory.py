@@ -211,7 +211,9 @@ def _foreign(directory: Path) -> list[str]:
     return sorted(
         entry.name
         for entry in directory.iterdir()
-        if not is_unfinished_file(entry) and not _is_empty_store(entry) and entry.name not in (LAUNCHED, SALT, MIRROR)
+        if not is_unfinished_file(entry)
+        and not _is_empty_store(entry)
+        and entry.name not in (LAUNCHED, SALT, MIRROR)
     )
 
 

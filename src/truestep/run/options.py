@@ -78,18 +78,11 @@ class Saving:
         for name, example in _NUMBERS.items():
             if (value := getattr(self, name)) is not None or name not in _MAY_BE_NONE:
                 check_number("ts.Saving", name, value, example=example)
+        self._check_times()
         if self.every_steps is not None and self.every_steps < 1:
             raise OptionError(
                 f"every_steps={self.every_steps}: give at least 1, or None to save by time and epoch alone."
             )
-        if self.every_seconds is not None and self.every_seconds < 0:
-            raise OptionError(f"every_seconds={self.every_seconds}: give a positive time, or None.")
-        if self.every_seconds is not None and math.isnan(self.every_seconds):
-            raise OptionError(
-                "every_seconds=nan: no time would ever have gone. Give a positive time, or None."
-            )
-        if not self.grace_seconds >= 0:
-            raise OptionError(f"grace_seconds={self.grace_seconds}: give seconds, 0 or more; 25 is usual.")
         for flag in ("at_epoch_end", "background"):
             check_flag("ts.Saving", flag, getattr(self, flag))
         if self.best is not None and (not isinstance(self.best, str) or not self.best):
@@ -104,6 +97,16 @@ class Saving:
         if self.best and (said := ask_for_best_mode(called, self.best, self.best_mode)):
             raise OptionError(said)
         self.retention()
+
+    def _check_times(self) -> None:
+        if self.every_seconds is not None and self.every_seconds < 0:
+            raise OptionError(f"every_seconds={self.every_seconds}: give a positive time, or None.")
+        if self.every_seconds is not None and math.isnan(self.every_seconds):
+            raise OptionError(
+                "every_seconds=nan: no time would ever have gone. Give a positive time, or None."
+            )
+        if not self.grace_seconds >= 0:
+            raise OptionError(f"grace_seconds={self.grace_seconds}: give seconds, 0 or more; 25 is usual.")
 
     def retention(self) -> "Retention":
         """Return which checkpoints stay."""

@@ -31,8 +31,8 @@ from truestep.engine.precision.loss_scale import LossScale
 from truestep.engine.processes.shares import WHOLE
 from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
-from truestep.model.layers.interval import Every
 from truestep.mirror.address import mirror_of_run
+from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
 from truestep.run import elsewhere
 from truestep.run.made_late import label_of_run_data, refuse_after_run_start, refuse_in_run_loop

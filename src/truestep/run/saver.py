@@ -418,7 +418,9 @@ class RunSaver:
                     self._run.logbook.forget(lambda: _marks_in(store))
             finally:
                 self._left_at = store.next_sequence
-                end_all(self._close_mirror, store.close)  # in this order: what is sent lies under the store's lock
+                end_all(
+                    self._close_mirror, store.close
+                )  # in this order: what is sent lies under the store's lock
         else:
             self._close_mirror()
 
