@@ -42,6 +42,7 @@ LAYERS = [
     {"run"},
     {"explainer"},  # it asks the doctor's checks, and is asked by none of its layer
     {"report", "engine", "doctor", "model"},
+    {"mirror"},
     {"checkpoints", "machine"},
     {"nn"},
     {"core"},

@@ -20,16 +20,16 @@ def prune_checkpoints(
     damaged: Collection[str] = (),
     known: dict[str, Manifest] | None = None,
     *,
-    also: int | None = None,
+    also: Collection[int] = (),
 ) -> None:
-    """Remove the sound checkpoints that are not to be kept; the one of number `also` is.
+    """Remove the sound checkpoints that are not to be kept; those of the numbers in `also` are.
 
     To be called by whoever has just written the newest: the others are judged by their manifests and sizes,
     and those known to be damaged count for nothing.
     """
     _, rest = divide_by_retention(files, directory, retention, damaged, known)
     remove_checkpoints(
-        files, directory, [checkpoint.name for checkpoint in rest if checkpoint.summary.sequence != also]
+        files, directory, [checkpoint.name for checkpoint in rest if checkpoint.summary.sequence not in also]
     )
 
 

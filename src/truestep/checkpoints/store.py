@@ -2,7 +2,7 @@
 """The checkpoints of one run: saved beside the training, pruned, chosen, and brought back."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +93,8 @@ class CheckpointStore:
         self.others: Callable[[Path], Callable[[], list[int]]] | None = None
         """Where a state is divided among processes: what tells the others of the folder that they write in, too. What it returns
         waits for them, returns their ranks, and raises a CheckpointError where one can't write. A thread does it in any case."""
+        self.pinned: Callable[[], Collection[int]] = tuple
+        """The numbers of the checkpoints that somebody reads and that stay meanwhile."""
         self._preparing: CheckpointPreparer | None = None
         self._lock = self._take_directory()
         self._writer = BackgroundCheckpointWriter()
@@ -221,7 +223,12 @@ class CheckpointStore:
                 clear_attempts(self._files, self.directory)
             self._known[done.checksum] = replace(done.manifest, state=None)
             prune_checkpoints(
-                self._files, self.directory, self.retention, self._damaged, self._known, also=keep
+                self._files,
+                self.directory,
+                self.retention,
+                self._damaged,
+                self._known,
+                also={keep, *self.pinned()} - {None},
             )
             there = committed_checkpoints(self._files, self.directory)
             self._known = {

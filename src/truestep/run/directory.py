@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from truestep.checkpoints.names import LOCK
 from truestep.core.errors import OptionError, RunDirectoryError, check_choice
 from truestep.core.files import is_unfinished_file, read_regular_file, replacing_file
+from truestep.mirror.folder import MIRROR, read_mirror_mark
 from truestep.run.launchers import LauncherJob, launcher_job
 from truestep.run.options import RESUME, Resume
 from truestep.run.own_code import name_of_run_script
@@ -186,13 +187,20 @@ def _check(
         raise RunDirectoryError(
             f"{directory} holds no run to go on with (there is no {path.name}), and resume='must' was asked for."
         )
+    refuse_foreign_directory(directory)
+    return OpenedRunDirectory(False, [])
+
+
+def refuse_foreign_directory(directory: Path) -> None:
+    """Raise a RunDirectoryError where something else than a run is in the directory."""
+    if os.path.lexists(directory / CONFIG) or read_mirror_mark(directory).is_fetching:
+        return
     foreign = _foreign(directory)
     if foreign:
         raise RunDirectoryError(
             f"{directory} is not empty and holds no run of Truestep ({', '.join(foreign[:5])}). A run writes its files here and "
             "would mix them with those; give it a directory of its own."
         )
-    return OpenedRunDirectory(False, [])
 
 
 def _foreign(directory: Path) -> list[str]:
@@ -203,7 +211,9 @@ def _foreign(directory: Path) -> list[str]:
     return sorted(
         entry.name
         for entry in directory.iterdir()
-        if not is_unfinished_file(entry) and not _is_empty_store(entry) and entry.name not in (LAUNCHED, SALT)
+        if not is_unfinished_file(entry)
+        and not _is_empty_store(entry)
+        and entry.name not in (LAUNCHED, SALT, MIRROR)
     )
 
 

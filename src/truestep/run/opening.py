@@ -6,6 +6,7 @@ left to be imported on a run's way out, where perhaps no file can be opened any 
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,12 @@ from truestep.engine.policy import NonFinite
 from truestep.model.layers.interval import Every
 from truestep.run.agreement import RunAgreement
 from truestep.run.device import choose_run_device
-from truestep.run.directory import choose_run_directory, open_run_directory
+from truestep.run.directory import (
+    OpenedRunDirectory,
+    choose_run_directory,
+    open_run_directory,
+    refuse_foreign_directory,
+)
 from truestep.run.loop import RunLoop
 from truestep.run.options import Resume, Saving, StrategyName, check_run_directory, plain_run_config
 from truestep.run.owner import take_over_run
@@ -80,14 +86,24 @@ def _take_directory(run: RunState, session: RunSession) -> None:
         take_over_run(run.directory)  # on all ranks at once
     opened = run.agreement.from_rank_0(
         "the run's directory",
-        lambda: open_run_directory(
-            run.directory, run.described, run.resume_as, hold=session.hold, secrets=run.secrets
-        ),
+        lambda: _opened(run, session),
     )
     run.holds_run, run.edits, salt, is_kept, _ = opened
     run.secrets.use(salt, is_kept=is_kept)
     if not run.is_main:
         session.hold()
+
+
+def _opened(run: RunState, session: RunSession) -> OpenedRunDirectory:
+    if run.mirrored.address is not None:
+        take_over_run(run.directory)  # before its mirror is asked for: this process may have it
+        refuse_foreign_directory(run.directory)
+        world = run.context.world
+        with nullcontext() if world is None else world.busy("fetching the run from its mirror"):
+            run.mirrored.open(run.resume_as)
+    return open_run_directory(
+        run.directory, run.described, run.resume_as, hold=session.hold, secrets=run.secrets
+    )
 
 
 def make_learner(

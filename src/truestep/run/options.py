@@ -36,6 +36,7 @@ _NUMBERS: dict[str, float] = {  # of Saving, each with an example: whole, where 
     "keep_best": 1,
     "keep_every": 1000,
     "rollback_after": 5,
+    "grace_seconds": 25.0,
 }
 _MAY_BE_NONE = ("every_steps", "every_seconds", "keep_every")
 
@@ -55,6 +56,8 @@ class Saving:
         keep_best: how many of the best stay (with `best`).
         keep_every: those whose step is a multiple of this stay.
         rollback_after: with `nonfinite="rollback"`, go back to the last healthy checkpoint after so many skipped updates in a row.
+        grace_seconds: with a mirror, send the last save for so long after the signal that stops the run (a spot machine has 30 to
+            120 seconds); what is not there by then is cut off, and the checkpoint before stands.
         background: let a thread write; the training only waits for a copy in memory.
     """
 
@@ -68,21 +71,17 @@ class Saving:
     keep_best: int = 1
     keep_every: int | None = None
     rollback_after: int = 5
+    grace_seconds: float = 25.0
     background: bool = True
 
     def __post_init__(self) -> None:
         for name, example in _NUMBERS.items():
             if (value := getattr(self, name)) is not None or name not in _MAY_BE_NONE:
                 check_number("ts.Saving", name, value, example=example)
+        self._check_times()
         if self.every_steps is not None and self.every_steps < 1:
             raise OptionError(
                 f"every_steps={self.every_steps}: give at least 1, or None to save by time and epoch alone."
-            )
-        if self.every_seconds is not None and self.every_seconds < 0:
-            raise OptionError(f"every_seconds={self.every_seconds}: give a positive time, or None.")
-        if self.every_seconds is not None and math.isnan(self.every_seconds):
-            raise OptionError(
-                "every_seconds=nan: no time would ever have gone. Give a positive time, or None."
             )
         for flag in ("at_epoch_end", "background"):
             check_flag("ts.Saving", flag, getattr(self, flag))
@@ -98,6 +97,16 @@ class Saving:
         if self.best and (said := ask_for_best_mode(called, self.best, self.best_mode)):
             raise OptionError(said)
         self.retention()
+
+    def _check_times(self) -> None:
+        if self.every_seconds is not None and self.every_seconds < 0:
+            raise OptionError(f"every_seconds={self.every_seconds}: give a positive time, or None.")
+        if self.every_seconds is not None and math.isnan(self.every_seconds):
+            raise OptionError(
+                "every_seconds=nan: no time would ever have gone. Give a positive time, or None."
+            )
+        if not self.grace_seconds >= 0:
+            raise OptionError(f"grace_seconds={self.grace_seconds}: give seconds, 0 or more; 25 is usual.")
 
     def retention(self) -> "Retention":
         """Return which checkpoints stay."""

@@ -31,6 +31,7 @@ from truestep.engine.precision.loss_scale import LossScale
 from truestep.engine.processes.shares import WHOLE
 from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
+from truestep.mirror.address import mirror_of_run
 from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
 from truestep.run import elsewhere
@@ -96,6 +97,9 @@ class Run(SealedAttributes, Shown):
             One that fails is left out, and the run goes on.
         watch_layers: look at the layers in one update of so many, for the report and to say which of them do not learn; 0 for
             never; "auto" is 64, and fewer looks where they would take over 1 % of the time. The run's numbers are the same.
+        mirror: an address in an object store, "s3://bucket/runs/x" (also gs://, az:// and file:///shared/x), where a thread keeps
+            the checkpoints, too: a start with an empty directory goes on from there, on any machine. See
+            `docs/howto/spot-machines.md`.
     """
 
     _called, _elsewhere, _set_instead = "A run", elsewhere.ATTRIBUTES, elsewhere.SET
@@ -123,6 +127,7 @@ class Run(SealedAttributes, Shown):
         timeout_seconds: float = 600.0,
         trackers: Sequence[Tracker] = (),
         watch_layers: Every = "auto",
+        mirror: str | None = None,
     ) -> None:
         from truestep.run import opening
         from truestep.run.device import set_run_determinism
@@ -143,6 +148,7 @@ class Run(SealedAttributes, Shown):
         run.described = self.saving.beside(seed=seed, precision=self.precision.name, config=run.config)
         screen = RunScreen(shows_progress=progress and self.is_main, is_quiet=quiet or not self.is_main)
         run.keep_books(screen, trackers, log_every)
+        run.mirror_at(mirror_of_run(mirror, directory, self.directory))
         self.trackers, self.logbook = run.trackers, run.logbook
         self.session, self._loop = opening.run_session(
             run, statuses, doctor=doctor, watch_layers=watch_layers

@@ -15,9 +15,11 @@ from truestep.run import snapshot
 from truestep.run.agreement import LoopWishes
 from truestep.run.announcements import RunBeginning
 from truestep.run.directory import CHECKPOINTS
+from truestep.run.endings import end_all
 from truestep.run.kept_settings import with_secrets_of_code
 from truestep.run.pieces import SAID, SavesInPieces, all_ranks_see_directory
 from truestep.run.reading import Choose, Found, Read, SharedResumeReading, read_resumed_alone
+from truestep.run.signals import StopSignals
 from truestep.run.state import RunState
 from truestep.run.tracking import tracked_sizes
 from truestep.run.user_state import run_state_at_a_glance, run_state_digest
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 class RunSaver:
     """Saves a run between two batches, by steps, by time, at an epoch's end, and at the best value of a metric."""
 
-    def __init__(self, run: RunState) -> None:
-        self._run = run
+    def __init__(self, run: RunState, signals: StopSignals) -> None:
+        self._run, self._signals = run, signals
         self._options = run.saving
         self._store: CheckpointStore | None = None
         self._pieces: SavesInPieces | None = None  # where each rank writes what it has of the weights
@@ -69,6 +71,7 @@ class RunSaver:
                     "holds is of the past. Make the run anew, ts.Run(...), to go on from where it stands now."
                 )
             store.others = self._pieces.begin if self._pieces else None
+            store.pinned = lambda: self._run.mirrored.pinned
             self._store = store
         return self._store
 
@@ -94,6 +97,7 @@ class RunSaver:
         for learner in self._run.context.learners.values():
             learner.switches.begin()  # more may be frozen since the learner was made
         found = self._read("the checkpoint that it goes on from", self._to_go_on_from)
+        self._run.mirrored.attempt_noted()
         self._mark_boundary()
         if found is None and self._run.resume_as == "must":
             raise RunDirectoryError(
@@ -154,6 +158,7 @@ class RunSaver:
 
     def body_done(self) -> int:
         """The next batch is asked for: note how many updates this body made, and return it."""
+        self._run.mirrored.look()
         updates = self._run.attempts
         made = updates - self._begun
         self._longest = max(self._longest, made)
@@ -352,6 +357,8 @@ class RunSaver:
         self, state: dict[str, Any], *, keep_way_back: bool, complete: bool, **told: Any
     ) -> bool | str:
         """Have the store write a state; return whether it did, or the folder that the other ranks write in."""
+        if self._store is None:
+            self._run.mirrored.open("auto")  # the run was closed, and went on
         run, number = self._run, self.store.next_sequence
         keep = self._way_back if keep_way_back else None
         with self._blaming():  # of the save before
@@ -411,7 +418,16 @@ class RunSaver:
                     self._run.logbook.forget(lambda: _marks_in(store))
             finally:
                 self._left_at = store.next_sequence
-                store.close()
+                end_all(
+                    self._close_mirror, store.close
+                )  # in this order: what is sent lies under the store's lock
+        else:
+            self._close_mirror()
+
+    def _close_mirror(self) -> None:
+        if self._run.mirrored.is_open:
+            with self._busy():
+                self._run.mirrored.close(self._signals.ends_at(self._options.grace_seconds))
 
 
 def _finds_its_way(checkpoint: "Checkpoint") -> bool:

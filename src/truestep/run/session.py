@@ -48,7 +48,7 @@ class RunSession:
         self._signals = StopSignals(statuses)
         self._endings = LoopEndings(self)
         self.dropped = self._endings.dropped
-        self._saver, self._moments = RunSaver(run), SaveMoments(run)
+        self._saver, self._moments = RunSaver(run, self._signals), SaveMoments(run)
         self._first_steps = DoctorOfFirstSteps(run, wanted=doctor)
         self._layers, self._rates = RunLayers(run, watch_layers), RunRates(run)
         self._omissions = RunOmissions(run)

@@ -4,6 +4,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Mapping
 from types import FrameType
 from typing import Any
@@ -22,13 +23,15 @@ class StopSignals:
     def __init__(self, statuses: Mapping[int, int] | None = None) -> None:
         self._statuses = STOPPING_SIGNALS | dict(statuses or {})
         self.requested: int | None = None
+        self.requested_at: float | None = None
+        """The moment of `time.monotonic` when it came; another rank's is taken up later."""
         self.process = os.getpid()
 
     def listen(self) -> None:
         """Take the signals over; only a main thread can."""
         if threading.current_thread() is not threading.main_thread() or self in _listening:
             return
-        self.requested, self.process = None, os.getpid()
+        self.requested, self.requested_at, self.process = None, None, os.getpid()
         _listening.append(self)
         for number in self._statuses:
             previous = signal.getsignal(number)
@@ -53,6 +56,12 @@ class StopSignals:
         assert self.requested is not None
         return self._statuses[self.requested]
 
+    def ends_at(self, grace_seconds: float) -> float | None:
+        """Return the moment until which whoever asked waits for the process to end; None where nobody asked."""
+        if self.requested is None:
+            return None
+        return (self.requested_at or time.monotonic()) + grace_seconds
+
 
 def _give_back() -> None:
     """Give back the signals that no run waits for any more."""
@@ -70,7 +79,7 @@ def _handle(number: int, _frame: FrameType | None) -> None:
     _listening[:] = [each for each in _listening if each.process == os.getpid()]
     told = [each for each in _listening if each.wants(number)]
     if told and told[-1].requested is None:
-        told[-1].requested = number
+        told[-1].requested, told[-1].requested_at = number, time.monotonic()
         return
     # The second time it is an order: nobody is asked any more, and it goes where it would have gone without us.
     if told:

@@ -13,6 +13,7 @@ from truestep.run.agreement import RunAgreement
 from truestep.run.cursor import RunCursor
 from truestep.run.logbook import RunLogbook
 from truestep.run.loop_random import LoopRandom
+from truestep.run.mirrored import MirroredRun
 from truestep.run.options import Resume, Saving
 from truestep.run.owner import RunOwner
 from truestep.run.screen import RunScreen
@@ -56,6 +57,7 @@ class RunState:
     screen: RunScreen = field(init=False)
     trackers: Trackers = field(init=False)
     logbook: RunLogbook = field(init=False)
+    mirrored: MirroredRun = field(init=False)
 
     def __post_init__(self) -> None:
         self.secrets = RunSecrets(self.directory)
@@ -68,6 +70,10 @@ class RunState:
         learners = self.context.learners
         self.logbook = RunLogbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
         self.logbook.drawn = self.cursor.drawn
+
+    def mirror_at(self, address: str | None) -> None:
+        """Keep the run in a store, too."""
+        self.mirrored = MirroredRun(address, self.directory, self.saving.retention(), self.screen.say)
 
     def _tracking(self) -> Tracking:
         history = self.logbook.history

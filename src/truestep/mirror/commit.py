@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one object says of a checkpoint in the store: its manifest, and of which pieces its files are.
+
+Pieces and commits lie under the number of the lease that they were sent with: `pieces/000003/sha256-...` and
+`commits/000003/000042-step-1200`. Content is checked against its digest and a commit against a checksum of its own.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from truestep.checkpoints.checksum import PIECE_BYTES
+from truestep.checkpoints.manifest import (
+    CheckpointSummary,
+    DamagedCheckpointError,
+    Manifest,
+    manifest_body,
+    parse_manifest,
+    seal_manifest,
+)
+from truestep.checkpoints.names import checkpoint_name, checkpoint_sequence
+
+COMMITS, PIECES = "commits/", "pieces/"
+FORMAT = 1
+_BESIDE = re.compile(r"[a-z]+\.jsonl?|media/[\w%-][\w%.-]*/[0-9]+(-[0-9]+)?\.[a-z]+", re.ASCII)
+_KEY = re.compile(r"commits/(\d{6,})/(\d{6,}-step-\d+)")
+_PIECE = re.compile(r"pieces/(\d{6,})/sha256-([0-9a-f]{64})")
+
+
+class StoredPiece(NamedTuple):
+    """A piece of a file's content: the number it lies under, and its SHA-256."""
+
+    number: int
+    digest: str
+
+    @property
+    def path(self) -> str:
+        """Where it lies in the store."""
+        return f"{PIECES}{self.number:06d}/sha256-{self.digest}"
+
+
+class StoredFile(NamedTuple):
+    """A file as it lies in the store, in pieces of 8 MiB."""
+
+    bytes: int
+    pieces: tuple[StoredPiece, ...]
+
+    @property
+    def checksum(self) -> str:
+        """What a manifest says of such a file."""
+        if len(self.pieces) == 1:
+            return self.pieces[0].digest
+        return hashlib.sha256(b"".join(bytes.fromhex(piece.digest) for piece in self.pieces)).hexdigest()
+
+
+def piece_of_path(path: str) -> StoredPiece | None:
+    """Return the piece that lies at a path; None for what is none."""
+    match = _PIECE.fullmatch(path)
+    return StoredPiece(int(match[1]), match[2]) if match else None
+
+
+def commit_key(number: int, name: str) -> str:
+    """Return where a commit lies."""
+    return f"{COMMITS}{number:06d}/{name}"
+
+
+def number_of_commit(key: str) -> int | None:
+    """Return the number that a commit lies under; None for what is no commit's path."""
+    match = _KEY.fullmatch(key)
+    return int(match[1]) if match else None
+
+
+def commit_order(key: str) -> tuple[int, int]:
+    """Return what commits are sorted by: a later lease's are the newer ones, and of one lease those saved later."""
+    return number_of_commit(key) or 0, checkpoint_sequence(key.rpartition("/")[2]) or 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredCommit:
+    """A checkpoint in the store."""
+
+    key: str
+    manifest_bytes: bytes
+    files: dict[str, StoredFile]
+    beside: dict[str, StoredFile]
+    """What lies beside the checkpoints in the run's directory, by path."""
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The checkpoint's own manifest."""
+        return parse_manifest(self.manifest_bytes)
+
+    @property
+    def summary(self) -> CheckpointSummary:
+        """What the checkpoint is."""
+        return self.manifest.summary
+
+    @property
+    def name(self) -> str:
+        """The checkpoint's name."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def pieces(self) -> set[StoredPiece]:
+        """All that it needs."""
+        return {piece for file in (*self.files.values(), *self.beside.values()) for piece in file.pieces}
+
+    def to_bytes(self) -> bytes:
+        """Return it as it lies in the store."""
+        body = {
+            "format": FORMAT,
+            "key": self.key,
+            "manifest": self.manifest_bytes.decode(),
+            "files": {name: _listed(file) for name, file in self.files.items()},
+            "beside": {name: _listed(file) for name, file in self.beside.items()},
+        }
+        return seal_manifest(json.dumps(body, separators=(",", ":")).encode())
+
+    def check(self) -> None:
+        """Raise a DamagedCheckpointError unless its pieces make the files that its manifest names."""
+        manifest = self.manifest
+        if checkpoint_name(manifest.summary) != self.name or manifest.files.keys() != self.files.keys():
+            raise DamagedCheckpointError(f"{self.key}: it holds another checkpoint's manifest")
+        for name, entry in manifest.files.items():
+            file = self.files[name]
+            # of format 1 the whole file was hashed, which is compared when it is loaded
+            if file.bytes != entry.bytes or (manifest.format > 1 and file.checksum != entry.sha256):
+                raise DamagedCheckpointError(f"{self.key}: {name} is not the file that the manifest names")
+
+
+def _listed(file: StoredFile) -> list[Any]:
+    return [file.bytes, [[piece.number, piece.digest] for piece in file.pieces]]
+
+
+def parse_commit(key: str, data: bytes) -> StoredCommit:
+    """Read a commit, trusting nothing in it; raises a DamagedCheckpointError for what was not written so."""
+    try:
+        body = json.loads(manifest_body(data))
+        if body["format"] != FORMAT or body["key"] != key:
+            raise ValueError(f"it is of format {body['format']!r} and was written as {body['key']!r}")
+        beside = {_beside(name): _file(entry) for name, entry in body["beside"].items()}
+        files = {name: _file(entry) for name, entry in body["files"].items()}
+        manifest = body["manifest"].encode()
+        commit = StoredCommit(key=key, manifest_bytes=manifest, files=files, beside=beside)
+        commit.check()
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise DamagedCheckpointError(f"{key}: {error}") from error
+    return commit
+
+
+def _beside(name: str) -> str:
+    """Accept names that a run itself writes: nothing may reach outside of its directory."""
+    if not _BESIDE.fullmatch(name):
+        raise ValueError(f"{name!r} is no file of a run")
+    return name
+
+
+def _file(entry: Any) -> StoredFile:
+    size, listed = entry
+    pieces = tuple(StoredPiece(int(number), _digest(digest)) for number, digest in listed)
+    if type(size) is not int or len(pieces) != max(1, -(-size // PIECE_BYTES)):
+        raise ValueError(f"{size!r} bytes are not {len(pieces)} pieces")
+    return StoredFile(size, pieces)
+
+
+def _digest(text: str) -> str:
+    if not re.fullmatch("[0-9a-f]{64}", text):
+        raise ValueError(f"{text!r} is no SHA-256")
+    return text
+
+
+def pieces_needed(commits: Iterable[StoredCommit]) -> set[StoredPiece]:
+    """Return all pieces that any of these needs."""
+    return set().union(*(commit.pieces for commit in commits))

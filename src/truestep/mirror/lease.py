@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose turn it is to write: one object for each turn, made create-only, whose number is the holder's.
+
+A later number ends an earlier one. A request that a holder was about to make when it was stopped can't be called back, so it must
+do no harm: what is sent lies under the sender's number, each lease names the commits that it goes on from, and what an older
+number adds later is in no such list. Nothing that an older one would still remove is relied on.
+"""
+
+import json
+import os
+import re
+import socket
+import threading
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
+
+from truestep.checkpoints.manifest import DamagedCheckpointError, manifest_body, seal_manifest
+from truestep.core.errors import RunDirectoryError
+from truestep.mirror.commit import COMMITS, commit_order, number_of_commit
+from truestep.mirror.objects import MirrorObjects, StoreAwayError, StoreRefusesError
+
+LEASES = "lease/"
+_NAME = re.compile(r"lease/(\d{6,})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """A holder's turn. `commits` are those that it goes on from, `marks` the names of the marks beside the checkpoints."""
+
+    number: int
+    token: str
+    host: str
+    process: int
+    seconds: float
+    commits: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    released: bool = False
+    beat: int = 0
+
+    @property
+    def path(self) -> str:
+        """Where it lies."""
+        return lease_path(self.number)
+
+    @property
+    def holder(self) -> str:
+        """Who holds it, for people."""
+        return f"process {self.process} on {self.host}"
+
+    def to_bytes(self) -> bytes:
+        """Return it as it lies in the store."""
+        return seal_manifest(json.dumps({"format": 1, **asdict(self)}, separators=(",", ":")).encode())
+
+
+def lease_path(number: int) -> str:
+    """Return where the lease of a number lies."""
+    return f"{LEASES}{number:06d}"
+
+
+def parse_lease(number: int, data: bytes) -> Lease | None:
+    """Read a lease; None for a damaged one."""
+    try:
+        body = json.loads(manifest_body(data))
+        if body.pop("format") != 1 or body["number"] != number:
+            return None
+        lists = {name: tuple(str(each) for each in body.pop(name)) for name in ("commits", "marks")}
+        return Lease(**body, **lists)
+    except (DamagedCheckpointError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return None
+
+
+class SeenLease(NamedTuple):
+    """The newest lease as it was seen."""
+
+    number: int
+    raw: bytes
+    lease: Lease | None
+    """None for a damaged one."""
+
+
+def newest_lease(objects: MirrorObjects) -> SeenLease | None:
+    """Return the newest lease; None where there never was one."""
+    numbers = [int(match[1]) for path in objects.names(LEASES) if (match := _NAME.fullmatch(path))]
+    if not numbers:
+        return None
+    raw = objects.get(lease_path(max(numbers)))
+    return SeenLease(max(numbers), raw, parse_lease(max(numbers), raw))
+
+
+def valid_commits(objects: MirrorObjects, seen: SeenLease | None) -> list[str]:
+    """Return the commits that count, oldest first: the newest holder's own, and those that it went on from.
+
+    Of a damaged lease that list is lost; the holder before it had one.
+    """
+    if seen is None:
+        return []
+    there = sorted((key for key in objects.names(COMMITS) if number_of_commit(key)), key=commit_order)
+    number, lease, own = seen.number, seen.lease, {seen.number}
+    while lease is None and number > 1:
+        number -= 1
+        own.add(number)
+        try:
+            lease = parse_lease(number, objects.get(lease_path(number)))
+        except FileNotFoundError:
+            break
+    listed = set(lease.commits) if lease else set()
+    return [key for key in there if number_of_commit(key) in own or key in listed]
+
+
+def marks_of(objects: MirrorObjects, seen: SeenLease | None) -> tuple[str, ...]:
+    """Return the marks beside the checkpoints, of a damaged lease those of the one before it."""
+    if seen is None:
+        return ()
+    if seen.lease is None and seen.number > 1:
+        path = lease_path(seen.number - 1)
+        before = parse_lease(seen.number - 1, objects.get(path)) if path in objects.names(LEASES) else None
+        return before.marks if before else ()
+    return seen.lease.marks if seen.lease else ()
+
+
+def wait_for_turn(objects: MirrorObjects, ours: str, seconds: float) -> SeenLease | None:
+    """Return the newest lease once its holder has released it or is dead: no change for one lease of one's own clock.
+
+    `ours` is the token of the lease that this directory had, and this host: whoever holds the directory's lock is no other process.
+    Raises RunDirectoryError where the holder is alive.
+    """
+    since, seen = time.monotonic(), newest_lease(objects)
+    while seen is not None and not (
+        seen.lease and (seen.lease.released or f"{seen.lease.token}@{seen.lease.host}" == ours)
+    ):
+        length = seen.lease.seconds if seen.lease else seconds
+        time.sleep(length / 8)
+        asked = time.monotonic()
+        again = newest_lease(objects)
+        if again is None or again.raw != seen.raw:
+            if again and again.lease and again.lease.released:
+                return again
+            raise RunDirectoryError(_held(objects.address, again or seen))
+        if asked - since >= length:
+            break
+    return seen
+
+
+def _held(address: str, seen: SeenLease) -> str:
+    who = f"by {seen.lease.holder}" if seen.lease else "by another process"
+    return (
+        f"The mirror {address} is in use {who}, which is at work. Two runs that write to one place would go on from each "
+        "other's checkpoints: end that process, or give this run another address."
+    )
+
+
+def take_turn(objects: MirrorObjects, seen: SeenLease | None, seconds: float) -> Lease:
+    """Make the next lease, which names the commits that it goes on from; raises RunDirectoryError where another is first."""
+    lease = Lease(
+        number=seen.number + 1 if seen else 1,
+        token=uuid.uuid4().hex,
+        host=socket.gethostname(),
+        process=os.getpid(),
+        seconds=seconds,
+        commits=tuple(valid_commits(objects, seen)),
+        marks=marks_of(objects, seen),
+    )
+    try:
+        objects.create(lease.path, lease.to_bytes())
+    except FileExistsError:
+        raise RunDirectoryError(
+            f"The mirror {objects.address} was taken at this moment by another process. Start again when that one has ended, or "
+            "give this run another address."
+        ) from None
+    return lease
+
+
+class HeldLease:
+    """A lease that this process holds: a thread shows that it is alive, and finds out when another has gone on."""
+
+    def __init__(self, objects: MirrorObjects, lease: Lease) -> None:
+        self.lease = lease
+        self.is_fenced = False
+        self.follower = "another process"
+        self._objects = objects
+        self._changing, self._ending = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="truestep-lease", daemon=True)
+
+    def start(self) -> None:
+        """Show from now on that the holder is alive."""
+        self._thread.start()
+
+    def _beat(self) -> None:
+        while not self._ending.wait(self.lease.seconds / 4):
+            try:
+                if not self.still_holds():
+                    return
+                self.write()
+            except (
+                StoreAwayError,
+                StoreRefusesError,
+            ):  # the credentials have run out, say: what is sent fails, too, and that is said
+                continue
+
+    def still_holds(self) -> bool:
+        """Ask whether no other has gone on; what would destroy anything asks first."""
+        if self.is_fenced:
+            return False
+        path = lease_path(self.lease.number + 1)
+        try:
+            later = parse_lease(self.lease.number + 1, self._objects.get(path))
+        except FileNotFoundError:
+            return True
+        self.follower = later.holder if later else self.follower
+        self.is_fenced = True
+        return False
+
+    def write(self, *, marks: tuple[str, ...] | None = None, released: bool = False) -> None:
+        """Rewrite the lease: it is alive, or the marks are others, or it is given back."""
+        with self._changing:
+            if self.lease.released:  # a late beat takes nothing back
+                return
+            kept = self.lease.marks if marks is None else marks
+            lease = replace(self.lease, beat=self.lease.beat + 1, marks=kept, released=released)
+            self._objects.put(lease.path, lease.to_bytes())
+            self.lease = lease
+
+    def give_back(self) -> None:
+        """Show nothing any more, and let whoever comes next take over at once; where that fails, one lease is waited for."""
+        self.stop()
+        with suppress(StoreAwayError, StoreRefusesError):
+            self.write(released=True)
+
+    def stop(self) -> None:
+        """Show nothing any more."""
+        self._ending.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(5.0)

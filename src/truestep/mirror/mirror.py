@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run's mirror: taken when the run is made, fed by a thread while it trains, given back at its end."""
+
+import atexit
+import os
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+from truestep.checkpoints.checkpoint import Checkpoint
+from truestep.checkpoints.clean import whole_checkpoints
+from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.manifest import DamagedCheckpointError, Manifest
+from truestep.core.errors import RunDirectoryError
+from truestep.core.wording import duration_text
+from truestep.mirror.commit import commit_order
+from truestep.mirror.folder import CHECKPOINTS, marks_in_folder
+from truestep.mirror.lease import HeldLease
+from truestep.mirror.objects import MirrorObjects, StoreAwayError, StoreRefusesError
+from truestep.mirror.push import FencedError, Push
+
+LOOK_SECONDS = 0.5
+SAID_AFTER_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0
+"""How long the end of a run waits for a store that is away."""
+
+
+class RunMirror:
+    """Holds the lease of a run's place in the store, and sends its checkpoints there. What it has to say waits in `said`."""
+
+    def __init__(self, objects: MirrorObjects, held: HeldLease, push: Push, directory: Path) -> None:
+        self.pinned: set[int] = set()
+        """The numbers of the saves that are being sent, and stay on the disk as long."""
+        self.said: deque[str] = deque()
+        self._objects, self._held, self._push = objects, held, push
+        self._checkpoints, self._process = directory / CHECKPOINTS, os.getpid()
+        self._files = CheckpointFiles()
+        self._known: dict[str, Manifest] = {}
+        self._seen: tuple[str, ...] = ()
+        self._unsendable: set[str] = set()
+        self._todo: list[Checkpoint] = []
+        self._away_since: float | None = None
+        self._said_away = 0.0
+        self._is_closed = False
+        self._ending = threading.Event()
+        self._stops_at = float("inf")
+        self._thread = threading.Thread(target=self._run, name="truestep-push", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """Where the store is."""
+        return self._objects.address
+
+    def start(self) -> None:
+        """Send from now on; at the end of a process that closes nothing the place is given back all the same."""
+        atexit.register(self.close)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise a RunDirectoryError once another process has gone on with the run."""
+        if self._held.is_fenced:
+            raise RunDirectoryError(
+                f"The run goes on elsewhere: {self._held.follower} took over the mirror {self.address}, because this process was not "
+                "heard of for one lease. What was sent before that is safe there, and nothing of this process counts from then on. "
+                "Nothing is to be done here; a start in this directory fetches what is newer."
+            )
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        while not self._held.is_fenced:
+            ending = self._ending.is_set()  # asked first: what was saved before is seen below
+            try:
+                idle = self._step()
+                self._back()
+            except FencedError:
+                return
+            except (StoreAwayError, StoreRefusesError) as error:
+                self._note_away(error)
+                if self._gives_up():
+                    return
+                self._ending.wait(LOOK_SECONDS) if not ending else time.sleep(LOOK_SECONDS / 5)
+                continue
+            except Exception as error:  # noqa: BLE001 -- a thread's exception would be nobody's
+                self._note_failure(error)
+                idle = True
+            if idle and ending:
+                return
+            if idle:
+                self._ending.wait(LOOK_SECONDS)
+
+    def _step(self) -> bool:
+        """Do one thing; return whether there was nothing to do."""
+        names = tuple(sorted(self._files.names(self._checkpoints)))
+        if names != self._seen:
+            there = whole_checkpoints(self._files, self._checkpoints, self._unsendable, self._known)
+            self._todo, self._seen = self._push.wanted(there), names
+        if (marks := marks_in_folder(self._checkpoints)) != self._held.lease.marks:
+            self._held.write(marks=marks)
+        if not self._todo:
+            return True
+        checkpoint = Checkpoint.open(self._todo[0].path)
+        self.pinned.add(checkpoint.summary.sequence)
+        try:
+            self._push.send(checkpoint)
+            del self._todo[0]
+        except FileNotFoundError:  # pruned before it was pinned: the next is newer
+            self._seen = ()
+        except DamagedCheckpointError as error:
+            self._unsendable.add(checkpoint.name)
+            self._seen = ()
+            self.said.append(f"{checkpoint.name} is not sent to {self.address}: {error}")
+        finally:
+            self.pinned.discard(checkpoint.summary.sequence)
+        return False
+
+    def _note_away(self, error: Exception) -> None:
+        now = time.monotonic()
+        self._away_since = self._away_since or now
+        behind = now - self._away_since
+        if behind >= SAID_AFTER_SECONDS and now - self._said_away >= 10 * SAID_AFTER_SECONDS:
+            self._said_away = now
+            self.said.append(
+                f"the store is {duration_text(behind)} behind: {self.address} can't be reached ({error}). Training goes on, and "
+                "the newest checkpoint is sent when it can be."
+            )
+
+    def _back(self) -> None:
+        if self._said_away:
+            self.said.append(f"the store {self.address} is reached again")
+        self._away_since, self._said_away = None, 0.0
+
+    def _note_failure(self, error: Exception) -> None:
+        name = self._todo[0].name if self._todo else "what is to be sent"
+        if name not in self._unsendable:
+            self.said.append(f"{name} could not be sent to {self.address}: {type(error).__name__}: {error}")
+        self._unsendable.add(name)
+        self._seen = ()
+
+    def _gives_up(self) -> bool:
+        """Whether the run has ended, and the store has been away for too long since."""
+        if not self._ending.is_set():
+            return False
+        now = time.monotonic()
+        return now >= self._stops_at or now - (self._away_since or now) >= PATIENCE_SECONDS
+
+    # ------------------------------------------------------------------ the end
+
+    def flush_marks(self, seconds: float) -> None:
+        """Wait until the store knows of the marks beside the checkpoints, so long at most: an attempt that dies is to count."""
+        end = time.monotonic() + seconds
+        while marks_in_folder(self._checkpoints) != self._held.lease.marks and time.monotonic() < end:
+            if self._held.is_fenced or not self._thread.is_alive() or self._away_since:
+                return
+            time.sleep(0.01)
+
+    def close(self, until: float | None = None) -> None:
+        """Send what is left and give the lease back.
+
+        With `until`, a moment of `time.monotonic`, no request begins after it and those under way are cut off; without it a store
+        that is away is waited for PATIENCE_SECONDS.
+        """
+        if self._is_closed or self._process != os.getpid():
+            return
+        self._is_closed = True
+        atexit.unregister(self.close)
+        if until is not None:
+            self._stops_at = until
+            self._objects.end_at(until)
+        self._ending.set()
+        self._join()
+        self._held.stop()
+        try:
+            if not self._held.is_fenced:
+                self._say_what_is_left()
+                self._held.write(released=True)
+        except (StoreAwayError, StoreRefusesError):
+            self.said.append(
+                f"the lease of {self.address} could not be given back: the next start waits {self._held.lease.seconds:.0f} s for it"
+            )
+        finally:
+            self._objects.close()
+
+    def _join(self) -> None:
+        if not self._thread.ident:
+            return
+        while self._thread.is_alive():
+            self._thread.join(0.2)
+            if time.monotonic() > self._stops_at + 2.0:  # a listing that hangs
+                return
+
+    def _say_what_is_left(self) -> None:
+        if self._todo:
+            newest = max(self._push.commits, key=commit_order, default=None)
+            stands = f"{newest.rpartition('/')[2]} is the newest there" if newest else "nothing is there yet"
+            self.said.append(f"{self._todo[0].name} did not reach {self.address} in time: {stands}")

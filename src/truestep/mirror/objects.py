@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every request that a mirror is made of, one method each.
+
+Nothing else in this room talks to a store, so that tests can make each request fail, stop before it, or lose its answer. What
+sends or fetches contents is a task that can be cut off; obstore's own listing can't be (its stream, left behind, aborts the
+interpreter's end in 0.12.1), and is asked for in the caller's thread.
+"""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import CancelledError
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from truestep.core.errors import MissingPackageError
+from truestep.core.extras import needs_extra
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+T = TypeVar("T")
+
+TIMEOUT_SECONDS = 120  # of one request: a piece of 8 MiB at 0.6 Mbit a second
+_REFUSED = ("PermissionDeniedError", "UnauthenticatedError", "InvalidPathError", "NotSupportedError")
+
+
+class StoreAwayError(Exception):
+    """A request failed for a reason that may go away: the store or the line to it."""
+
+
+class StoreRefusesError(Exception):
+    """A request failed for a reason that stays: the credentials, say."""
+
+
+class MirrorObjects:
+    """The objects below an address. Paths are relative to it; a request ends with its answer or an error."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._store = _open_store(address)
+        self._process = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="truestep-mirror", daemon=True)
+        self._thread.start()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._end = float("inf")
+
+    def names(self, prefix: str) -> dict[str, int]:
+        """Return the paths below a prefix that ends with a slash, with their sizes."""
+        if time.monotonic() >= self._end:
+            raise StoreAwayError("the time is over")
+        try:
+            found = self._store.list(prefix).collect()
+        except Exception as error:
+            raise _explained(error) from error
+        return {each["path"]: each["size"] for each in found}
+
+    def get(self, path: str) -> bytes:
+        """Return an object's content; raises FileNotFoundError where there is none."""
+        return self._run(self._get(path))
+
+    def create(self, path: str, data: bytes) -> None:
+        """Make an object that must not exist; raises FileExistsError where another's is there.
+
+        When the answer to a create is lost, the client asks again and is told that there is one: its own.
+        """
+        try:
+            self._run(self._put(path, data, "create"))
+        except FileExistsError:
+            if self.get(path) != data:
+                raise
+
+    def create_anew(self, path: str, data: bytes) -> None:
+        """The same, without the second look: whether the store keeps to create-only is what is asked."""
+        self._run(self._put(path, data, "create"))
+
+    def put(self, path: str, data: bytes) -> None:
+        """Make or replace an object."""
+        self._run(self._put(path, data, "overwrite"))
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove objects; one that is gone already is no failure."""
+        for path in paths:
+            try:
+                self._run(self._remove(path))
+            except FileNotFoundError:
+                continue
+
+    def end_at(self, moment: float) -> None:
+        """Begin no request from that moment of `time.monotonic` on, and cut off those under way then."""
+
+        def arrange() -> None:
+            self._end = min(self._end, moment)
+            self._loop.call_later(max(0.0, moment - time.monotonic()), self._cut_off)
+
+        self._loop.call_soon_threadsafe(arrange)
+
+    def _cut_off(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def close(self) -> None:
+        """End the thread that requests run in; requests under way are cut off."""
+        if self._process != os.getpid() or not self._thread.is_alive():
+            return
+        self._loop.call_soon_threadsafe(self._cut_off)
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, request: Coroutine[Any, Any, T]) -> T:
+        if not self._thread.is_alive():
+            request.close()
+            raise StoreAwayError("the mirror is closed")
+        try:
+            return asyncio.run_coroutine_threadsafe(self._within_time(request), self._loop).result()
+        except (CancelledError, asyncio.CancelledError) as error:
+            raise StoreAwayError("the time is over") from error
+        except (FileExistsError, FileNotFoundError, StoreAwayError):
+            raise
+        except Exception as error:
+            if type(error).__name__ == "AlreadyExistsError":
+                raise FileExistsError(str(error).partition("\n")[0]) from error
+            raise _explained(error) from error
+
+    async def _within_time(self, request: Coroutine[Any, Any, T]) -> T:
+        # asked where the end is set, so that no request begins after the others were cut off
+        if time.monotonic() >= self._end:
+            request.close()
+            raise StoreAwayError("the time is over")
+        task = asyncio.ensure_future(request)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await task
+
+    async def _get(self, path: str) -> bytes:
+        return bytes(await (await self._store.get_async(path)).bytes_async())
+
+    async def _put(self, path: str, data: bytes, mode: Any) -> None:
+        await self._store.put_async(path, data, mode=mode, use_multipart=False)
+
+    async def _remove(self, path: str) -> None:
+        await self._store.delete_async([path])
+
+
+def _open_store(address: str) -> "ObjectStore":
+    try:
+        with needs_extra("remote", "obstore"):
+            from obstore.store import LocalStore, from_url
+    except MissingPackageError as error:
+        raise MissingPackageError(f"A mirror needs obstore. {error}", name=error.name) from error
+    if address.startswith("file://"):
+        from urllib.parse import unquote, urlsplit
+
+        return LocalStore(unquote(urlsplit(address).path), mkdir=True)
+    # the client's own options, once given, hide AWS_ALLOW_HTTP from it
+    endpoint, allowed = os.environ.get("AWS_ENDPOINT_URL", ""), os.environ.get("AWS_ALLOW_HTTP", "")
+    plain = endpoint.startswith("http://") or allowed.lower() in ("1", "true")
+    return from_url(
+        address,
+        client_options={
+            "connect_timeout": "5s",
+            "timeout": f"{TIMEOUT_SECONDS}s",
+            "allow_http": plain,
+        },
+        retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=30)},
+    )
+
+
+def _explained(error: Exception) -> Exception:
+    """Return a failure with one line of what the client said: the rest is for its developers."""
+    text = " ".join(str(error).partition("\n")[0].split())[:300] or type(error).__name__
+    kind = StoreRefusesError if type(error).__name__ in _REFUSED else StoreAwayError
+    return kind(text)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking a run's place in the store, and bringing its directory to what is newer there."""
+
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from truestep.checkpoints.attempts import unfit_checkpoints
+from truestep.checkpoints.clean import whole_checkpoints
+from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.lock import RunLock
+from truestep.checkpoints.retention import Retention
+from truestep.core.errors import CheckpointError, RunDirectoryError
+from truestep.mirror.commit import StoredCommit, commit_order, number_of_commit
+from truestep.mirror.folder import CHECKPOINTS, MirrorMark, read_mirror_mark, write_mirror_mark
+from truestep.mirror.lease import (
+    HeldLease,
+    SeenLease,
+    lease_path,
+    newest_lease,
+    parse_lease,
+    take_turn,
+    valid_commits,
+    wait_for_turn,
+)
+from truestep.mirror.mirror import RunMirror
+from truestep.mirror.objects import MirrorObjects, StoreAwayError, StoreRefusesError
+from truestep.mirror.probe import refuse_unfit_store
+from truestep.mirror.pull import Fetch, read_commits
+from truestep.mirror.push import Push
+
+Say = Callable[[str], None]
+
+
+class MirrorOpening(NamedTuple):
+    """What a mirror is opened for."""
+
+    address: str
+    directory: Path
+    resume: str
+    retention: Retention
+    lease_seconds: float
+
+
+def open_mirror(opening: MirrorOpening, say: Say) -> RunMirror:
+    """Take the run's place in the store; bring the directory to what is newer there.
+
+    Raises RunDirectoryError where another process is at work there, where it holds another run, or is not what `resume` asks for.
+    """
+    objects = MirrorObjects(opening.address)
+    try:
+        return _opened(objects, opening, say)
+    except (StoreAwayError, StoreRefusesError) as error:
+        objects.close()
+        raise RunDirectoryError(
+            f"The mirror {opening.address} can't be reached: {error}. Without it nobody knows where the run stands. Start again "
+            "when it can be."
+        ) from error
+    except BaseException:
+        objects.close()
+        raise
+
+
+def _opened(objects: MirrorObjects, opening: MirrorOpening, say: Say) -> RunMirror:
+    refuse_unfit_store(objects)
+    directory, mark = opening.directory, read_mirror_mark(opening.directory)
+    has_run = (directory / "config.json").exists() and not mark.is_fetching
+    if not has_run:
+        mark = MirrorMark(0, "")
+    seen = newest_lease(objects)
+    _refuse(objects, opening, mark, seen, has_run=has_run)
+    checkpoints = directory / CHECKPOINTS
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    lock = RunLock(checkpoints, CheckpointFiles())
+    try:
+        return _Taking(objects, opening, mark, say).taken(seen)
+    finally:
+        lock.release()
+
+
+def _refuse(
+    objects: MirrorObjects, opening: MirrorOpening, mark: MirrorMark, seen: SeenLease | None, *, has_run: bool
+) -> None:
+    """Refuse what `resume` does not ask for, and a directory whose run the store knows nothing of."""
+    address, directory, resume = opening.address, opening.directory, opening.resume
+    if not valid_commits(objects, seen):
+        if resume == "must" and not has_run:
+            raise RunDirectoryError(
+                f"{directory} holds no run to go on with, and neither does the mirror {address}, and resume='must' was asked for."
+            )
+        return
+    if has_run and _knows(objects, mark, seen):
+        return
+    if resume in ("never", "anew"):
+        raise RunDirectoryError(
+            f"The mirror {address} holds a run already, and resume={resume!r} was asked for. Give the new run another "
+            f'address, ts.Run(..., mirror="{address}-2").'
+        )
+    if has_run:
+        raise RunDirectoryError(
+            f"{directory} holds a run that the mirror {address} knows nothing of, and checkpoints of a run are there already. To "
+            "go on with the one in the store, give an empty directory; to go on with this one, give another address."
+        )
+
+
+def _knows(objects: MirrorObjects, mark: MirrorMark, seen: SeenLease | None) -> bool:
+    """Whether the lease that a directory had last is one of this store's."""
+    if seen is None or not 0 < mark.number <= seen.number:
+        return False
+    lease = parse_lease(mark.number, objects.get(lease_path(mark.number)))
+    return lease is None or lease.token == mark.token
+
+
+class _Taking:
+    """Takes the lease, while what is needed is fetched; then fetches what has come since."""
+
+    def __init__(self, objects: MirrorObjects, opening: MirrorOpening, mark: MirrorMark, say: Say) -> None:
+        self._objects, self._opening, self._mark, self._say = objects, opening, mark, say
+        self._directory = opening.directory
+        self._fetch = Fetch(objects, opening.directory, say)
+
+    def taken(self, seen: SeenLease | None) -> RunMirror:
+        """Return the mirror at work."""
+        seconds, ahead = self._opening.lease_seconds, None
+        if not self._mark.number:
+            ahead = threading.Thread(target=self._ahead, args=(seen,), name="truestep-ahead", daemon=True)
+            ahead.start()
+        try:
+            # of this host alone: a copy of the directory on another one has the token, too, and no lock keeps it from there
+            ours = f"{self._mark.token}@{socket.gethostname()}"
+            lease = take_turn(self._objects, wait_for_turn(self._objects, ours, seconds), seconds)
+        finally:
+            if ahead:
+                ahead.join()
+        held = HeldLease(self._objects, lease)
+        held.start()
+        try:
+            return self._begun(held)
+        except BaseException:
+            held.give_back()
+            raise
+
+    def _ahead(self, seen: SeenLease | None) -> None:
+        """Fetch while the lease is waited for; what fails is found again, and said, when it is held."""
+        try:
+            commits = read_commits(self._objects, valid_commits(self._objects, seen), lambda _: None)
+            self._fetch.ahead([*commits.values()], seen.lease.marks if seen and seen.lease else ())
+        except Exception:  # noqa: BLE001 -- it is a head start and no more
+            return
+
+    def _begun(self, held: HeldLease) -> RunMirror:
+        lease, directory = held.lease, self._directory
+        commits = read_commits(self._objects, lease.commits, self._say)
+        goes_on_from = self._settled(lease.marks, [*commits.values()])
+        if lease.commits and goes_on_from is None:
+            raise CheckpointError(
+                f"The mirror {self._objects.address} has {len(lease.commits)} checkpoints, and none of them can be used. Nothing "
+                "was deleted. To begin anew, give another address."
+            )
+        write_mirror_mark(directory, MirrorMark(lease.number, lease.token))
+        push = Push(self._objects, held, directory, self._opening.retention)
+        sound = {key: commit for key, commit in commits.items() if key not in self._fetch.damaged}
+        is_newest = goes_on_from is not None and goes_on_from.key == lease.commits[-1]
+        push.begin(sound, goes_on_from if is_newest else None)
+        mirror = RunMirror(self._objects, held, push, directory)
+        mirror.start()
+        return mirror
+
+    def _settled(self, marks: Sequence[str], commits: list[StoredCommit]) -> StoredCommit | None:
+        """Bring the directory to the store's newest commit unless its own are as new; return the newest sound commit."""
+        number = self._mark.number
+        went_on = any((number_of_commit(each.key) or 0) > number for each in commits)
+        if number and not went_on and _is_as_new(self._directory, commits):
+            return commits[-1] if commits else None
+        wanted = self._fetch.ahead(commits, marks)
+        if not wanted:
+            return None
+        if number and went_on:
+            self._say(
+                f"the run went on elsewhere: what {self._directory} held is of the past, and {wanted[0].name} of the store "
+                "takes its place"
+            )
+        self._fetch.settle(wanted, marks)
+        return wanted[0]
+
+
+def _is_as_new(directory: Path, commits: list[StoredCommit]) -> bool:
+    """Whether the directory has a checkpoint that is as new as the store's newest."""
+    files, folder = CheckpointFiles(), directory / CHECKPOINTS
+    unfit = unfit_checkpoints(files, folder)
+    there = [each for each in whole_checkpoints(files, folder) if each.name not in unfit]
+    newest = max((each.summary.sequence for each in there), default=0)
+    return not commits or newest >= max(commits, key=lambda each: commit_order(each.key)).summary.sequence

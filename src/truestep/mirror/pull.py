@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bringing a run from the store into a directory: what it goes on from, each piece checked, and nothing half there."""
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from truestep.checkpoints.attempts import MAX_ATTEMPTS
+from truestep.checkpoints.checksum import PIECE_BYTES
+from truestep.checkpoints.files import CheckpointFiles, sync_folder
+from truestep.checkpoints.manifest import MANIFEST_NAME, DamagedCheckpointError, NewerCheckpointError
+from truestep.checkpoints.names import ATTEMPT, DELETED, TEMPORARY, checkpoint_sequence
+from truestep.core.errors import CheckpointError
+from truestep.core.files import replacing_file
+from truestep.core.system import sync_file
+from truestep.core.wording import byte_size
+from truestep.mirror.commit import StoredCommit, StoredFile, StoredPiece, parse_commit
+from truestep.mirror.folder import CHECKPOINTS, FETCHING, MirrorMark, write_mirror_mark
+from truestep.mirror.objects import MirrorObjects
+
+NUM_THREADS = 4
+_LAST = "config.json"  # what makes a directory a run's
+
+
+def read_commits(
+    objects: MirrorObjects, keys: Iterable[str], say: Callable[[str], None]
+) -> dict[str, StoredCommit]:
+    """Return the commits that are sound, in the order of their keys; each of the others is said."""
+    found: dict[str, StoredCommit] = {}
+    for key in keys:
+        try:
+            found[key] = parse_commit(key, objects.get(key))
+        except FileNotFoundError:  # removed since, by its owner
+            continue
+        except NewerCheckpointError as error:
+            raise CheckpointError(f"{objects.address}/{key} can't be read. {error}.") from error
+        except DamagedCheckpointError as error:
+            say(_passed(objects, key, error))
+    return found
+
+
+def _passed(objects: MirrorObjects, key: str, reason: object) -> str:
+    return f"{objects.address}/{key} was passed over: {reason}"
+
+
+def get_piece(objects: MirrorObjects, piece: StoredPiece) -> bytes:
+    """Return a piece's content, asked for once more where it is not what it was: that may be the line and not the store."""
+    for _ in range(2):
+        try:
+            data = objects.get(piece.path)
+        except FileNotFoundError:
+            raise DamagedCheckpointError(f"{piece.path} is missing") from None
+        if hashlib.sha256(data).hexdigest() == piece.digest:
+            return data
+    raise DamagedCheckpointError(f"{piece.path} is not what was sent")
+
+
+def fetch_files(objects: MirrorObjects, files: dict[Path, StoredFile]) -> None:
+    """Write files from their pieces, several at a time, on the disk when this returns."""
+
+    def fetch(path: Path, at: int, piece: StoredPiece) -> None:
+        data = get_piece(objects, piece)
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(data)
+
+    for path, file in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.truncate(path, file.bytes)
+    with ThreadPoolExecutor(NUM_THREADS, "truestep-fetch") as threads:
+        waiting = [
+            threads.submit(fetch, path, number * PIECE_BYTES, piece)
+            for path, file in files.items()
+            for number, piece in enumerate(file.pieces)
+        ]
+        try:
+            for each in waiting:
+                each.result()
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
+    for path in files:
+        with path.open("rb") as opened:
+            sync_file(opened.fileno())
+
+
+def order_to_try(commits: Sequence[StoredCommit], marks: Sequence[str]) -> Iterator[StoredCommit]:
+    """Yield commits as a run would take them, newest first; those that three starts died of come last, unfit ones never."""
+    made: dict[str, int] = {}
+    unfit = set()
+    for mark in marks:
+        name, _, what = mark.removeprefix(ATTEMPT).rpartition("-")
+        made[name] = made.get(name, 0) + what.isdecimal()
+        unfit |= {name} if what == "unfit" else set()
+    able = [each for each in reversed(commits) if each.summary.complete and each.name not in unfit]
+    yield from (each for each in able if made.get(each.name, 0) < MAX_ATTEMPTS)
+    yield from (each for each in able if made.get(each.name, 0) >= MAX_ATTEMPTS)
+
+
+class Fetch:
+    """Fetches what a run goes on from into its directory, whose lock the caller holds."""
+
+    def __init__(self, objects: MirrorObjects, directory: Path, say: Callable[[str], None]) -> None:
+        self._objects, self._directory, self._say = objects, directory, say
+        self._checkpoints = directory / CHECKPOINTS
+        self.damaged: set[str] = set()
+        """The keys of the commits whose pieces are not what was sent."""
+        self._ready: dict[str, Path] = {}
+
+    def ahead(self, commits: Sequence[StoredCommit], marks: Sequence[str]) -> list[StoredCommit]:
+        """Fetch the newest commit to go on from and the newest healthy one; return those, the newest first.
+
+        To be called again when there may be others: what is there already is not fetched twice.
+        """
+        wanted: list[StoredCommit] = []
+        for commit in order_to_try(commits, marks):
+            if (not wanted or commit.summary.healthy) and self._fetched(commit, leads=not wanted):
+                wanted.append(commit)
+            if any(each.summary.healthy for each in wanted):
+                break
+        return wanted
+
+    def _fetched(self, commit: StoredCommit, *, leads: bool) -> bool:
+        """Fetch a checkpoint, and of the one that leads what lies beside it; False where something is damaged."""
+        folders = {commit.key: commit.files} | ({f"{commit.key}-beside": commit.beside} if leads else {})
+        begun = time.monotonic()
+        try:
+            missing = {key: files for key, files in folders.items() if key not in self._ready}
+            for key, files in missing.items():
+                self._ready[key] = self._fetch(key, files)
+        except DamagedCheckpointError as error:
+            if commit.key not in self.damaged:
+                self._say(_passed(self._objects, commit.key, error))
+            self.damaged.add(commit.key)
+            return False
+        if missing:
+            _write_synced(self._ready[commit.key] / MANIFEST_NAME, commit.manifest_bytes)
+            sync_folder(CheckpointFiles(), self._ready[commit.key])
+            size = sum(file.bytes for files in missing.values() for file in files.values())
+            took = f"{byte_size(size)} in {time.monotonic() - begun:.1f} s"
+            self._say(f"{commit.name} fetched from {self._objects.address}: {took}")
+        return True
+
+    def _fetch(self, key: str, files: dict[str, StoredFile]) -> Path:
+        folder = self._checkpoints / f"{TEMPORARY}{key.replace('/', '-')}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        fetch_files(self._objects, {folder / name: file for name, file in files.items()})
+        return folder
+
+    def settle(self, wanted: Sequence[StoredCommit], marks: Sequence[str]) -> None:
+        """Make the directory what the store holds: those checkpoints alone, their metrics and media, and the marks.
+
+        Until `write_mirror_mark` says that it is whole, another start fetches again.
+        """
+        files = CheckpointFiles()
+        write_mirror_mark(self._directory, MirrorMark(0, FETCHING))
+        for path in [*self._checkpoints.iterdir()]:
+            if checkpoint_sequence(path.name) is not None:  # of the past
+                path.rename(path.with_name(f"{DELETED}{path.name}"))
+            elif path.name.startswith(ATTEMPT):
+                path.unlink()
+        for commit in wanted:
+            self._ready[commit.key].rename(self._checkpoints / commit.name)
+        for mark in marks:
+            if any(mark.startswith(f"{ATTEMPT}{commit.name}-") for commit in wanted):
+                (self._checkpoints / mark).touch()
+        sync_folder(files, self._checkpoints)
+        self._put_beside(wanted[0])
+        for path in self._checkpoints.iterdir():
+            if path.name.startswith((TEMPORARY, DELETED)):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _put_beside(self, commit: StoredCommit) -> None:
+        """Put in place what lies beside the checkpoints, the file last that makes a directory a run's."""
+        aside = self._ready[f"{commit.key}-beside"]
+        for name in sorted(commit.beside, key=lambda each: (each == _LAST, each)):
+            (self._directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (aside / name).replace(self._directory / name)
+        sync_folder(CheckpointFiles(), self._directory)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with replacing_file(path) as file:
+        file.write(data)

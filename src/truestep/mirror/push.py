@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sending checkpoints of a directory to the store, and removing there what is not to be kept."""
+
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from truestep.checkpoints.checkpoint import Checkpoint
+from truestep.checkpoints.checksum import PIECE_BYTES
+from truestep.checkpoints.manifest import MANIFEST_NAME, CheckpointSummary
+from truestep.checkpoints.retention import Retention
+from truestep.core.files import is_unfinished_file, read_regular_file
+from truestep.mirror.commit import (
+    COMMITS,
+    PIECES,
+    StoredCommit,
+    StoredFile,
+    StoredPiece,
+    commit_key,
+    commit_order,
+    number_of_commit,
+    piece_of_path,
+    pieces_needed,
+)
+from truestep.mirror.lease import HeldLease
+from truestep.mirror.objects import MirrorObjects
+
+NUM_THREADS = 4  # and as many pieces in memory
+BESIDE = ("config.json", "environment.json", "choices.json", "doctor.json", "layers.jsonl")
+METRICS, MEDIA = "metrics.jsonl", "media"
+
+
+class FencedError(Exception):
+    """Another process has gone on with the run."""
+
+
+class Push:
+    """What this lease has sent, and what is in the store by its number and those before it.
+
+    It relies on pieces that it sent itself, and on those of the commit that it goes on from: what else there is, somebody who was
+    stopped may be about to remove.
+    """
+
+    def __init__(
+        self, objects: MirrorObjects, held: HeldLease, directory: Path, retention: Retention
+    ) -> None:
+        self._objects, self._held, self._directory, self._retention = objects, held, directory, retention
+        self.commits: dict[str, StoredCommit] = {}
+        self._known: set[StoredPiece] = set()
+        self._by_digest: dict[str, StoredPiece] = {}
+        self._unchanged: dict[Path, tuple[tuple[int, int], StoredFile]] = {}
+        self._is_swept = False
+
+    def begin(self, commits: dict[str, StoredCommit], relied: StoredCommit | None) -> None:
+        """Take over what is in the store; `relied` is the commit that this run goes on from, where it is the newest."""
+        self.commits = dict(commits)
+        if relied is not None:
+            there = self._objects.names(PIECES)
+            self._know(piece for piece in relied.pieces if piece.path in there)
+
+    def _know(self, pieces: Iterator[StoredPiece]) -> None:
+        for piece in pieces:
+            self._known.add(piece)
+            self._by_digest[piece.digest] = piece
+
+    # ------------------------------------------------------------------ which
+
+    def wanted(self, there: list[Checkpoint]) -> list[Checkpoint]:
+        """Return the checkpoints of the directory that are to be sent, in order: the newest, then the best ones."""
+        sent = {commit.manifest_bytes for commit in self.commits.values()}
+        unsent = {
+            self._key(each): each
+            for each in there
+            if each.summary.complete and self._key(each) not in self.commits
+        }
+        unsent = {
+            key: each
+            for key, each in unsent.items()
+            if read_regular_file(each.path / MANIFEST_NAME) not in sent
+        }
+        kept = self._kept(
+            replace(self._retention, last=1), {key: each.summary for key, each in unsent.items()}
+        )
+        chosen = sorted((key for key in unsent if key in kept), key=commit_order, reverse=True)
+        return [unsent[key] for key in chosen]
+
+    def _key(self, checkpoint: Checkpoint) -> str:
+        return commit_key(self._held.lease.number, checkpoint.name)
+
+    def _kept(self, retention: Retention, added: dict[str, CheckpointSummary]) -> set[str]:
+        """Return the keys to keep of all commits and what is added: a save's number may stand twice in them."""
+        summaries = {key: commit.summary for key, commit in self.commits.items()} | added
+        keys = sorted(summaries, key=commit_order)
+        kept = retention.kept([replace(summaries[key], sequence=place) for place, key in enumerate(keys)])
+        return {keys[place] for place in kept}
+
+    # ------------------------------------------------------------------ send
+
+    def send(self, checkpoint: Checkpoint) -> None:
+        """Send a checkpoint and what belongs to it, then the commit, by which it is there.
+
+        Raises FileNotFoundError where it was pruned meanwhile, DamagedCheckpointError where it is not what its manifest says.
+        """
+        manifest = read_regular_file(checkpoint.path / MANIFEST_NAME)
+        with ThreadPoolExecutor(NUM_THREADS, "truestep-send") as threads:
+            files = {
+                name: self._sent(threads, checkpoint.path / name, entry.bytes)
+                for name, entry in checkpoint.manifest.files.items()
+            }
+            beside = self._sent_beside(threads, checkpoint)
+        commit = StoredCommit(key=self._key(checkpoint), manifest_bytes=manifest, files=files, beside=beside)
+        commit.check()
+        self._ask()
+        self._objects.create(commit.key, commit.to_bytes())
+        self.commits[commit.key] = commit
+        self._prune()
+
+    def _ask(self) -> None:
+        if not self._held.still_holds():
+            raise FencedError
+
+    def _sent(self, threads: ThreadPoolExecutor, path: Path, size: int) -> StoredFile:
+        """Send the pieces of a file's first bytes that are not there yet."""
+
+        def send(at: int) -> StoredPiece:
+            with path.open("rb") as file:
+                file.seek(at)
+                data = file.read(min(PIECE_BYTES, size - at))
+            if len(data) < min(PIECE_BYTES, size - at):
+                raise FileNotFoundError(f"{path} was cut")
+            return self._sent_piece(data)
+
+        return StoredFile(size, _of_each(threads, send, range(0, max(size, 1), PIECE_BYTES)))
+
+    def _sent_piece(self, data: bytes) -> StoredPiece:
+        digest = hashlib.sha256(data).hexdigest()
+        if (known := self._by_digest.get(digest)) is not None:
+            return known
+        piece = StoredPiece(self._held.lease.number, digest)
+        self._objects.put(piece.path, data)
+        self._know(iter([piece]))
+        return piece
+
+    def _sent_beside(self, threads: ThreadPoolExecutor, checkpoint: Checkpoint) -> dict[str, StoredFile]:
+        """Send what lies beside the checkpoints: the metrics up to the checkpoint's own mark, and media."""
+        sent = {}
+        for name in BESIDE:
+            if (self._directory / name).is_file():
+                data = read_regular_file(self._directory / name)
+                sent[name] = self._sent_bytes(threads, data)
+        sent[METRICS] = self._sent_bytes(threads, self._metrics_of(checkpoint))
+        for path in sorted((self._directory / MEDIA).glob("*/*")):
+            if not (path.is_symlink() or is_unfinished_file(path)):
+                sent[path.relative_to(self._directory).as_posix()] = self._sent_unchanged(threads, path)
+        return sent
+
+    def _sent_bytes(self, threads: ThreadPoolExecutor, data: bytes) -> StoredFile:
+        places = range(0, max(len(data), 1), PIECE_BYTES)
+        pieces = _of_each(threads, lambda at: self._sent_piece(data[at : at + PIECE_BYTES]), places)
+        return StoredFile(len(data), pieces)
+
+    def _sent_unchanged(self, threads: ThreadPoolExecutor, path: Path) -> StoredFile:
+        """Send a file of media, which is written once; it is not read again for each checkpoint."""
+        status = path.stat()
+        state = status.st_size, status.st_mtime_ns
+        if (
+            (kept := self._unchanged.get(path))
+            and kept[0] == state
+            and self._known.issuperset(kept[1].pieces)
+        ):
+            return kept[1]
+        file = self._sent_bytes(threads, read_regular_file(path))
+        self._unchanged[path] = state, file
+        return file
+
+    def _metrics_of(self, checkpoint: Checkpoint) -> bytes:
+        """Return the lines that a checkpoint was saved after; of a way that was left they lie beside the file (report/history)."""
+        position, checksum = checkpoint.value("logbook", "mark")
+        for path in (self._directory / METRICS, *self._directory.glob(".metrics-[0-9]*.jsonl")):
+            data = read_regular_file(path)[:position] if path.is_file() else b""
+            if len(data) == position and zlib.crc32(data) == checksum:
+                return data
+        raise FileNotFoundError(f"the metrics before {checkpoint.name} are gone")
+
+    # ------------------------------------------------------------------ remove
+
+    def _prune(self) -> None:
+        """Remove the commits that are not to be kept, then the pieces that none needs."""
+        kept = self._kept(self._retention, {})
+        gone = [key for key in self.commits if key not in kept]
+        if gone:
+            self._ask()
+            self._objects.remove(gone)
+            for key in gone:
+                del self.commits[key]
+        needed = pieces_needed(self.commits.values())
+        waste = self._known - needed
+        if not self._is_swept:
+            waste |= self._left_behind(needed)
+        if waste:
+            self._ask()
+            self._known -= waste
+            self._by_digest = {piece.digest: piece for piece in self._known}
+            self._objects.remove([piece.path for piece in sorted(waste)])
+        self._is_swept = True
+
+    def _left_behind(self, needed: set[StoredPiece]) -> set[StoredPiece]:
+        """Return the pieces of earlier numbers that no commit needs, once the commits there that do not count are gone."""
+        number = self._held.lease.number
+        left = [
+            key
+            for key in self._objects.names(COMMITS)
+            if (of := number_of_commit(key)) and of < number and key not in self._held.lease.commits
+        ]
+        if left:
+            self._ask()
+            self._objects.remove(left)
+        pieces = map(piece_of_path, self._objects.names(PIECES))
+        return {each for each in pieces if each and each.number < number and each not in needed}
+
+
+def _of_each(
+    threads: ThreadPoolExecutor, send: Callable[[int], StoredPiece], places: Sequence[int]
+) -> tuple[StoredPiece, ...]:
+    """Send what begins at each place, several at a time; one by one where the interpreter is ending and starts no threads."""
+    try:
+        waiting = [threads.submit(send, at) for at in places]
+    except RuntimeError:
+        return tuple(send(at) for at in places)
+    return tuple(each.result() for each in waiting)

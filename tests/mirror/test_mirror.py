@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A directory's checkpoints go to a store and come back on an empty machine; one process at a time writes there."""
+
+import threading
+
+import pytest
+from support.mirrors import mirror_of, newest, save, sent
+
+from truestep.core.errors import CheckpointError, RunDirectoryError
+
+
+def test_an_empty_directory_gets_what_was_sent(store, tmp_path):
+    mirror = mirror_of(store, tmp_path / "a")
+    for step in (1, 2, 3):
+        save(tmp_path / "a", step)
+        sent(mirror, step)
+    mirror.close()
+    said = []
+    mirror_of(store, tmp_path / "b", said).close()
+    assert newest(tmp_path / "b") == (3, 3.0)
+    for name in ("config.json", "metrics.jsonl"):
+        assert (tmp_path / "b" / name).read_bytes() == (tmp_path / "a" / name).read_bytes()
+    assert "000003-step-3 fetched from" in said[0]
+
+
+def test_the_metrics_are_those_before_the_checkpoint(store, tmp_path):
+    with (tmp_path / "later").open("wb"):
+        pass
+    save(tmp_path / "a", 1)
+    before = (tmp_path / "a" / "metrics.jsonl").read_bytes()
+    with (tmp_path / "a" / "metrics.jsonl").open("ab") as file:
+        file.write(b"half a li")
+    mirror_of(store, tmp_path / "a").close()
+    mirror_of(store, tmp_path / "b").close()
+    assert (tmp_path / "b" / "metrics.jsonl").read_bytes() == before
+
+
+def test_what_did_not_change_is_not_sent_again(folder_store, tmp_path):
+    pieces = tmp_path / "store" / "pieces"
+    mirror = mirror_of(folder_store, tmp_path / "a")
+    save(tmp_path / "a", 1, 5.0, size=5_000_000)
+    sent(mirror, 1)
+    large = {path for path in pieces.rglob("*") if path.stat().st_size > 1_000_000}
+    assert len(large) == 3  # of 20 MB, two pieces of which are alike
+    save(tmp_path / "a", 2, 5.0, size=5_000_000)
+    sent(mirror, 2)
+    mirror.close()
+    again = mirror_of(folder_store, tmp_path / "a")
+    save(tmp_path / "a", 3, 5.0, size=5_000_000)
+    sent(again, 3)
+    again.close()
+    assert large == {path for path in pieces.rglob("*") if path.is_file() and path.stat().st_size > 1_000_000}
+
+
+def test_a_holder_at_work_is_named(store, tmp_path):
+    mirror = mirror_of(store, tmp_path / "a")
+    with pytest.raises(RunDirectoryError, match=r"is in use by process \d+ on .*, which is at work"):
+        mirror_of(store, tmp_path / "b")
+    mirror.close()
+    mirror_of(store, tmp_path / "b").close()
+
+
+@pytest.mark.parametrize("resume", ["never", "anew"])
+def test_a_run_that_is_there_is_not_begun_anew(folder_store, tmp_path, resume):
+    save(tmp_path / "a", 1)
+    mirror_of(folder_store, tmp_path / "a").close()
+    with pytest.raises(RunDirectoryError, match=r'holds a run already.*another address, ts.Run\(..., mirror="file://.*-2"\)'):
+        mirror_of(folder_store, tmp_path / "b", resume=resume)
+
+
+def test_must_is_met_by_the_store_alone(folder_store, tmp_path):
+    with pytest.raises(RunDirectoryError, match="neither does the mirror"):
+        mirror_of(folder_store, tmp_path / "b", resume="must")
+    save(tmp_path / "a", 1)
+    mirror_of(folder_store, tmp_path / "a").close()
+    mirror_of(folder_store, tmp_path / "b", resume="must").close()
+    assert newest(tmp_path / "b") == (1, 1.0)
+
+
+def test_a_directory_that_the_store_knows_nothing_of_is_refused(folder_store, tmp_path):
+    save(tmp_path / "a", 1)
+    mirror_of(folder_store, tmp_path / "a").close()
+    save(tmp_path / "b", 7)
+    with pytest.raises(RunDirectoryError, match="knows nothing of"):
+        mirror_of(folder_store, tmp_path / "b")
+    assert newest(tmp_path / "b") == (7, 7.0)
+
+
+def test_what_is_newer_on_the_disk_goes_on(folder_store, tmp_path):
+    save(tmp_path / "a", 1)
+    mirror_of(folder_store, tmp_path / "a").close()
+    save(tmp_path / "a", 2)
+    mirror = mirror_of(folder_store, tmp_path / "a")
+    sent(mirror, 2)
+    mirror.close()
+    assert newest(tmp_path / "a") == (2, 2.0)
+
+
+def test_a_run_that_went_on_elsewhere_leaves_the_disk_in_the_past(folder_store, tmp_path):
+    save(tmp_path / "a", 1)
+    mirror_of(folder_store, tmp_path / "a").close()
+    save(tmp_path / "a", 2, -2.0)  # never sent
+    elsewhere = mirror_of(folder_store, tmp_path / "b")
+    save(tmp_path / "b", 2)
+    save(tmp_path / "b", 3)
+    sent(elsewhere, 3)
+    elsewhere.close()
+    said = []
+    mirror_of(folder_store, tmp_path / "a", said).close()
+    assert newest(tmp_path / "a") == (3, 3.0)
+    assert any("went on elsewhere" in each for each in said)
+
+
+def test_attempts_are_counted_on_fresh_machines(folder_store, tmp_path):
+    save(tmp_path / "0", 1)
+    save(tmp_path / "0", 2)
+    mirror = mirror_of(folder_store, tmp_path / "0")
+    sent(mirror, 2)
+    mirror.close()
+    for number in (1, 2, 3):
+        place = tmp_path / str(number)
+        mirror = mirror_of(folder_store, place)
+        names = sorted(path.name for path in (place / "checkpoints").glob(".attempt-*"))
+        assert len(names) == number - 1
+        (place / "checkpoints" / f".attempt-000002-step-2-{number}").touch()
+        mirror.flush_marks(10.0)
+        mirror.close()
+    mirror_of(folder_store, tmp_path / "4").close()
+    assert newest(tmp_path / "4") in ((1, 1.0), (2, 2.0))
+
+
+@pytest.mark.parametrize("races", [4, pytest.param(100, marks=pytest.mark.slow)])
+def test_of_eight_one_gets_the_lease(store, tmp_path, races):
+    for race in range(races):
+        held, refused = [], []
+        start = threading.Barrier(8)
+
+        def enter(number, race=race, held=held, refused=refused, start=start):
+            start.wait()
+            try:
+                held.append(mirror_of(f"{store}/{race}", tmp_path / f"{race}-{number}", lease=60.0))
+            except RunDirectoryError as error:
+                refused.append(error)
+
+        threads = [threading.Thread(target=enter, args=(number,)) for number in range(8)]
+        for each in threads:
+            each.start()
+        while len(held) + len(refused) < 8 and not held:
+            threads[0].join(0.01)
+        for mirror in held:
+            mirror.close()
+        for each in threads:
+            each.join()
+        assert len(held) + len(refused) == 8
+
+
+def damaged(data: bytes) -> list[bytes]:
+    flipped = bytearray(data)
+    flipped[len(data) // 2] ^= 1
+    return [bytes(flipped), data[:-1], b"", b"{}"]
+
+
+def test_every_damaged_object_is_passed_over_or_an_error(folder_store, tmp_path):
+    for step in (1, 2):
+        save(tmp_path / "a", step)
+        mirror_of(folder_store, tmp_path / "a").close()
+    objects = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    seen = set()
+    for number, path in enumerate(objects):
+        content = path.read_bytes()
+        for kind, bad in enumerate([*damaged(content), None] if content else []):
+            leases = {each: each.read_bytes() for each in (tmp_path / "store" / "lease").iterdir()}
+            path.unlink() if bad is None else path.write_bytes(bad)
+            place = tmp_path / f"b-{number}-{kind}"
+            try:
+                mirror_of(folder_store, place, lease=0.2).close()
+                seen.add(newest(place))
+            except (CheckpointError, RunDirectoryError) as error:
+                seen.add(type(error))
+            for each in (tmp_path / "store" / "lease").iterdir():
+                each.unlink()
+            for each, data in leases.items():
+                each.write_bytes(data)
+            path.write_bytes(content)
+    assert seen <= {(1, 1.0), (2, 2.0), CheckpointError, RunDirectoryError}
+    assert {(1, 1.0), (2, 2.0)} <= seen
