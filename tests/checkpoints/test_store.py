@@ -12,6 +12,7 @@ import torch
 from support import warm
 
 from truestep.checkpoints import CheckpointStore, Retention, save
+from truestep.checkpoints.clean import whole_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.sources import read_checkpoint
 from truestep.core.errors import CheckpointError, OptionError, RunDirectoryError
@@ -444,3 +445,40 @@ def test_what_the_disk_was_set_to_work_on_is_named_again_so_that_its_memory_is_g
     for before, named in pairwise(files.named):
         assert named.stop - before.stop == pytest.approx(3000, abs=1000)
         assert named.start == max(0, before.stop - 6000)
+
+
+class CountingReads(CheckpointFiles):
+    """Files of which it is known how many bytes of each were read."""
+
+    def __init__(self):
+        self.bytes = 0
+
+    def read(self, descriptor, buffer, at):
+        got = super().read(descriptor, buffer, at)
+        self.bytes += got
+        return got
+
+
+def test_a_kept_manifest_is_read_again_only_where_its_file_was_written_to(tmp_path):
+    files, known = CountingReads(), {}
+    with CheckpointStore(tmp_path, background=False) as store:
+        store.save(1, weights(1))
+        store.save(2, weights(2))
+    paths = [tmp_path / name / "manifest.json" for name in saved(tmp_path)]
+    sizes = [path.stat().st_size for path in paths]
+
+    def read_of():
+        files.bytes = 0
+        found = whole_checkpoints(files, tmp_path, (), known)
+        return len(found), files.bytes
+
+    assert read_of()[0] == 2
+    assert read_of() == (2, 0)
+    status, content = paths[0].stat(), paths[0].read_bytes()
+    paths[0].write_bytes(content)  # as many bytes, and its time put back
+    os.utime(paths[0], ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert read_of() == (2, sizes[0] - 2)  # all but the end of its line
+    paths[0].write_bytes(content.replace(b"periodic", b"sporadic"))
+    assert read_of()[0] == 1
+    paths[1].parent.rename(paths[1].parent.with_name(paths[1].parent.name.replace("2", "7")))
+    assert read_of() == (0, sizes[0] - 2)  # damaged, and another save's

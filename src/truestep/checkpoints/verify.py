@@ -76,26 +76,37 @@ def _why_not_opened(files: CheckpointFiles, path: Path, error: OSError) -> str:
 def read_manifest(files: CheckpointFiles, folder: Path, known: dict[str, Manifest] | None = None) -> Manifest:
     """Read a checkpoint's manifest; raises DamagedError, or NewerFormatError.
 
-    `known` are manifests by their checksums, perhaps without tensors and state: the same bytes need not be parsed again.
+    `known` are manifests by their checksums, perhaps without tensors and state: the same bytes need not be parsed again. They stand
+    there by what the system says of their files, too: one that nobody wrote to since is not read again.
     """
     if stat.S_ISLNK(files.status(folder).st_mode):
         raise DamagedCheckpointError("the folder is a symbolic link, which could lead anywhere")
     path = folder / MANIFEST_NAME
     with opened_file(files, path) as (descriptor, size):
+        unchanged = _stamp(files, descriptor)
+        if known is not None and unchanged in known:
+            _check_owner(known[unchanged], folder)
+            return known[unchanged]
         if not HEAD_BYTES + _SUFFIX_BYTES <= size <= MAX_MANIFEST_BYTES:
             raise DamagedCheckpointError(f"{MANIFEST_NAME}: it has {size} bytes")
         # the checksum first, in one small buffer: a damaged manifest is never held in memory
         checksum = _check_manifest(files, descriptor, size)
     if known is not None and checksum in known:
         _check_owner(known[checksum], folder)
+        known[unchanged] = known[checksum]
         return known[checksum]
     # Opened again rather than kept from above; `parse_manifest` checks the checksum of what it gets.
     with opened_file(files, path) as (descriptor, _):
         manifest = parse_manifest(read_bytes(files, descriptor, size))
     _check_owner(manifest, folder)
     if known is not None:
-        known[checksum] = replace(manifest, tensors={}, state=None)
+        known[checksum] = known[unchanged] = replace(manifest, tensors={}, state=None)
     return manifest
+
+
+def _stamp(files: CheckpointFiles, descriptor: int) -> str:
+    status = files.status(descriptor)
+    return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def _check_owner(manifest: Manifest, folder: Path) -> None:
