@@ -7,6 +7,7 @@ contents pass through one buffer.
 
 import hashlib
 import math
+import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,30 +83,36 @@ def read_manifest(files: CheckpointFiles, folder: Path, known: dict[str, Manifes
     if stat.S_ISLNK(files.status(folder).st_mode):
         raise DamagedCheckpointError("the folder is a symbolic link, which could lead anywhere")
     path = folder / MANIFEST_NAME
+    if known and (found := _unchanged(files, path, known)) is not None:
+        _check_owner(found, folder)
+        return found
     with opened_file(files, path) as (descriptor, size):
-        unchanged = _stamp(files, descriptor)
-        if known is not None and unchanged in known:
-            _check_owner(known[unchanged], folder)
-            return known[unchanged]
+        stamp = _stamp(files.status(descriptor))
         if not HEAD_BYTES + _SUFFIX_BYTES <= size <= MAX_MANIFEST_BYTES:
             raise DamagedCheckpointError(f"{MANIFEST_NAME}: it has {size} bytes")
         # the checksum first, in one small buffer: a damaged manifest is never held in memory
         checksum = _check_manifest(files, descriptor, size)
     if known is not None and checksum in known:
         _check_owner(known[checksum], folder)
-        known[unchanged] = known[checksum]
+        known[stamp] = known[checksum]
         return known[checksum]
     # Opened again rather than kept from above; `parse_manifest` checks the checksum of what it gets.
     with opened_file(files, path) as (descriptor, _):
         manifest = parse_manifest(read_bytes(files, descriptor, size))
     _check_owner(manifest, folder)
     if known is not None:
-        known[checksum] = known[unchanged] = replace(manifest, tensors={}, state=None)
+        known[checksum] = known[stamp] = replace(manifest, tensors={}, state=None)
     return manifest
 
 
-def _stamp(files: CheckpointFiles, descriptor: int) -> str:
-    status = files.status(descriptor)
+def _unchanged(files: CheckpointFiles, path: Path, known: dict[str, Manifest]) -> Manifest | None:
+    try:
+        return known.get(_stamp(files.status(path)))
+    except OSError:  # reading it says what is wrong
+        return None
+
+
+def _stamp(status: os.stat_result) -> str:
     return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
