@@ -298,5 +298,9 @@ def _layer(module: SourceModule, function: ast.expr, depth: int) -> set[str | No
 
 def name_of_layer(qualified: str) -> str:
     """Turn torch.nn.LogSoftmax into log_softmax, BCEWithLogitsLoss into bce_with_logits_loss, ReLU into relu."""
-    short = re.sub("([PR]?)Re?LU|SiLU", lambda found: found[0].capitalize(), qualified.rsplit(".", 1)[-1])
+    short = re.sub(
+        "([PR]?)Re?LU|SiLU",
+        lambda found: found[0].capitalize(),
+        qualified.rsplit(".", 1)[-1].removeprefix("Lazy"),
+    )
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", short).lower()
