@@ -71,7 +71,7 @@ def prepare_gradients(
 ) -> tuple[Gradients, Measured]:
     """Normalise, measure and clip a learner's gradients; return them and their norm before, or what says that it is finite."""
     weights, policy, factor = learner.weights, learner.policy, sums.factor
-    if weights.hooks_are_due:
+    if weights.hooks_are_due or (not sums.num_parts and weights.have_hooks()):  # others went backward
         weights.call_hooks(factor)
         factor = None
     gradients = weights.gather(rows_once=policy.measures_norm)

@@ -111,6 +111,10 @@ class LearnerWeights:
         self.hooks_are_due = self.hooks_are_due or bool(held)
         return held
 
+    def have_hooks(self) -> bool:
+        """Whether somebody has put a hook on a parameter."""
+        return any(map(has_gradient_hooks, self.parameters))
+
     @torch.no_grad()
     def call_hooks(self, factor: Tensor | float | None) -> None:
         """Multiply all gradients by `factor`, which makes them the whole batch's, and call the hooks that were held back."""

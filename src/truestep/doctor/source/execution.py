@@ -14,7 +14,13 @@ from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame, e
 from truestep.doctor.source.frames import TOP, LocatedExpression, UnknownValue
 from truestep.doctor.source.loop_state import LoopState
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.windows import AccumulationWindow, asks_for_update, is_negated, windows_of
+from truestep.doctor.source.windows import (
+    AccumulationWindow,
+    asks_for_update,
+    is_negated,
+    windows_of,
+    without_updates_of_others,
+)
 
 ASSUMED_WINDOW = 4  # where the number of micro-batches is an option
 MAX_WINDOW = 64
@@ -143,10 +149,14 @@ class Execution:
     # ── what an optimizer saw ─────────────────────────────────────────────────────────────────
 
     def windows(self, optimizer: str) -> list[AccumulationWindow]:
-        """Return what happened between the steps of one optimizer, and after the last; nothing if others step too."""
-        if len({event.subject for event in self.happened if event.kind == "step"}) != 1:
+        """Return what happened between the steps of one optimizer, and after the last.
+
+        Others that step too are left out with their whole updates; nothing where they have none of their own.
+        """
+        happened = without_updates_of_others(self.happened, optimizer)
+        if len({event.subject for event in happened if event.kind == "step"}) != 1:
             return []
-        return windows_of(self.happened, optimizer)
+        return windows_of(happened, optimizer)
 
     def full_windows(self, optimizer: str) -> list[AccumulationWindow]:
         """Return the windows that are as long as they get, if that is several backwards."""

@@ -12,6 +12,7 @@ from truestep.doctor.source import kinds, questions
 from truestep.doctor.source.apart import parsed_apart
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.averagers import reads_no_gradient
+from truestep.doctor.source.items import items_gone_through
 from truestep.doctor.source.names import (
     Binding,
     Class,
@@ -356,7 +357,7 @@ class SourceModule:
             declared = self.qualify(hint) or ""
             if kind := kinds.of_constructor(declared) or kinds.of_base(declared):
                 return kind
-        if (part := self._kind_of_part(node)) is not None:
+        if (part := self._kind_of_part(node) or self._kind_of_items(node, depth)) is not None:
             return part
         place = dotted(node)
         named = kinds.of_name(place.rpartition(".")[2]) if place else None
@@ -365,6 +366,11 @@ class SourceModule:
         if not self._is_unbound(node):
             self.resolver.guessed.add(self.resolver.place(node))
         return named
+
+    def _kind_of_items(self, node: ast.expr, depth: int) -> str | None:
+        """`for model, optimizer in zip(models, optimizers)`."""
+        found = {self.kind(each, depth + 1) for each in items_gone_through(self.resolver, node)}
+        return found.pop() if len(found) == 1 else None
 
     def _kind_of_part(self, node: ast.expr) -> str | None:
         """`first, second = self.optimizers()`."""

@@ -298,25 +298,9 @@ def _layer(module: SourceModule, function: ast.expr, depth: int) -> set[str | No
 
 def name_of_layer(qualified: str) -> str:
     """Turn torch.nn.LogSoftmax into log_softmax, BCEWithLogitsLoss into bce_with_logits_loss, ReLU into relu."""
-    short = re.sub("([PR]?)Re?LU|SiLU", lambda found: found[0].capitalize(), qualified.rsplit(".", 1)[-1])
+    short = re.sub(
+        "([PR]?)Re?LU|SiLU",
+        lambda found: found[0].capitalize(),
+        qualified.rsplit(".", 1)[-1].removeprefix("Lazy"),
+    )
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", short).lower()
-
-
-def rows_gone_through(module: SourceModule, node: ast.expr) -> ast.expr | None:
-    """Return x for the variable of `for row in x`, of `zip(x, y)` and of `enumerate(x)`; None for anything else."""
-    bindings = module.resolver.reaching(node) if isinstance(node, ast.Name) else []
-    if len(bindings) != 1 or bindings[0].how != "for" or not isinstance(node, ast.Name):
-        return None
-    target, source = bindings[0].node, bindings[0].value
-    places: list[int] = []
-    while isinstance(above := module.parents.get(target), ast.Tuple | ast.List):
-        places.insert(0, above.elts.index(target))  # type: ignore[arg-type]
-        target = above
-    for place in places:
-        name = module.qualify(source.func) if isinstance(source, ast.Call) else None
-        place -= name == "enumerate"
-        known = isinstance(source, ast.Call) and name in ("zip", "enumerate")
-        if not isinstance(source, ast.Call) or not known or not 0 <= place < len(source.args):
-            return None
-        source = source.args[place]
-    return source

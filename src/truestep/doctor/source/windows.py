@@ -50,6 +50,37 @@ def windows_of(happened: Iterable[TraceEvent], optimizer: str) -> list[Accumulat
     return found
 
 
+def without_updates_of_others(happened: list[TraceEvent], optimizer: str) -> list[TraceEvent]:
+    """Leave out each whole update of another optimizer: its clear, its backwards, and its step, with nobody else's between."""
+    kept: list[TraceEvent] = []
+    at = 0
+    while at < len(happened):
+        end = _end_of_update(happened, at, optimizer)
+        if end is None:
+            kept.append(happened[at])
+        at = at + 1 if end is None else end
+    return kept
+
+
+def _end_of_update(happened: list[TraceEvent], start: int, optimizer: str) -> int | None:
+    """Return the place behind an update of another optimizer that begins here; None where none does."""
+    subject = happened[start].subject
+    if happened[start].kind != "zero_grad" or subject in ("", optimizer):
+        return None
+    has_backward = False
+    for place in range(start + 1, len(happened)):
+        event = happened[place]
+        if event.kind == "step" and event.subject == subject:
+            return place + 1 if has_backward else None
+        if event.kind == "backward":
+            has_backward = True
+        elif event.kind not in ("clip", "unscale") and not (
+            event.kind == "zero_grad" and event.subject == subject
+        ):
+            return None
+    return None
+
+
 def asks_for_update(test: ast.expr) -> bool:
     """Tell a call or a flag that says by its name whether this batch steps; `not` before it is seen through."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):

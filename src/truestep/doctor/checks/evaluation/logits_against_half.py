@@ -5,10 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.source.items import rows_gone_through
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, dotted
-from truestep.doctor.source.values import argument, constant, literal, rows_gone_through, value_origins
+from truestep.doctor.source.values import argument, constant, literal, value_origins
 
 _TURNS = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
 _ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE
@@ -50,7 +51,7 @@ class LogitsAgainstHalf(SourceCheck):
             (node, value) for node in module.all(ast.Call) if (value := _rounded(module, node)) is not None
         ]
         for node, value in found:
-            origins = list(value_origins(module, rows_gone_through(module, value) or value))
+            origins = list(value_origins(module, rows_gone_through(module.resolver, value) or value))
             if not origins or not all(isinstance(each, ast.Call) for each in origins):
                 continue
             here, elsewhere = _logits(module)

@@ -72,10 +72,16 @@ def _said_within(module: SourceModule, function: Function) -> set[str]:
     waiting, seen = [function], {function}
     while waiting:
         for node in walk(waiting.pop()):
-            if isinstance(node, ast.Attribute):
+            if isinstance(node, ast.Attribute) and (node.attr != "grad" or _is_cleared(module, node)):
                 found.add(node.attr)
             target = module.target(node) if isinstance(node, ast.Call) else None
             if target is not None and target not in seen:
                 seen.add(target)
                 waiting.append(target)
     return found
+
+
+def _is_cleared(module: SourceModule, gradient: ast.Attribute) -> bool:
+    """Tell `p.grad = None` and `p.grad.zero_()` from a gradient that is clipped."""
+    above = module.home(gradient).parents.get(gradient)
+    return isinstance(gradient.ctx, ast.Store) or getattr(above, "attr", "") in ("zero_", "data", "fill_")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.actions import STEP
+from truestep.doctor.source.events import Path, Trace, TraceEvent
+from truestep.doctor.source.items import items_gone_through
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -54,16 +56,12 @@ class StepMissing(SourceCheck, Watcher):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loop that clears an optimizer and goes backward, in a program that steps nothing."""
         if module.of_program(_steps_something):
+            yield from _idle_beside_others(module)
             return
         for trace in module.traces:
             for backward in trace.of("backward"):
                 path = backward.loop_path()
-                cleared = [
-                    e
-                    for e in trace.within(path, "zero_grad")
-                    if e.receiver and module.kind(e.receiver) == "optimizer"
-                ]
-                if path and cleared and not trace.within(path, "unknown"):
+                if path and _cleared(module, trace, path) and not trace.within(path, "unknown"):
                     yield At(
                         backward.node,
                         "Gradients are computed and cleared in the loop, but nothing calls step().",
@@ -98,6 +96,44 @@ class StepMissing(SourceCheck, Watcher):
         """Tell whether a step was made out of sight, as in a compiled function."""
         first = self.first.get(id(record), [])
         return any(not _numbers(now).equal(then) for now, then in zip(record.followed(), first, strict=False))
+
+
+def _cleared(module: SourceModule, trace: Trace, path: Path) -> list[TraceEvent]:
+    """Return the clears of optimizers within a loop."""
+    clears = trace.within(path, "zero_grad")
+    return [each for each in clears if each.receiver and module.kind(each.receiver) == "optimizer"]
+
+
+def _idle_beside_others(module: SourceModule) -> Iterator[At]:
+    """Report an optimizer that is cleared before a backward, and never stepped, while only others are."""
+    traces = module.traces
+    steps = [each for trace in traces for each in trace.of("step", "scaler_step", "learn", "update")]
+    stepped = {each.subject for each in steps}
+    seen = {each.node for each in steps}
+    named = [(file, call) for file in module.linked for call in file.all(ast.Call) if _steps(file, call)]
+    if any(call not in seen and file.target(call) is None for file, call in named):
+        return  # by its name it may step
+    if not all(_is_another(module, each) for each in steps) or any(trace.of("unknown") for trace in traces):
+        return
+    told: set[str] = set()
+    for trace in traces:
+        for backward in trace.of("backward"):
+            path = backward.loop_path()
+            for clear in _cleared(module, trace, path) if path else ():
+                if (
+                    clear.made
+                    and clear.subject not in stepped | told
+                    and trace.order[clear] < trace.order[backward]
+                ):
+                    told.add(clear.subject)
+                    name = ast.unparse(clear.receiver) if clear.receiver is not None else "the optimizer"
+                    yield At(backward.node, f"Other optimizers step, and nothing calls {name}.step().")
+
+
+def _is_another(module: SourceModule, step: TraceEvent) -> bool:
+    """Tell whether it is seen where the optimizer that steps was made, be it in a list."""
+    items = items_gone_through(module.resolver, step.receiver) if step.receiver is not None else []
+    return step.made or (bool(items) and all(isinstance(each, ast.Call) for each in items))
 
 
 def _numbers(parameter: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.activations import activation
@@ -20,6 +20,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory
 
+ABOVE = 1e-3  # rounding is smaller
 NOT_LOGARITHMS = operations(numbers="share projected rectified activated")
 
 
@@ -65,3 +66,6 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
         if loss.name == "nll_loss" and made.operation in ("softmax", "sigmoid", "linear", "relu"):
             text = f"The input of nll_loss is the result of {made.told}."
             yield Observation(loss.place, text, evidence=made.evidence())
+        elif loss.name == "nll_loss" and history.in_window and bool((loss.input.detach() > ABOVE).any()):
+            text = "The input of nll_loss holds numbers above 0, which no log-probability of a class is."
+            yield Observation(loss.place, text, RISK, {"max": float(loss.input.detach().max())})

@@ -224,8 +224,8 @@ def _is_trained_loss(module: SourceModule, value: ast.expr, loop: ast.For | ast.
 
 
 def _gives_its_loss(module: SourceModule, call: ast.Call) -> bool:
-    """Tell whether a function of the program goes backward and then gives back that very loss."""
-    function = module.target(call)
+    """Tell whether a function of the program goes backward and then gives back that very loss, as a step its closure's."""
+    function = module.target(call) or Protocol(module).closure(call)
     results = module.resolver.results(function) if function is not None else []
     if function is None or not results:
         return False

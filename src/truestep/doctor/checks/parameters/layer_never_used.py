@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, literal
 
-DYNAMIC = {"children", "named_children", "modules", "_modules", "getattr", "__getattr__", "vars", "__dict__"}
+DYNAMIC = {"_modules", "getattr", "__getattr__", "vars", "__dict__"}
+GOING_THROUGH = ("children", "named_children", "modules", "named_modules")
 # layers without parameters: left over, but harmless
 EMPTY = (
     "ReLU",
@@ -39,12 +41,28 @@ def _unread(
     module: SourceModule, owner: ast.ClassDef, makes: Callable[[SourceModule, ast.expr | None], bool]
 ) -> Iterator[tuple[str, ast.AST]]:
     """Yield what a class makes of a kind, and nothing reads."""
-    if module.method(owner, "forward") is None or module.identifiers & DYNAMIC:
+    if module.method(owner, "forward") is None or module.identifiers & DYNAMIC or _applies_any(module):
         return
     for name, bindings in module.attributes(owner).items():
         made = [each for each in bindings if each.how == "assign" and makes(module, each.value)]
         if made and len(made) == len(bindings) and not module_reads(module, name):
             yield name, made[0].node
+
+
+def _applies_any(module: SourceModule) -> bool:
+    """Tell whether layers that the file goes through may be applied: those of a loop that calls none are not."""
+    calls = [call for name in GOING_THROUGH for call in module.index.calls.get(name, ())]
+    return any(_may_apply(module, each) for each in calls if module.home(each) is module)
+
+
+def _may_apply(module: SourceModule, layers: ast.Call) -> bool:
+    loop = module.parents.get(layers)
+    if not isinstance(loop, ast.For) or loop.iter is not layers:
+        return True
+    names = {each.id for each in walk(loop.target) if isinstance(each, ast.Name)}
+    return any(
+        isinstance(each.func, ast.Name) and each.func.id in names for each in module.inside(loop, ast.Call)
+    )
 
 
 def _makes_dropout(module: SourceModule, value: ast.expr | None) -> bool:

@@ -17,6 +17,7 @@ from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.values import seen_through
+from truestep.doctor.source.windows import without_updates_of_others
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def steps_per_backward(loop: TrainingLoop) -> tuple[TraceEvent, int] | None:
     if not windows or not run.is_certain:
         return None
     counts = [Counter[str]()]  # of each window; behind its own step is the first event of the next
-    for event in run.happened:
+    for event in without_updates_of_others(run.happened, loop.optimizer):
         counts[-1][event.kind] += 1
         if event.kind == "step":
             counts.append(Counter())
