@@ -22,8 +22,8 @@ from unittest.mock import patch
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from tests.support.card_modes import PINNED, CardDispatch, CardFunctions
-from tests.support.card_streams import CardEvent, CardStream, unseen
+from support.card_modes import PINNED, CardDispatch, CardFunctions
+from support.card_streams import CardEvent, CardStream, unseen
 
 ROOT = str(Path(__file__).parents[2])
 HERE = str(Path(__file__).parent / "card")
