@@ -22,8 +22,8 @@ from unittest.mock import patch
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from tests.support.card_modes import PINNED, CardDispatch, CardFunctions
-from tests.support.card_streams import CardEvent, CardStream, unseen
+from support.card_modes import PINNED, CardDispatch, CardFunctions
+from support.card_streams import CardEvent, CardStream, unseen
 
 ROOT = str(Path(__file__).parents[2])
 HERE = str(Path(__file__).parent / "card")
@@ -214,6 +214,7 @@ class Card:
                 "get_device_name": lambda device=None: "stand-in",
                 "current_device": lambda: self.index,
                 "empty_cache": lambda: None,
+                "synchronize": lambda device=None: stream_of(device).synchronize(),
                 "init": lambda: None,
                 "default_generators": generators,
                 "is_current_stream_capturing": lambda: False,
@@ -235,8 +236,8 @@ class Card:
             # the doctor's checks, too, are to see where tensors are
             import_module("truestep.doctor.runtime.dispatcher"): {"DisableTorchFunction": nullcontext},
             torch.autocast: {
-                "__init__": lambda own, kind, *rest, **named: autocast(
-                    own, "cpu" if kind == self.kind else kind, *rest, **named
+                "__init__": lambda own, device_type, *rest, **named: autocast(
+                    own, "cpu" if device_type == self.kind else device_type, *rest, **named
                 )
             },
         }

@@ -69,11 +69,10 @@ def _tried(check: Check, place: CheckedDevice) -> Seen:
 
 def _facts(device: torch.device) -> dict[str, str]:
     card = {name: str(value) for name, value in card_facts(device).items()}
-    system = f"{platform.system()} {platform.machine()}"
     return {
         "truestep": truestep.__version__,
         "torch": str(torch.__version__),
         "device": str(device),
         **card,
-        "on": system,
+        "on": platform.platform(terse=True),
     }
