@@ -80,7 +80,8 @@ class Counting(ts.Tracker):
 def test_trackers_get_histograms(tmp_path):
     counting = Counting()
     train(tmp_path / "a", 5, watch_layers=3, trackers=[counting])
-    assert [entry[0] for entry in counting.told] == ["net/1", "net/2", "net/4"]
+    names = [entry[0] for entry in counting.told]
+    assert names == ["net/1", "net/1/gradient", "net/2", "net/4", "net/4/gradient"]
     assert counting.told[0][1:] == (16 * 16, 25, 3)
 
 

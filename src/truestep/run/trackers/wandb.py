@@ -16,8 +16,8 @@ class WandbTracker(Tracker):
     """Logs scalars, histograms, figures and media to Weights & Biases; needs the extra `[wandb]`.
 
     `WANDB_MODE=offline` keeps all in the run's directory, `wandb sync` sends it later. The run's step is wandb's x axis. A run
-    that goes on is the same one there; what wandb has of it already is not told again. Where it is offline, lines between
-    the checkpoint and the end stand there twice, at the same step.
+    that goes on is the same one there; what wandb has of it already is not told again. Where it is offline, all lines up to the
+    checkpoint are: nobody knows what a kill has left of them.
 
     Args:
         project: wandb's project; what wandb takes by default.
@@ -51,8 +51,7 @@ class WandbTracker(Tracker):
         self._run = _wandb().init(**settings)
         keep_id(tracking.directory, "wandb", name)
         self._run.define_metric("*", step_metric="step")
-        had = self._run.summary.get("step") if known else None
-        self._begins = max(tracking.step, had or 0) if known else 0
+        self._begins = self._run.summary.get("step") or 0  # offline it knows of none
         for line in tracking.history():
             self.scalars(line.values, line.step, line.epoch)
 
