@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH ?= new
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture torture-programs streams new-check new-error clean
+.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture torture-programs streams trackers new-check new-error clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -126,6 +126,17 @@ streams: .venv-streams/installed .venv-test/wheel ## train on the data of each l
 	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; export TMPDIR="$$scratch" PYTHONPATH=tests PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1; \
 		.venv-streams/bin/python -m libraries.page docs/howto/large-data.md; \
 		.venv-streams/bin/python -m libraries.torture $(SLICE) --minutes $(MINUTES)
+
+TRACKERS := wandb==0.31.0 mlflow==3.17.2
+.venv-trackers/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-trackers
+	.venv-trackers/bin/python $(PIP) torch
+	.venv-trackers/bin/python -m pip --disable-pip-version-check install --quiet $(TRACKERS)
+	touch $@
+
+trackers: .venv-trackers/installed .venv-test/wheel ## kill trainings that tell wandb and MLflow, offline, and compare what these have (ten minutes)
+	.venv-trackers/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall dist/truestep-*.whl
+	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONPATH=tests OMP_NUM_THREADS=1 WANDB_SILENT=true .venv-trackers/bin/python -m libraries.trackers
 
 PYODIDE := pyodide@314.0.7
 PLAYGROUND := docs/_build/html/playground

@@ -100,7 +100,9 @@ from truestep.run.media.text import Text as Text
 from truestep.run.options import Saving as Saving
 from truestep.run.run import Run as Run
 from truestep.run.trackers.comma_separated import CsvTracker as CsvTracker
+from truestep.run.trackers.mlflow import MlflowTracker as MlflowTracker
 from truestep.run.trackers.tensorboard import TensorBoardTracker as TensorBoardTracker
 from truestep.run.trackers.tracker import Tracker as Tracker
+from truestep.run.trackers.wandb import WandbTracker as WandbTracker
 
 __version__: str

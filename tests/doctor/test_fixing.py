@@ -12,6 +12,7 @@ from truestep.cli.main import app
 from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.fixing import fix_files
+from truestep.doctor.page import PRELUDE
 from truestep.doctor.read import read_paths
 
 HEAD = """\
@@ -159,3 +160,24 @@ def test_what_can_t_be_combined_is_refused(tmp_path):
     ):
         assert read(script, *options).exit_code != 0
         assert script.read_text() == HEAD + LOOP
+
+
+CHOSEN = [
+    each
+    for each in checks().values()
+    if issubclass(each, SourceCheck) and each.rewrites == "fix" and set(each.severities()) - {"bug"}
+]
+
+
+@pytest.mark.parametrize("check", CHOSEN, ids=lambda check: check.code)
+def test_what_may_have_been_meant_is_proposed_and_not_changed(tmp_path, check):
+    """Of every check that also names risks: its own bad examples, each in a file, are left where they are no bug."""
+    for number, (_, code) in enumerate(check.page().examples()):
+        script = tmp_path / f"train{number}.py"
+        script.write_text(f"{PRELUDE}\n{code}")
+        found = [each for each in read_paths([script]).findings if each.code == check.code]
+        fixed = fix_files(found, write=True)
+        changed = [each.severity.value for file in fixed for each in file.findings]
+        assert {*changed} <= {"bug"}
+        if not any(each.severity.value == "bug" for each in found):
+            assert script.read_text() == f"{PRELUDE}\n{code}"

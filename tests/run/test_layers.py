@@ -80,7 +80,8 @@ class Counting(ts.Tracker):
 def test_trackers_get_histograms(tmp_path):
     counting = Counting()
     train(tmp_path / "a", 5, watch_layers=3, trackers=[counting])
-    assert [entry[0] for entry in counting.told] == ["net/1", "net/2", "net/4"]
+    names = [entry[0] for entry in counting.told]
+    assert names == ["net/1", "net/1/gradient", "net/2", "net/4", "net/4/gradient"]
     assert counting.told[0][1:] == (16 * 16, 25, 3)
 
 
@@ -94,7 +95,7 @@ def test_a_dead_layer_is_said_once_and_stands_in_the_report(tmp_path, capfd):
     assert (
         page.count("2: 100% of its units were zero in each of the 8 batches looked at among the last 16") == 1
     )
-    assert "Units that give nothing" in page
+    assert "Dead units (share)" in page
     assert "do not help" in page
 
 
@@ -102,7 +103,7 @@ def test_a_healthy_run_says_so_in_the_report(tmp_path):
     run, _ = train(tmp_path / "a", 12, watch_layers=2)
     page = (run.directory / "report.html").read_text()
     assert "No layer was dead, saturated, exploding or vanishing" in page
-    assert "Gradient of the weights" in page
+    assert "Weight gradient (RMS)" in page
 
 
 def test_a_compiled_learner_is_said_to_be_unwatched(tmp_path):
@@ -147,7 +148,7 @@ def test_a_damaged_file_costs_its_lines_alone(tmp_path, text):
     run, _ = train(tmp_path / "a", 12, watch_layers=2)
     path = run.directory / "layers.jsonl"
     path.write_text(text + path.read_text())
-    assert "Gradient of the weights" in ts.write_report(run.directory).read_text()
+    assert "Weight gradient (RMS)" in ts.write_report(run.directory).read_text()
 
 
 @pytest.mark.parametrize("given", [1, -4, 2.5])

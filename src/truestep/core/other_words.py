@@ -148,7 +148,9 @@ Callback callbacks: The loop is plain python: what a callback would do stands in
 DataLoader DataModule LightningDataModule Loader: Write run.data(data_set, batch_size=64, shuffle=True)
 GradScaler autocast amp mixed_precision: Write ts.Run(directory, precision="bf16-mixed")
 seed set_seed manual_seed seed_all: Write ts.Run(directory, seed=0), or ts.seed_everything(0)
-log Logger WandbLogger TensorBoardLogger SummaryWriter CSVLogger: Write run.log(accuracy=0.9); it also goes to ts.Run(directory,
+WandbLogger WandBLogger WandbCallback wandb: Write ts.Run(directory, trackers=[ts.WandbTracker("project")])
+MLFlowLogger MLflowCallback MlflowLogger mlflow: Write ts.Run(directory, trackers=[ts.MlflowTracker("experiment")])
+log Logger TensorBoardLogger SummaryWriter CSVLogger: Write run.log(accuracy=0.9); it also goes to ts.Run(directory,
     trackers=[ts.TensorBoardTracker()])
 LearningRateMonitor ProgressBar tqdm: A run logs learning rates and shows its progress by itself
 evaluate validate test predict no_grad: net.evaluate(values, data) measures a learner, without gradients

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from truestep.doctor.source.module import SourceModule
     from truestep.doctor.source.rewriting import Edits
 
-# safe: the script computes the same bits after it; fix: it is right in every variant; choice: one of several ways
+# safe: the script computes the same bits after it; fix: of a bug it is right in every variant; choice: one of several ways
 Rewrites = Literal["safe", "fix", "choice"]
 _PAGE_NAMES = re.compile(r"(?<![\w.])(net|opt|sched)(?=[.)])")  # as code: `net.eval()`, `copy.deepcopy(net)`
 BUG, RISK, ADVICE, QUESTION = Severity.BUG, Severity.RISK, Severity.ADVICE, Severity.QUESTION

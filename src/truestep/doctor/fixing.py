@@ -17,7 +17,7 @@ from truestep.core.files import replacing_file
 from truestep.doctor import markdown
 from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck
-from truestep.doctor.finding import Finding
+from truestep.doctor.finding import Finding, Severity
 from truestep.doctor.markdown import parse_markdown
 from truestep.doctor.notebook import cell_source, is_python_cell
 from truestep.doctor.replacement import SourceEdit, apply_source_edits, why_source_is_no_python
@@ -47,10 +47,14 @@ class FixedFile:
 
 
 def is_certain_fix(finding: Finding) -> bool:
-    """Tell whether a finding's rewrite takes no choice."""
+    """Tell whether a finding's rewrite is right whatever was meant: of a bug, or one that keeps the bits.
+
+    A risk or a question may be what was meant; there the rewrite is a suggestion, printed with the finding.
+    """
     check = checks().get(finding.code)
-    certain = check is not None and issubclass(check, SourceCheck) and check.rewrites in ("safe", "fix")
-    return certain and finding.replacement is not None
+    if check is None or not issubclass(check, SourceCheck) or finding.replacement is None:
+        return False
+    return check.rewrites == "safe" or (check.rewrites == "fix" and finding.severity is Severity.BUG)
 
 
 def fix_files(findings: Iterable[Finding], *, write: bool) -> list[FixedFile]:

@@ -13,12 +13,12 @@ from truestep.core.files import read_regular_file
 
 LAYERS = "layers.jsonl"
 MAPS = (  # title, which number of a layer, for which kinds, whether orders of magnitude are shown
-    ("Units that give nothing", "dead", ("relu",), False),
-    ("At the flat ends", "saturated", ("tanh", "sigmoid"), False),
-    ("Spread of what a layer gives", "spread", None, True),
-    ("Gradient of the weights", "gradient", None, True),
-    ("Gradient of what it gives", "output_gradient", None, True),
-    ("Update in one step, by the weight", "ratio", None, True),
+    ("Dead units (share)", "dead", ("relu",), False),
+    ("Saturated units (share)", "saturated", ("tanh", "sigmoid"), False),
+    ("Activation std", "spread", None, True),
+    ("Weight gradient (RMS)", "gradient", None, True),
+    ("Activation gradient (RMS)", "output_gradient", None, True),
+    ("Update-to-weight ratio", "ratio", None, True),
 )
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page: headline, curves, choices, configuration and environment."""
 
+import re
 from collections.abc import Iterator
 from importlib import resources
 
@@ -8,7 +9,7 @@ from truestep.core.charts.axes import span_axis
 from truestep.core.charts.chart import MAX_EPOCH_LINES, ChartSteps, draw_chart
 from truestep.core.charts.document import html_document, html_header
 from truestep.core.charts.markup import Html, html_tag
-from truestep.report.figures import KNOWN, ReportFigures, group_curves, report_figures
+from truestep.report.figures import KNOWN, SPLIT, ReportFigures, group_curves, report_figures
 from truestep.report.findings import report_findings, report_findings_table
 from truestep.report.gallery import media_cards
 from truestep.report.headline import report_headline
@@ -28,8 +29,7 @@ def report_page(record: ReportedRun) -> str:
         *(html_tag("p", problem, class_="problem", role="note") for problem in record.problems),
         *_findings(record),
         report_headline(record, groups, metrics) if record.num_lines else _nothing_logged(),
-        *_curves(record, figures),
-        *_samples(record),
+        *_curves_and_samples(record, figures),
         *_layers(record),
         *_tables(record),
         html_tag("footer", "Drawn from the files of the run's directory; this page loads nothing else."),
@@ -74,6 +74,15 @@ def _nothing_logged() -> Html:
     return html_tag(
         "p", "Nothing has been logged yet: metrics.jsonl has no lines.", class_="problem", role="note"
     )
+
+
+def _curves_and_samples(record: ReportedRun, figures: ReportFigures) -> Iterator[Html]:
+    """Yield the curves, then the samples; where learners have losses against each other, samples say more and come first."""
+    owners = [name.removesuffix("/loss") for name in record.curves if name.endswith("/loss")]
+    is_adversarial = sum(not re.fullmatch(SPLIT, owner, re.IGNORECASE) for owner in owners) > 1
+    parts = [_samples(record), _curves(record, figures)]
+    for part in parts if is_adversarial else reversed(parts):
+        yield from part
 
 
 def _curves(record: ReportedRun, figures: ReportFigures) -> Iterator[Html]:

@@ -69,7 +69,7 @@ class RunLayers:
             return None
         if learner.needs_closure:  # its forward runs many times an update
             return None
-        return ModelLooks(learner.module, self._every)
+        return ModelLooks(learner.module, self._every, counts_gradients=bool(len(self._run.trackers)))
 
     def _take(self, name: str, looks: ModelLooks, *, wait: bool = False) -> None:
         known = len(looks.findings)
@@ -102,11 +102,17 @@ class RunLayers:
         if not len(self._run.trackers):
             return
         for each in look.layers:
-            width = 2 * SPAN * each.spread / max(1, len(each.counts))
-            low = each.mean - SPAN * each.spread
-            if math.isfinite(low) and width > 0:
-                edges = [low + width * number for number in range(len(each.counts) + 1)]
-                self._run.trackers.counted(f"{name}/{each.name}", list(each.counts), edges, look.step)
+            full = f"{name}/{each.name}"
+            self._tell_counts(full, each.counts, each.mean, each.spread, look.step)
+            self._tell_counts(f"{full}/gradient", each.gradient_counts, 0.0, each.gradient or 0.0, look.step)
+
+    def _tell_counts(
+        self, name: str, counts: tuple[float, ...], middle: float, spread: float, step: int
+    ) -> None:
+        width, low = 2 * SPAN * spread / max(1, len(counts)), middle - SPAN * spread
+        if counts and math.isfinite(low) and width > 0:
+            edges = [low + width * number for number in range(len(counts) + 1)]
+            self._run.trackers.counted(name, list(counts), edges, step)
 
     def end(self) -> None:
         """The run ends: take what is still on its way."""

@@ -93,7 +93,8 @@ class Run(SealedAttributes, Shown):
             checkpoint may take longer.
         doctor: have the doctor look at data, model and loss in the first 20 updates, and say what is wrong with them; the
             run's numbers are the same with it and without.
-        trackers: what else is told all that is logged: `ts.CsvTracker()`, `ts.TensorBoardTracker()`, a `ts.Tracker` of your own.
+        trackers: what else is told all that is logged: `ts.CsvTracker()`, `ts.TensorBoardTracker()`, `ts.WandbTracker()`,
+            `ts.MlflowTracker()`, a `ts.Tracker` of your own.
             One that fails is left out, and the run goes on.
         watch_layers: look at the layers in one update of so many, for the report and to say which of them do not learn; 0 for
             never; "auto" is 64, and fewer looks where they would take over 1 % of the time. The run's numbers are the same.

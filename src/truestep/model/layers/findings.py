@@ -53,6 +53,9 @@ class LayerLook:
     weight: float | None
     update: float | None
     counts: tuple[float, ...]  # in bins from 4 spreads below the mean to 4 above
+    gradient_counts: tuple[
+        float, ...
+    ] = ()  # of the weight's, from 4 root mean squares below 0 to 4 above; where wanted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +145,7 @@ def plain_layer_look(layer: LayerLook) -> dict[str, Any]:
     return {
         key: [round(each) for each in value] if key == "counts" else _short(value)
         for key, value in vars(layer).items()
-        if key != "name"
+        if key not in ("name", "gradient_counts")
     }
 
 

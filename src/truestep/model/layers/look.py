@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from truestep.core.trees import tree_leaves
 from truestep.model.layers.interval import LookClock
 from truestep.model.layers.measures import (
+    NUM_BINS,
     OTHERS,
     STEPS,
+    gradient_histogram,
     layer_kind,
     layer_rows,
     layer_value_sizes,
@@ -66,9 +68,14 @@ class LookHooks:
     """Hooks on the layers from `begin` to `end`."""
 
     def __init__(
-        self, modules: Mapping[str, nn.Module], layers: dict[str, LayerState], clock: LookClock
+        self,
+        modules: Mapping[str, nn.Module],
+        layers: dict[str, LayerState],
+        clock: LookClock,
+        *,
+        counts_gradients: bool = False,
     ) -> None:
-        self._clock = clock
+        self._clock, self._counts_gradients = clock, counts_gradients
         self._modules = modules
         self._names = {module: name for name, module in modules.items()}
         self._matrices = {name: found[0] for name, module in modules.items() if (found := _matrices(module))}
@@ -164,8 +171,8 @@ class LookHooks:
             return None
         with torch.no_grad():
             rows = [
-                torch.cat([flow, given])
-                for flow, given in zip(self._flows(), self._given.values(), strict=True)
+                torch.cat([flow, given, *self._gradient_counts(name, flow)])
+                for flow, (name, given) in zip(self._flows(), self._given.items(), strict=True)
             ]
             device = rows[-1].device
             return list(self._given), torch.stack([row.to(device, non_blocking=True) for row in rows])
@@ -185,6 +192,13 @@ class LookHooks:
             torch.stack([sizes.get((name, column), given.new_full((), -1.0)) for column in range(4)])
             for name, given in self._given.items()
         ]
+
+    def _gradient_counts(self, name: str, flow: Tensor) -> list[Tensor]:
+        """Return the histogram of a weight's gradient where it is wanted; all 0 where there is no gradient."""
+        if not self._counts_gradients:
+            return []
+        found = self._gradients.get(name)
+        return [flow.new_zeros(NUM_BINS) if found is None else gradient_histogram(found, flow[1])]
 
 
 def _kind_of_function(tensor: Tensor, of_modules: set[Any]) -> str:

@@ -72,6 +72,12 @@ def layer_value_sizes(samples: list[Tensor]) -> list[Tensor]:
     return list(torch._foreach_div(norms, torch._foreach_clamp_min(counts, 1.0)))
 
 
+def gradient_histogram(values: Tensor, size: Tensor) -> Tensor:
+    """Return how many values lie in each bin, from `SPAN` root mean squares (`size`) below 0 to as many above."""
+    some = values[:: values.numel() // LIMIT_OF_COUNTS | 1]
+    return torch.histc((some / (size + 1e-30)).clamp(-SPAN, SPAN), NUM_BINS, -SPAN, SPAN)
+
+
 def some_layer_values(tensor: Tensor) -> Tensor:
     """Return a copy of some of a tensor's values in float32, the same ones each time."""
     values = tensor.detach()

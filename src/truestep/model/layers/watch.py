@@ -21,7 +21,7 @@ from truestep.model.layers.findings import (
     plain_layer_look,
 )
 from truestep.model.layers.interval import Every, LookInterval, check_look_interval
-from truestep.model.layers.measures import MEASURES
+from truestep.model.layers.measures import MEASURES, NUM_BINS
 
 MAX_LOOKS = 256  # that are kept; of more, every second one goes
 Waiting = tuple[int, list[str], ArrivingCopy]
@@ -30,7 +30,8 @@ Waiting = tuple[int, list[str], ArrivingCopy]
 class ModelLooks:
     """Looks at one model; whoever trains it says when an update begins and ends."""
 
-    def __init__(self, model: nn.Module, every: Every) -> None:
+    def __init__(self, model: nn.Module, every: Every, *, counts_gradients: bool = False) -> None:
+        self._counts_gradients = counts_gradients
         self.interval = LookInterval(every, LOOKS)
         self._modules = looking.watched_layers(model)
         self._layers: dict[str, looking.LayerState] = {}
@@ -48,7 +49,9 @@ class ModelLooks:
     def begin(self, update: int) -> None:
         """The next update is looked at, the one of this number."""
         self.interval.looked(update)
-        self._look = looking.LookHooks(self._modules, self._layers, self.interval.clock)
+        self._look = looking.LookHooks(
+            self._modules, self._layers, self.interval.clock, counts_gradients=self._counts_gradients
+        )
         self._look.begin()
 
     def end(self, step: int) -> None:
@@ -81,7 +84,7 @@ class ModelLooks:
         layers = []
         for name, row in zip(names, rows.tolist(), strict=True):
             back, gradient, weight, update, *measures = row
-            known = self._layers[name]
+            known, counts = self._layers[name], measures[len(MEASURES) :]
             layers.append(
                 LayerLook(
                     name=name,
@@ -91,7 +94,8 @@ class ModelLooks:
                     gradient=_known(gradient),
                     weight=_known(weight),
                     update=_known(update),
-                    counts=tuple(measures[len(MEASURES) :]),
+                    counts=tuple(counts[:NUM_BINS]),
+                    gradient_counts=tuple(counts[NUM_BINS:]),
                     **dict(zip(MEASURES, measures, strict=False)),
                 )
             )

@@ -108,6 +108,7 @@ def _checked(tracker: Any) -> Tracker:
         return tracker
     hint = " Write it with parentheses." if isinstance(tracker, type) else ""
     raise OptionError(
-        f"ts.Run(trackers=[...]) was given {tracker!r}, which is no ts.Tracker.{hint} There are ts.CsvTracker() and "
-        "ts.TensorBoardTracker(); another service's is a class of yours of ten lines that derives from ts.Tracker."
+        f"ts.Run(trackers=[...]) was given {tracker!r}, which is no ts.Tracker.{hint} There are ts.CsvTracker(), "
+        "ts.TensorBoardTracker(), ts.WandbTracker() and ts.MlflowTracker(); "
+        "another service's is a class of yours of ten lines that derives from ts.Tracker."
     )
