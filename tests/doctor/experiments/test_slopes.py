@@ -17,7 +17,7 @@ for x, y in loader:
     (error + 0.1 * torch.distributions.kl_divergence(normal, torch.distributions.Normal(0, 1)).sum(1)).mean().backward()
     opt.step()
 """,
-    "a part of the loss is cut off from the graph": """
+    "by grad without create_graph at <example>:7": """
 critic = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
 opt = torch.optim.Adam(critic.parameters())
 for x, y in loader:

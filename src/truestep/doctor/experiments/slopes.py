@@ -85,7 +85,7 @@ def graph_cuts(experiment: "StepExperiment") -> list[GraphCut]:
     """Return where graphs end by other means than detach() and no_grad()."""
     found = []
     for each in experiment.child(Change(opens_cuts=True)).cuts:
-        operation, _, line = each.partition(" ")
+        operation, _, line = each.rpartition(" ")
         if (place := Place.of_text(line)) is not None:
             found.append(GraphCut(operation, place))
     return found

@@ -92,6 +92,7 @@ class StepChild:
         elif change.opens_cuts:
             enter(OpenedCuts())
             self._cuts = enter(GraphCuts())
+            WatchWrappers().function(torch.autograd, "grad", self._cuts.gradient)
         elif change.follows_results:
             self._results = enter(FollowedResults(plan.layers))
         elif change == Change():

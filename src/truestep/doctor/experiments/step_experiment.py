@@ -175,6 +175,17 @@ class StepExperiment:
                 "several backwards come for one step, so the batch may be gone through in parts"
             )
 
+    def demand_all_optimizers(self) -> None:
+        """Make sure that no optimizer steps at other batches alone, for what its step may need of this kind of batch.
+
+        Raises:
+            ExperimentNotTriedError: one does.
+        """
+        if len({each.optimizer for each in self.base.steps}) < len(self.plan.optimizers):
+            raise ExperimentNotTriedError(
+                "another optimizer steps at other batches, and may use what this step does not"
+            )
+
     @cached_property
     def order_matters(self) -> bool:
         """Whether the examples in another order give another gradient, also where buffers stay as they are."""
