@@ -53,7 +53,9 @@ def demand_slopes(experiment: "StepExperiment") -> None:
         raise ExperimentNotTriedError(f"the gradient goes through {base.own_backward}")
     if any(each._backward_hooks for each in experiment.plan.parameters.values()):
         raise ExperimentNotTriedError("hooks change gradients, so they need be no slopes of the loss")
-    if experiment.compared(Change(cleared=True)).difference > max(experiment.tolerance, _LEFT_OVER):
+    if experiment.compared_step_by_step(Change(cleared=True)).difference > max(
+        experiment.tolerance, _LEFT_OVER
+    ):
         raise ExperimentNotTriedError("gradients that were there before the batch are part of its step")
 
 

@@ -76,9 +76,8 @@ class StepChild:
         self._life.listen()
         examples, change, plan = self._plan.examples, self._change, self._plan
         self._wrap()
-        for each in plan.parameters.values() if change.cleared else ():
-            each.grad = None
-        move_parameters(plan.parameters, self._directions, change.by)
+        if not self._waiting:
+            self._change_parameters()
         count = change.count(examples)
         frozen = [each for module in plan.layers.values() for each in module.buffers(recurse=False)]
         self._noise = SymmetricNoise(
@@ -99,6 +98,12 @@ class StepChild:
             self._sight = enter(DataSight(examples.like(batch)))
             self._sight.rests = self._waiting > 0
         return batch
+
+    def _change_parameters(self) -> None:
+        """Clear gradients, and move parameters, before the batch that is used, not before one that was held back."""
+        for each in self._plan.parameters.values() if self._change.cleared else ():
+            each.grad = None
+        move_parameters(self._plan.parameters, self._directions, self._change.by)
 
     def _wrap(self) -> None:
         wrappers = WatchWrappers()
@@ -203,6 +208,9 @@ class StepChild:
                 self._life.end()
             if self._waiting and iterator is self._plan.iterator:
                 self._waiting -= 1
+                if not self._waiting:
+                    with unseen():
+                        self._change_parameters()
                 if self._sight is not None:
                     self._sight.rests = self._waiting > 0
                 return original(iterator)

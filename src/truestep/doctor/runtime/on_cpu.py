@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils._device import _device_constructors  # type: ignore[attr-defined]
+from torch.utils._device import _device_constructors
 
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
@@ -66,8 +66,9 @@ def _take(wrappers: WatchWrappers) -> None:
         _set(wrappers, owner, name, lambda self, *_, **__: self)
     _set(wrappers, torch.Tensor, "to", _moving(torch.Tensor.to))
     for function in _device_constructors():
-        if getattr(torch, function.__name__, None) is function:
-            wrappers.function(torch, function.__name__, _making)
+        name = getattr(function, "__name__", "")
+        if name and getattr(torch, name, None) is function:
+            wrappers.function(torch, name, _making)
     _set(wrappers, torch, "load", _loading(torch.load))
     _take_cuda(wrappers)
 

@@ -14,7 +14,7 @@ from truestep.doctor.relations.trials.trial import Trials
 from truestep.doctor.runtime.operations import cuts_graph, watched_operation_name, watched_operation_tensors
 
 _READS = frozenset({"item", "tolist", "numpy", "array", "float"})
-_GRADIENT: Any = Tensor.grad.__get__  # type: ignore[attr-defined]
+_GRADIENT = getattr(Tensor.grad, "__get__", None)
 _MOST_LINES = 3
 
 
