@@ -132,5 +132,9 @@ def _is_cut_as_written(experiment: "StepExperiment", move: BlockMove, measured: 
     opened = Change(opens_cuts=True)
     if experiment.goes_another_way(opened):
         return True
+    if experiment.child(opened).scores_samples:
+        raise ExperimentNotTriedError(
+            "samples are scored by log_prob(): its gradient is that of an expectation"
+        )
     said = product(experiment.child(opened).steps[move.step].gradients, move.directions)
     return abs(measured - said) <= _MOST_APART * max(abs(measured), abs(said))

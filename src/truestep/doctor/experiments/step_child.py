@@ -67,6 +67,7 @@ class StepChild:
         self._sight: DataSight | None = None
         self._rows: RowRecord | None = None
         self._cuts: GraphCuts | None = None
+        self._opened: OpenedCuts | None = None
         self._results: FollowedResults | None = None
         self._entered = ExitStack()
         self._depth = 0  # of backwards within one another
@@ -89,7 +90,7 @@ class StepChild:
         if change.records_rows:
             self._rows = enter(RowRecord(count, plan.layers, in_full=True))
         elif change.opens_cuts:
-            enter(OpenedCuts())
+            self._opened = enter(OpenedCuts())
             self._cuts = enter(GraphCuts())
             WatchWrappers().function(torch.autograd, "grad", self._cuts.gradient)
         elif change.follows_results:
@@ -229,6 +230,7 @@ class StepChild:
         if self._sight is not None:
             seen.touched, seen.compared = self._sight.touched, self._sight.compared
             seen.foreign = self._sight.foreign
+        seen.scores_samples = self._opened is not None and self._opened.scores_samples
         if self._cuts is not None:
             seen.cuts = [f"{name} {line}" for name, line in self._cuts.found]
         seen.lost_results = self._results.lost if self._results is not None else []
