@@ -79,6 +79,13 @@ def doctor(
     thorough: Annotated[
         bool, typer.Option("--thorough", help="Also try to learn one batch, in a sealed child.")
     ] = False,
+    cpu: Annotated[
+        bool,
+        typer.Option(
+            "--cpu",
+            help="Hide the cards, and take what the script asks of CUDA to the CPU: children need it.",
+        ),
+    ] = False,
 ) -> None:
     """Read a training script or notebook, run it under watch, and say what is wrong with it.
 
@@ -87,6 +94,7 @@ def doctor(
     with another --output than text it is all of stdout, and what the script prints goes to stderr. The exit
     status is the script's own if it failed, else 1 with findings at or above --fail-on, else 0.
     """
+    from truestep.doctor.runtime.on_cpu import script_on_cpu
     from truestep.doctor.runtime.script import WatchedScript
     from truestep.doctor.runtime.watch import Watch, WatchOptions
 
@@ -109,7 +117,8 @@ def doctor(
     with _streams(output is not ReadOutput.TEXT and report_to is None) as (stdout, stderr):
         behind = OptionsBehindFile.among(context, named, rest)
         delivery = CommandReportDelivery(output, report_to, stdout, stderr, fail_on, abstentions, behind)
-        status = _doctored(to_run, watch, delivery)
+        with script_on_cpu() if cpu else contextlib.nullcontext():
+            status = _doctored(to_run, watch, delivery)
     raise typer.Exit(status)
 
 

@@ -148,6 +148,26 @@ def test_what_cannot_be_judged_is_not_tried(why):
     assert told.pop().startswith(why)
 
 
+def test_an_item_that_another_optimizers_batch_needs_is_not_missed():
+    code = """
+critic = nn.Linear(4, 2)
+second = torch.optim.Adam(critic.parameters())
+for number, (x, y) in enumerate(loader):
+    labels = y + 0
+    if number % 2:
+        opt.zero_grad()
+        loss_of(x, labels).backward()
+        opt.step()
+    else:
+        second.zero_grad()
+        critic(x).square().mean().backward()
+        second.step()
+"""
+    watch = watched(PLAIN + code, ("REL004",))
+    assert watch.findings == []
+    assert watch.experiments.why_not_tried("REL004").startswith("another optimizer steps at other batches")
+
+
 def test_an_end_of_the_script_within_a_child_ends_the_child_alone():
     told, findings = outcomes("""
 for number, (x, y) in enumerate(loader):

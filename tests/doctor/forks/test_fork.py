@@ -201,7 +201,8 @@ def test_where_it_can_t_be_done_a_plain_line_says_so(monkeypatch):
     thread.start(), thread.join()
     assert told == ["the training runs in a thread of its own"]
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    assert why_no_fork() == "CUDA has started, and a process that uses it can't be forked"
+    reason = "CUDA has started, and a process that uses it can't be forked"
+    assert why_no_fork() == f"{reason}; truestep doctor --cpu runs the script without it"
     monkeypatch.undo()
     assert why_no_fork(1 << 50).startswith("too little memory is free")
     monkeypatch.setattr(sys, "platform", "darwin")

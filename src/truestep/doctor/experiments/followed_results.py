@@ -57,7 +57,7 @@ class FollowedResults(TorchFunctionMode):
     def __enter__(self) -> Self:
         register_module_forward_pre_hook(self._before)
         register_module_forward_hook(self._after)
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __torch_function__(

@@ -2,7 +2,7 @@
 """Has detach() and no_grad() leave a graph whole in a child, to tell a cut that was written from one that just happens."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -12,10 +12,18 @@ from truestep.core.frames import is_library_file
 
 
 class OpenedCuts(TorchFunctionMode):
-    """Within it `detach` gives the tensor itself. It is for a child alone: `no_grad` stays changed."""
+    """Within it `detach` gives the tensor itself. It is for a child alone: `no_grad` stays changed.
+
+    Attributes:
+        scores_samples: whether `log_prob` was asked of values without a graph, as a policy's gradient is computed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.scores_samples = False
+        for each in _with_subclasses(torch.distributions.Distribution):
+            if "log_prob" in vars(each):
+                type.__setattr__(each, "log_prob", self._scoring(vars(each)["log_prob"]))
         no_grad: Any = torch.no_grad
         enter, leave = no_grad.__enter__, no_grad.__exit__
         no_grad.__enter__ = _unless_the_users(enter)
@@ -27,6 +35,21 @@ class OpenedCuts(TorchFunctionMode):
         if getattr(func, "__name__", "") == "detach" and args:
             return args[0]
         return func(*args, **(kwargs or {}))
+
+    def _scoring(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def log_prob(distribution: Any, value: Any) -> Any:
+            result = original(distribution, value)
+            if isinstance(value, torch.Tensor) and result.requires_grad and not value.requires_grad:
+                self.scores_samples = True
+            return result
+
+        return log_prob
+
+
+def _with_subclasses(kind: type) -> Iterator[type]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _with_subclasses(each)
 
 
 def _unless_the_users(enter: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -45,6 +45,7 @@ class ChildOutcome:
     coarsest: float = 0.0  # rounding of the coarsest float type
     own_backward: str | None = None  # a function in the graph whose backward is the user's, or a library's
     cuts: list[str] = field(default_factory=list)  # operations that end a graph, each with its line
+    scores_samples: bool = False  # whether log_prob was asked of values without a graph
     lost_results: list[str] = field(default_factory=list)  # layers, each with its line
     calls: list[RowSums] = field(default_factory=list)
 

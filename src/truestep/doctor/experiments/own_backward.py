@@ -13,7 +13,7 @@ _MOST_NODES = 100_000
 def own_backward_of(roots: Sequence[Any]) -> str | None:
     """Return the name of such a function that these tensors are computed with, None where there is none."""
     waiting = [each.grad_fn for each in roots if isinstance(each, Tensor)]
-    seen = set()
+    seen: set[Any] = set()
     while waiting and len(seen) < _MOST_NODES:
         node = waiting.pop()
         if node is None or node in seen:

@@ -53,7 +53,9 @@ def demand_slopes(experiment: "StepExperiment") -> None:
         raise ExperimentNotTriedError(f"the gradient goes through {base.own_backward}")
     if any(each._backward_hooks for each in experiment.plan.parameters.values()):
         raise ExperimentNotTriedError("hooks change gradients, so they need be no slopes of the loss")
-    if experiment.compared(Change(cleared=True)).difference > max(experiment.tolerance, _LEFT_OVER):
+    if experiment.compared_step_by_step(Change(cleared=True)).difference > max(
+        experiment.tolerance, _LEFT_OVER
+    ):
         raise ExperimentNotTriedError("gradients that were there before the batch are part of its step")
 
 
@@ -85,7 +87,7 @@ def graph_cuts(experiment: "StepExperiment") -> list[GraphCut]:
     """Return where graphs end by other means than detach() and no_grad()."""
     found = []
     for each in experiment.child(Change(opens_cuts=True)).cuts:
-        operation, _, line = each.partition(" ")
+        operation, _, line = each.rpartition(" ")
         if (place := Place.of_text(line)) is not None:
             found.append(GraphCut(operation, place))
     return found
@@ -130,5 +132,9 @@ def _is_cut_as_written(experiment: "StepExperiment", move: BlockMove, measured: 
     opened = Change(opens_cuts=True)
     if experiment.goes_another_way(opened):
         return True
+    if experiment.child(opened).scores_samples:
+        raise ExperimentNotTriedError(
+            "samples are scored by log_prob(): its gradient is that of an expectation"
+        )
     said = product(experiment.child(opened).steps[move.step].gradients, move.directions)
     return abs(measured - said) <= _MOST_APART * max(abs(measured), abs(said))

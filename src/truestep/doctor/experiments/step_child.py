@@ -67,6 +67,7 @@ class StepChild:
         self._sight: DataSight | None = None
         self._rows: RowRecord | None = None
         self._cuts: GraphCuts | None = None
+        self._opened: OpenedCuts | None = None
         self._results: FollowedResults | None = None
         self._entered = ExitStack()
         self._depth = 0  # of backwards within one another
@@ -76,9 +77,8 @@ class StepChild:
         self._life.listen()
         examples, change, plan = self._plan.examples, self._change, self._plan
         self._wrap()
-        for each in plan.parameters.values() if change.cleared else ():
-            each.grad = None
-        move_parameters(plan.parameters, self._directions, change.by)
+        if not self._waiting:
+            self._change_parameters()
         count = change.count(examples)
         frozen = [each for module in plan.layers.values() for each in module.buffers(recurse=False)]
         self._noise = SymmetricNoise(
@@ -90,14 +90,21 @@ class StepChild:
         if change.records_rows:
             self._rows = enter(RowRecord(count, plan.layers, in_full=True))
         elif change.opens_cuts:
-            enter(OpenedCuts())
+            self._opened = enter(OpenedCuts())
             self._cuts = enter(GraphCuts())
+            WatchWrappers().function(torch.autograd, "grad", self._cuts.gradient)
         elif change.follows_results:
             self._results = enter(FollowedResults(plan.layers))
         elif change == Change():
             self._sight = enter(DataSight(examples.like(batch)))
             self._sight.rests = self._waiting > 0
         return batch
+
+    def _change_parameters(self) -> None:
+        """Clear gradients, and move parameters, before the batch that is used, not before one that was held back."""
+        for each in self._plan.parameters.values() if self._change.cleared else ():
+            each.grad = None
+        move_parameters(self._plan.parameters, self._directions, self._change.by)
 
     def _wrap(self) -> None:
         wrappers = WatchWrappers()
@@ -202,6 +209,9 @@ class StepChild:
                 self._life.end()
             if self._waiting and iterator is self._plan.iterator:
                 self._waiting -= 1
+                if not self._waiting:
+                    with unseen():
+                        self._change_parameters()
                 if self._sight is not None:
                     self._sight.rests = self._waiting > 0
                 return original(iterator)
@@ -220,6 +230,7 @@ class StepChild:
         if self._sight is not None:
             seen.touched, seen.compared = self._sight.touched, self._sight.compared
             seen.foreign = self._sight.foreign
+        seen.scores_samples = self._opened is not None and self._opened.scores_samples
         if self._cuts is not None:
             seen.cuts = [f"{name} {line}" for name, line in self._cuts.found]
         seen.lost_results = self._results.lost if self._results is not None else []

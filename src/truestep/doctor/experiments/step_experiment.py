@@ -127,6 +127,15 @@ class StepExperiment:
         base = self.base if beside is None else self.changed(beside)
         return compare_gradients(self.changed(change).gradients(), base.gradients())
 
+    def compared_step_by_step(self, change: Change) -> GradientComparison:
+        """Return the same of each step's own parameters alone: what others hold may be left over from before."""
+        found = self.changed(change)
+        each = [
+            compare_gradients(self.own_gradients(one), self.own_gradients(other))
+            for one, other in zip(found.steps, self.base.steps, strict=True)
+        ]
+        return max(each, key=lambda one: one.difference)
+
     def halves(self, *, keeps_buffers: bool = False) -> GradientComparison:
         """Return how far the gradients are from a mean of those of the two halves, each of them twice."""
         kinds: tuple[ChangeKind, ...] = ("first half twice", "second half twice")
@@ -173,6 +182,17 @@ class StepExperiment:
         if any(len(each.losses) > self.base.num_batches for each in self.base.steps):
             raise ExperimentNotTriedError(
                 "several backwards come for one step, so the batch may be gone through in parts"
+            )
+
+    def demand_all_optimizers(self) -> None:
+        """Make sure that no optimizer steps at other batches alone, for what its step may need of this kind of batch.
+
+        Raises:
+            ExperimentNotTriedError: one does.
+        """
+        if len({each.optimizer for each in self.base.steps}) < len(self.plan.optimizers):
+            raise ExperimentNotTriedError(
+                "another optimizer steps at other batches, and may use what this step does not"
             )
 
     @cached_property

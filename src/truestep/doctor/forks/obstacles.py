@@ -31,7 +31,8 @@ def why_no_fork(num_bytes: int = 0) -> str | None:
         return f"no child can be sealed on {platform.system()} {platform.machine()}"
     started = next((name for name in ("cuda", "xpu", "mtia") if _has_started(name)), None)
     if started is not None:
-        return f"{started.upper()} has started, and a process that uses it can't be forked"
+        way_out = "; truestep doctor --cpu runs the script without it" if started == "cuda" else ""
+        return f"{started.upper()} has started, and a process that uses it can't be forked{way_out}"
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         return "several processes train together, and a child would wait for the others"

@@ -32,7 +32,9 @@ class ExperimentRelation(Check):
 
     is_preview = True
     tried_at: ClassVar[ExperimentPlace] = "step"
-    num_children: ClassVar[int] = 1  # about so many; what needs few is tried first, since the time may not do for all
+    num_children: ClassVar[int] = (
+        1  # about so many; what needs few is tried first, since the time may not do for all
+    )
 
     @abstractmethod
     def try_out(self, experiment: Any) -> Iterator[BrokenRelation]:

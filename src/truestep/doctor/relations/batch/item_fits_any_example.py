@@ -40,6 +40,7 @@ class ItemFitsAnyExample(StepRelation):
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the gradients with an item's values exchanged between examples."""
+        experiment.demand_all_optimizers()
         touched = [each for each in experiment.varied_items if each in experiment.base.touched]
         used = [each for each in touched if len(touched) > 1 and experiment.has_effect(each)]
         fitting = [each for each in used if self._fits_any(experiment, each)] if len(used) > 1 else []

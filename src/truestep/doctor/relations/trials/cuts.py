@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lines at which a graph ends: numbers that can carry a gradient come from numbers that do."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from truestep.doctor.relations.trials.trial import Trials
 from truestep.doctor.runtime.operations import cuts_graph, watched_operation_name, watched_operation_tensors
 
 _READS = frozenset({"item", "tolist", "numpy", "array", "float"})
-_GRADIENT: Any = Tensor.grad.__get__  # type: ignore[attr-defined]
+_GRADIENT = getattr(Tensor.grad, "__get__", None)
 _MOST_LINES = 3
 
 
@@ -44,12 +45,25 @@ class GraphCuts(TorchFunctionMode):
             self._keep(name, given[0])
         return result
 
+    def gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `torch.autograd.grad` such that it tells where it is given no `create_graph`."""
+
+        def grad(*args: Any, **kwargs: Any) -> Any:
+            if not kwargs.get("create_graph") and (line := line_of_user_code()) is not None:
+                self._keep_line("grad without create_graph", line)
+            return original(*args, **kwargs)
+
+        return grad
+
+    def _keep_line(self, name: str, line: str) -> None:
+        if (name, line) not in self.found and len(self.found) < _MOST_LINES:
+            self.found.append((name, line))
+
     def _keep(self, name: str, given: Tensor) -> None:
         line = line_of_user_code()
         if line is None:
             return
-        if (name, line) not in self.found and len(self.found) < _MOST_LINES:
-            self.found.append((name, line))
+        self._keep_line(name, line)
         self.detached += [given] if name == "detach" else []
         self.is_hidden |= name == "data"
 
