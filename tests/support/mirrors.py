@@ -20,7 +20,12 @@ LEASE = 0.4
 
 
 def mirror_of(
-    address: str, directory: Path, said: list[str] | None = None, *, lease: float = LEASE, resume: str = "auto"
+    address: str,
+    directory: Path,
+    said: list[str] | None = None,
+    *,
+    lease: float = LEASE,
+    resume: str = "auto",
 ) -> RunMirror:
     """Open the mirror of a directory."""
     opening = MirrorOpening(address, directory, resume, RETENTION, lease)
