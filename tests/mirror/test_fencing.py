@@ -10,12 +10,9 @@ import zlib
 from pathlib import Path
 
 import pytest
-from support.mirrors import mirror_of, newest, requests_of, save, sent
+from support.mirrors import check_store, mirror_of, newest, requests_of, save, sent
 
 from truestep.core.errors import CheckpointError, RunDirectoryError
-from truestep.mirror.lease import newest_lease, valid_commits
-from truestep.mirror.objects import MirrorObjects
-from truestep.mirror.pull import get_piece, read_commits
 
 ENOUGH = 200
 
@@ -48,19 +45,6 @@ def first_holder(store: str, place: Path, mirrors: list) -> None:
             mirror.close()
 
 
-def check_store(store: str) -> None:
-    """Each commit that counts is sound to the last piece."""
-    objects = MirrorObjects(store)
-    keys = valid_commits(objects, newest_lease(objects))
-    passed = []
-    commits = read_commits(objects, keys, passed.append)
-    assert passed == []
-    for commit in commits.values():
-        for piece in commit.pieces:
-            get_piece(objects, piece)
-    objects.close()
-
-
 def check_stopped(folder: Path, stopped: Stopped) -> bool:
     """Return whether the first holder came to be stopped; 0 harm is asserted."""
     store = (folder / "store").as_uri()
@@ -75,7 +59,7 @@ def check_stopped(folder: Path, stopped: Stopped) -> bool:
             first.join(0.002)
     if not stopped.is_there.is_set():
         return False
-    second = mirror_of(store, folder / "b", lease=0.4)
+    second = mirror_of(store, folder / "b", lease=4.0)
     began = newest(folder / "b")
     for step in (5, 6):
         save(folder / "b", step)

@@ -11,9 +11,11 @@ import torch
 
 from truestep.checkpoints import CheckpointStore, Retention
 from truestep.mirror import opening as opening_module
+from truestep.mirror.lease import newest_lease, valid_commits
 from truestep.mirror.mirror import RunMirror
 from truestep.mirror.objects import MirrorObjects
 from truestep.mirror.opening import MirrorOpening, open_mirror
+from truestep.mirror.pull import get_piece, read_commits
 
 RETENTION = Retention(last=2)
 LEASE = 0.4
@@ -62,6 +64,19 @@ def sent(mirror: RunMirror, step: int, seconds: float = 20.0) -> None:
     while not any(key.endswith(f"-step-{step}") for key in [*mirror._push.commits]):
         assert time.monotonic() < until, mirror.said
         mirror._ending.wait(0.005)
+
+
+def check_store(store: str) -> None:
+    """Each commit that counts is sound to the last piece."""
+    objects = MirrorObjects(store)
+    keys = valid_commits(objects, newest_lease(objects))
+    passed = []
+    commits = read_commits(objects, keys, passed.append)
+    assert passed == []
+    for commit in commits.values():
+        for piece in commit.pieces:
+            get_piece(objects, piece)
+    objects.close()
 
 
 class Requests(MirrorObjects):
