@@ -78,13 +78,16 @@ def check_stopped(folder: Path, stopped: Stopped) -> bool:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_holder_stopped_before_each_of_its_requests_does_no_harm(tmp_path):
-    words = []
+    words, ended = [], 0
     for before in range(1, ENOUGH):
         stopped = Stopped(before)
-        if not check_stopped(tmp_path / "x", stopped):
-            break
-        words.append(stopped.words)
+        if check_stopped(tmp_path / "x", stopped):
+            words.append(stopped.words)
+        else:
+            ended += 1
         shutil.rmtree(tmp_path / "x")
+        if ended == 6:  # how many there are depends on how often the lease was renewed
+            break
     print(f"stopped before {len(words)} requests: {words}")
     assert before < ENOUGH
     for kind in (

@@ -19,7 +19,13 @@ LEASE = "1.0"
 def start(place: Path, out: Path, mirror: str | None, **more: str) -> warm.Process:
     place.mkdir(parents=True)
     paths = os.pathsep.join(filter(None, (warm.paths(), str(TESTS))))
-    env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TRUESTEP_MIRROR_LEASE_SECONDS": LEASE, **more}
+    env = {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "OMP_NUM_THREADS": "1",
+        "TRUESTEP_MIRROR_LEASE_SECONDS": LEASE,
+        **more,
+    }
     env |= {"TRUESTEP_MIRROR": mirror} if mirror else {}
     return warm.Process(str(SCRIPT), str(out), cwd=place, env=env)
 
@@ -95,5 +101,3 @@ def test_a_signal_sends_the_last_save_before_the_process_ends(tmp_path):
     assert ended(again) == 0, again.error
     assert "going on from" in again.error
     assert time.monotonic() > begun
-
-

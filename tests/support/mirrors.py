@@ -34,8 +34,10 @@ def mirror_of(
     return open_mirror(opening, ([] if said is None else said).append)
 
 
-def save(directory: Path, step: int, value: float | None = None, *, size: int = 10) -> None:
-    """Save a checkpoint as a run does; `value` is what its weights are, the step unless it is said."""
+def save(
+    directory: Path, step: int, value: float | None = None, *, size: int = 10, varied: bool = False
+) -> None:
+    """Save a checkpoint as a run does; `value` is what its weights are, the step unless it is said, or each another number."""
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "config.json"
     if not config.exists():
@@ -43,8 +45,9 @@ def save(directory: Path, step: int, value: float | None = None, *, size: int = 
     with (directory / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": %d}\n' % step)
     lines = (directory / "metrics.jsonl").read_bytes()
+    weight = torch.full((size,), float(step if value is None else value))
     state = {
-        "net": {"weight": torch.full((size,), float(step if value is None else value))},
+        "net": {"weight": weight + torch.arange(size) if varied else weight},
         "logbook": {"mark": [len(lines), zlib.crc32(lines)]},
     }
     with CheckpointStore(directory / "checkpoints", background=False, retention=RETENTION) as store:

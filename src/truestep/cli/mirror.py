@@ -19,7 +19,10 @@ def mirror() -> None:
 @app.command()
 def check(
     address: Annotated[
-        str, typer.Argument(help="A place in the store: s3://bucket/test, gs://, az:// or file:///folder.", metavar="ADDRESS")
+        str,
+        typer.Argument(
+            help="A place in the store: s3://bucket/test, gs://, az:// or file:///folder.", metavar="ADDRESS"
+        ),
     ],
     *,
     as_json: Json = False,

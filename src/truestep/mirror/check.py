@@ -102,7 +102,11 @@ def _is_listed(objects: MirrorObjects, base: str) -> str:
 
 
 def _is_made_once(objects: MirrorObjects, _: str) -> str:
-    return "create-only is ignored: the second create of one object succeeded" if ignores_create_only(objects) else ""
+    return (
+        "create-only is ignored: the second create of one object succeeded"
+        if ignores_create_only(objects)
+        else ""
+    )
 
 
 def _has_one_winner(objects: MirrorObjects, base: str) -> str:

@@ -117,7 +117,9 @@ class Push:
         self._ask()
         try:
             self._objects.create(commit.key, commit.to_bytes())
-        except FileExistsError:  # made before, its answer was lost, and what lies beside the checkpoint is newer by now
+        except (
+            FileExistsError
+        ):  # made before, its answer was lost, and what lies beside the checkpoint is newer by now
             commit = parse_commit(commit.key, self._objects.get(commit.key))
         self.commits[commit.key] = commit
         self._prune()
