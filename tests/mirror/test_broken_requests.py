@@ -50,17 +50,19 @@ def check_broken(folder, broken: Broken, how: str) -> str:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("how", ["before", "after"])
 def test_every_request_fails_once(tmp_path, how):
-    words = []
+    words, ended = [], 0
     for number in range(1, ENOUGH):
         said = check_broken(tmp_path / "x", Broken(number), how)
-        if not said:
-            break
-        words.append(said)
+        words += [said] if said else []
+        ended += not said
         shutil.rmtree(tmp_path / "x")
+        if ended == 6:  # how many there are depends on how often the lease was renewed
+            break
     print(f"broke {len(words)} requests")
     assert 20 < len(words) < ENOUGH - 1
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("how", ["before", "after"])
 @pytest.mark.parametrize("kind", ["create lease/", "create commits/", "put pieces/", "remove pieces/"])
 def test_a_request_of_each_kind_fails_once(tmp_path, how, kind):

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from support import warm
 
+from truestep.mirror.objects import MirrorObjects
+
 TESTS = Path(__file__).parents[1]
 SCRIPT = TESTS / "mirror" / "whole_run.py"
-LEASE = "1.0"
+LEASE = "0.6"
 
 
 def start(place: Path, out: Path, mirror: str | None, **more: str) -> warm.Process:
@@ -44,7 +46,7 @@ def check_kills(folder: Path, store: str, kills: int, *, seed: int, **more: str)
         place, pause = folder / f"machine-{number}", "0.05" if made < kills else "0"
         process = start(place, folder / "end", store, PAUSE=pause, **more)
         log = place / "run" / "metrics.jsonl"
-        until, left = time.monotonic() + 60, dice.uniform(0.05, 1.2)
+        until, left = time.monotonic() + 60, dice.uniform(0.05, 0.8)
         while made < kills and process.poll() is None and time.monotonic() < until:
             if log.exists() and left > 0:  # it trains: a moment is drawn from then on
                 until, left = time.monotonic() + left, 0.0
@@ -62,8 +64,16 @@ def check_kills(folder: Path, store: str, kills: int, *, seed: int, **more: str)
 
 
 @pytest.mark.timeout(240)
-def test_two_kills_with_an_empty_folder_each(tmp_path):
-    check_kills(tmp_path, (tmp_path / "store").as_uri(), 2, seed=1)
+def test_two_kills_with_an_empty_folder_each_and_secrets_are_nowhere(tmp_path, s3_store):
+    check_kills(tmp_path, s3_store, 2, seed=1)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"planted-" in path.read_bytes()]
+    objects = MirrorObjects(f"{s3_store}/run")
+    there = [*objects.names("commits/"), *objects.names("lease/"), *objects.names("pieces/")]
+    assert len(there) > 5
+    assert not [path for path in there if b"planted-" in objects.get(path)]
+    objects.close()
 
 
 @pytest.mark.slow
@@ -71,18 +81,6 @@ def test_two_kills_with_an_empty_folder_each(tmp_path):
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_twenty_kills_with_twenty_empty_folders(tmp_path, store, workers):
     check_kills(tmp_path, store, 20, seed=3, WORKERS=workers)
-
-
-def test_a_run_of_the_past_is_said_and_secrets_are_nowhere(tmp_path, s3_store):
-    process = start(tmp_path / "a", tmp_path / "end", s3_store)
-    assert ended(process) == 0, process.error
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert files
-    assert not [path for path in files if b"planted-" in path.read_bytes()]
-    again = start(tmp_path / "b", tmp_path / "end-2", s3_store)
-    assert ended(again) == 0, again.error
-    assert "fetched from s3://" in again.error
-    assert (tmp_path / "end").read_text() == (tmp_path / "end-2").read_text()
 
 
 def test_a_signal_sends_the_last_save_before_the_process_ends(tmp_path):
@@ -96,8 +94,6 @@ def test_a_signal_sends_the_last_save_before_the_process_ends(tmp_path):
     assert ended(process) == 143, process.error
     newest = max(path.name for path in (tmp_path / "a" / "run" / "checkpoints").iterdir())
     assert newest in {path.name for path in (tmp_path / "store" / "run" / "commits").rglob("*-step-*")}
-    begun = time.monotonic()
     again = start(tmp_path / "b", tmp_path / "end", store)
     assert ended(again) == 0, again.error
     assert "going on from" in again.error
-    assert time.monotonic() > begun

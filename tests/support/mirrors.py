@@ -98,9 +98,10 @@ class Requests(MirrorObjects):
             self.count += 1
             number = self.count
         type(self).before(number, words)
-        answer = request()
-        type(self).after(number, words)
-        return answer
+        try:
+            return request()
+        finally:
+            type(self).after(number, words)
 
     def names(self, prefix):
         return self._asked(f"list {prefix}", lambda: super(Requests, self).names(prefix))
@@ -119,7 +120,7 @@ class Requests(MirrorObjects):
             self._asked(f"remove {path}", lambda path=path: super(Requests, self).remove([path]))
 
 
-class requests_of:  # noqa: N801 -- a block
+class requests_of:
     """Within this block mirrors are opened with such requests."""
 
     def __init__(self, before=None, after=None) -> None:
