@@ -11,24 +11,33 @@ import torch
 
 from truestep.checkpoints import CheckpointStore, Retention
 from truestep.mirror import opening as opening_module
+from truestep.mirror.lease import newest_lease, valid_commits
 from truestep.mirror.mirror import RunMirror
 from truestep.mirror.objects import MirrorObjects
 from truestep.mirror.opening import MirrorOpening, open_mirror
+from truestep.mirror.pull import get_piece, read_commits
 
 RETENTION = Retention(last=2)
 LEASE = 0.4
 
 
 def mirror_of(
-    address: str, directory: Path, said: list[str] | None = None, *, lease: float = LEASE, resume: str = "auto"
+    address: str,
+    directory: Path,
+    said: list[str] | None = None,
+    *,
+    lease: float = LEASE,
+    resume: str = "auto",
 ) -> RunMirror:
     """Open the mirror of a directory."""
     opening = MirrorOpening(address, directory, resume, RETENTION, lease)
     return open_mirror(opening, ([] if said is None else said).append)
 
 
-def save(directory: Path, step: int, value: float | None = None, *, size: int = 10) -> None:
-    """Save a checkpoint as a run does; `value` is what its weights are, the step unless it is said."""
+def save(
+    directory: Path, step: int, value: float | None = None, *, size: int = 10, varied: bool = False
+) -> None:
+    """Save a checkpoint as a run does; `value` is what its weights are, the step unless it is said, or each another number."""
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "config.json"
     if not config.exists():
@@ -36,8 +45,9 @@ def save(directory: Path, step: int, value: float | None = None, *, size: int = 
     with (directory / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": %d}\n' % step)
     lines = (directory / "metrics.jsonl").read_bytes()
+    weight = torch.full((size,), float(step if value is None else value))
     state = {
-        "net": {"weight": torch.full((size,), float(step if value is None else value))},
+        "net": {"weight": weight + torch.arange(size) if varied else weight},
         "logbook": {"mark": [len(lines), zlib.crc32(lines)]},
     }
     with CheckpointStore(directory / "checkpoints", background=False, retention=RETENTION) as store:
@@ -59,6 +69,19 @@ def sent(mirror: RunMirror, step: int, seconds: float = 20.0) -> None:
         mirror._ending.wait(0.005)
 
 
+def check_store(store: str) -> None:
+    """Each commit that counts is sound to the last piece."""
+    objects = MirrorObjects(store)
+    keys = valid_commits(objects, newest_lease(objects))
+    passed = []
+    commits = read_commits(objects, keys, passed.append)
+    assert passed == []
+    for commit in commits.values():
+        for piece in commit.pieces:
+            get_piece(objects, piece)
+    objects.close()
+
+
 class Requests(MirrorObjects):
     """Calls `before` with the number and the words of each request; what it raises is raised in the request's place."""
 
@@ -75,9 +98,10 @@ class Requests(MirrorObjects):
             self.count += 1
             number = self.count
         type(self).before(number, words)
-        answer = request()
-        type(self).after(number, words)
-        return answer
+        try:
+            return request()
+        finally:
+            type(self).after(number, words)
 
     def names(self, prefix):
         return self._asked(f"list {prefix}", lambda: super(Requests, self).names(prefix))
@@ -96,7 +120,7 @@ class Requests(MirrorObjects):
             self._asked(f"remove {path}", lambda path=path: super(Requests, self).remove([path]))
 
 
-class requests_of:  # noqa: N801 -- a block
+class requests_of:
     """Within this block mirrors are opened with such requests."""
 
     def __init__(self, before=None, after=None) -> None:

@@ -222,23 +222,19 @@ class CheckpointStore:
             if pending.summary.complete:
                 clear_attempts(self._files, self.directory)
             self._known[done.checksum] = replace(done.manifest, state=None)
-            prune_checkpoints(
-                self._files,
-                self.directory,
-                self.retention,
-                self._damaged,
-                self._known,
-                also={keep, *self.pinned()} - {None},
-            )
-            there = committed_checkpoints(self._files, self.directory)
-            self._known = {
-                key: known for key, known in self._known.items() if checkpoint_name(known.summary) in there
-            }
+            self._prune({*self.pinned()} if keep is None else {keep, *self.pinned()})
         except OSError as error:
             raise CheckpointError(
                 f"The checkpoint {name} is saved, but older ones in {self.directory} could not be removed: "
                 f"{error}."
             ) from error
+
+    def _prune(self, also: Collection[int]) -> None:
+        prune_checkpoints(self._files, self.directory, self.retention, self._damaged, self._known, also=also)
+        there = committed_checkpoints(self._files, self.directory)
+        self._known = {
+            key: known for key, known in self._known.items() if checkpoint_name(known.summary) in there
+        }
 
     def wait(self) -> None:
         """Return when nothing is in flight; raises what the writer failed with."""

@@ -29,6 +29,7 @@ COMMANDS = {
     "runs": "List runs: running, finished, stopped, interrupted or damaged; best value, size.",
     "report": "Write the page of a run, or of several side by side: differences, best values, curves.",
     "checkpoints": "List, verify, show, compare, export and prune the checkpoints of a run.",
+    "mirror": "Say whether an object store is fit to keep a run.",
     "doctor": "Run a training script under watch and say what is wrong with it.",
     "read": "Read training code for silent bugs; needs no torch and runs nothing.",
     "checks": "List the checks of the doctor, or print the page of one.",
@@ -58,7 +59,7 @@ def module_of_command(name: str) -> str:
 PANELS: dict[str, tuple[str, ...]] = {
     "Find mistakes": ("read", "doctor", "explain", "checks", "errors"),
     "Train": ("train", "recipes", "launch"),
-    "Look at runs": ("runs", "report", "checkpoints"),
+    "Look at runs": ("runs", "report", "checkpoints", "mirror"),
     "Look at models and schedules": ("summary", "graph", "schedule", "export", "dtypes"),
     "Look at the machine": ("env", "selfcheck", "gpus"),
     "Shell": ("completion",),

@@ -47,7 +47,7 @@ def _print_general_help() -> None:
         "Train a recipe: one of those below, or a file of yours that has a Config data class\n"
         "and a function train(run, config). The fields of Config are options.\n\n"
         "Recipes:\n" + "\n".join(lines) + "\n\n"
-        "Every recipe takes --out, --resume, --precision, --device, --seed and --save-every.\n"
+        "Every recipe takes --out, --resume, --precision, --device, --seed, --save-every and --mirror.\n"
         "--processes 4 trains in four processes of this machine.\n"
         "--json prints at the end what truestep runs --json says of the run.\n"
         "truestep train NAME --help shows all options of a recipe."

@@ -66,8 +66,8 @@ def parse_lease(number: int, data: bytes) -> Lease | None:
         body = json.loads(manifest_body(data))
         if body.pop("format") != 1 or body["number"] != number:
             return None
-        lists = {name: tuple(str(each) for each in body.pop(name)) for name in ("commits", "marks")}
-        return Lease(**body, **lists)
+        body |= {name: tuple(map(str, body[name])) for name in ("commits", "marks")}
+        return Lease(**body)
     except (DamagedCheckpointError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None
 

@@ -61,8 +61,8 @@ class RunMirror:
         """Raise a RunDirectoryError once another process has gone on with the run."""
         if self._held.is_fenced:
             raise RunDirectoryError(
-                f"The run goes on elsewhere: {self._held.follower} took over the mirror {self.address}, because this process was not "
-                "heard of for one lease. What was sent before that is safe there, and nothing of this process counts from then on. "
+                f"The run goes on elsewhere: {self._held.follower} took over the mirror {self.address}, as this process was not "
+                "heard of for one lease. What was sent before that is safe there, nothing of this process counts from then on. "
                 "Nothing is to be done here; a start in this directory fetches what is newer."
             )
 

@@ -75,7 +75,7 @@ def _opened(objects: MirrorObjects, opening: MirrorOpening, say: Say) -> RunMirr
     checkpoints.mkdir(parents=True, exist_ok=True)
     lock = RunLock(checkpoints, CheckpointFiles())
     try:
-        return _Taking(objects, opening, mark, say).taken(seen)
+        return _LeaseTaking(objects, opening, mark, say).taken(seen)
     finally:
         lock.release()
 
@@ -113,7 +113,7 @@ def _knows(objects: MirrorObjects, mark: MirrorMark, seen: SeenLease | None) -> 
     return lease is None or lease.token == mark.token
 
 
-class _Taking:
+class _LeaseTaking:
     """Takes the lease, while what is needed is fetched; then fetches what has come since."""
 
     def __init__(self, objects: MirrorObjects, opening: MirrorOpening, mark: MirrorMark, say: Say) -> None:

@@ -48,15 +48,20 @@ def _passed(objects: MirrorObjects, key: str, reason: object) -> str:
 
 
 def get_piece(objects: MirrorObjects, piece: StoredPiece) -> bytes:
-    """Return a piece's content, asked for once more where it is not what it was: that may be the line and not the store."""
+    """Return a piece's content."""
+    return get_checked(objects, piece.path, piece.digest)
+
+
+def get_checked(objects: MirrorObjects, path: str, digest: str) -> bytes:
+    """Return content of this SHA-256, asked for once more where it is not what it was: that may be the line and not the store."""
     for _ in range(2):
         try:
-            data = objects.get(piece.path)
+            data = objects.get(path)
         except FileNotFoundError:
-            raise DamagedCheckpointError(f"{piece.path} is missing") from None
-        if hashlib.sha256(data).hexdigest() == piece.digest:
+            raise DamagedCheckpointError(f"{path} is missing") from None
+        if hashlib.sha256(data).hexdigest() == digest:
             return data
-    raise DamagedCheckpointError(f"{piece.path} is not what was sent")
+    raise DamagedCheckpointError(f"{path} is not what was sent")
 
 
 def fetch_files(objects: MirrorObjects, files: dict[Path, StoredFile]) -> None:

@@ -22,6 +22,7 @@ from truestep.mirror.commit import (
     commit_key,
     commit_order,
     number_of_commit,
+    parse_commit,
     piece_of_path,
     pieces_needed,
 )
@@ -114,7 +115,12 @@ class Push:
         commit = StoredCommit(key=self._key(checkpoint), manifest_bytes=manifest, files=files, beside=beside)
         commit.check()
         self._ask()
-        self._objects.create(commit.key, commit.to_bytes())
+        try:
+            self._objects.create(commit.key, commit.to_bytes())
+        except (
+            FileExistsError
+        ):  # made before, its answer was lost, and what lies beside the checkpoint is newer by now
+            commit = parse_commit(commit.key, self._objects.get(commit.key))
         self.commits[commit.key] = commit
         self._prune()
 

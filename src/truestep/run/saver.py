@@ -97,7 +97,6 @@ class RunSaver:
         for learner in self._run.context.learners.values():
             learner.switches.begin()  # more may be frozen since the learner was made
         found = self._read("the checkpoint that it goes on from", self._to_go_on_from)
-        self._run.mirrored.attempt_noted()
         self._mark_boundary()
         if found is None and self._run.resume_as == "must":
             raise RunDirectoryError(
@@ -143,6 +142,7 @@ class RunSaver:
 
     def _to_go_on_from(self, read: Read) -> "Checkpoint | None":
         found = self.store.resume(read) if self._run.holds_run else None
+        self._run.mirrored.attempt_noted()
         return None if found is None else found.checkpoint
 
     @property

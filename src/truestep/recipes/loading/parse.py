@@ -32,6 +32,7 @@ class RunOptions:
     device: str = "auto"  # cpu, cuda, cuda:1, mps
     seed: int = 0  # of weights, order and augmentation
     save_every: int | None = None  # steps between saves, beside those by time and at the end of an epoch
+    mirror: str | None = None  # an object store that keeps the checkpoints, too: s3://bucket/runs/x
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ def start_recipe(prepared: ParsedRecipe) -> Path:
             resume=options.resume,
             config=config,
             saving=truestep.Saving(every_steps=options.save_every),
+            mirror=options.mirror,
         )
     except truestep.TruestepError:
         with suppress(OSError):

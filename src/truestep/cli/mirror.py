@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep mirror check ADDRESS`: whether an object store is fit to keep a run."""
+
+from typing import Annotated
+
+import typer
+
+from truestep.cli.options import Json
+from truestep.cli.statuses import EXIT_FAILED
+
+app = typer.Typer(add_completion=False, help="Say whether an object store is fit to keep a run.")
+
+
+@app.callback()
+def mirror() -> None:
+    """Look at object stores that `ts.Run(mirror=...)` keeps runs in."""
+
+
+@app.command()
+def check(
+    address: Annotated[
+        str,
+        typer.Argument(
+            help="A place in the store: s3://bucket/test, gs://, az:// or file:///folder.", metavar="ADDRESS"
+        ),
+    ],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Make, race for, damage and remove objects below an address, and say whether a run is safe there.
+
+    Nothing else in the store is touched. Exit status 1: it is not fit.
+    """
+    from truestep.cli.screen import show_result
+    from truestep.mirror.check import check_mirror
+
+    found = check_mirror(address)
+    show_result(found, as_json=as_json)
+    if not found.is_fit:
+        raise typer.Exit(EXIT_FAILED)

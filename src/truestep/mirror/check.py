@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a store is fit for a mirror, found out with objects of its own below the address: made, raced for, damaged, removed."""
+
+import hashlib
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from truestep.checkpoints.checksum import PIECE_BYTES
+from truestep.checkpoints.manifest import DamagedCheckpointError
+from truestep.core.results import RenderableType, Result, result_facts
+from truestep.mirror.address import check_mirror_address
+from truestep.mirror.objects import MirrorObjects, StoreAwayError, StoreRefusesError
+from truestep.mirror.probe import PROBES, ignores_create_only
+from truestep.mirror.pull import get_checked
+
+RACES, RACERS = 10, 8
+
+
+class MirrorTrial(NamedTuple):
+    """One thing that a store was asked to do, and what came of it; `problem` is empty where all is well."""
+
+    name: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class MirrorCheck(Result):
+    """What was tried of a store."""
+
+    address: str
+    trials: tuple[MirrorTrial, ...]
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether a run can be mirrored there."""
+        return not any(each.problem for each in self.trials)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        trials = [each._asdict() for each in self.trials]
+        return {"schema_version": 1, "address": self.address, "fit": self.is_fit, "trials": trials}
+
+    def __rich__(self) -> RenderableType:
+        facts = [(each.name, each.problem or "well") for each in self.trials]
+        verdict = "fit for a mirror" if self.is_fit else "not fit: runs would not be safe there"
+        return result_facts(f"{self.address}: {verdict}", facts)
+
+
+def check_mirror(address: str) -> MirrorCheck:
+    """Try a store, and remove again what was made."""
+    objects = MirrorObjects(check_mirror_address(address))
+    base = f"{PROBES}{uuid.uuid4().hex}/"
+    try:
+        trials = tuple(MirrorTrial(name, _problem(trial, objects, base)) for name, trial in _TRIALS.items())
+    finally:
+        with _ignoring_failures():
+            objects.remove([*objects.names(base)])
+        objects.close()
+    return MirrorCheck(objects.address, trials)
+
+
+@contextmanager
+def _ignoring_failures() -> Iterator[None]:
+    try:
+        yield
+    except (StoreAwayError, StoreRefusesError):
+        return
+
+
+def _problem(trial: Callable[[MirrorObjects, str], str], objects: MirrorObjects, base: str) -> str:
+    try:
+        return trial(objects, base)
+    except (StoreAwayError, StoreRefusesError, FileExistsError, FileNotFoundError) as error:
+        return f"{type(error).__name__.removesuffix('Error')}: {error}"
+
+
+def _comes_back(objects: MirrorObjects, base: str) -> str:
+    data = os.urandom(PIECE_BYTES)
+    objects.put(f"{base}piece", data)
+    return "" if objects.get(f"{base}piece") == data else "other bytes came back"
+
+
+def _is_replaced(objects: MirrorObjects, base: str) -> str:
+    for number in range(5):
+        objects.put(f"{base}lease", b"%d" % number)
+        if objects.get(f"{base}lease") != b"%d" % number:
+            return "what was replaced is still read"
+    return ""
+
+
+def _is_listed(objects: MirrorObjects, base: str) -> str:
+    objects.put(f"{base}listed/one", b"1")
+    if list(objects.names(f"{base}listed/")) != [f"{base}listed/one"]:
+        return "a new object is not listed"
+    objects.remove([f"{base}listed/one"])
+    return "a removed object is still listed" if objects.names(f"{base}listed/") else ""
+
+
+def _is_made_once(objects: MirrorObjects, _: str) -> str:
+    return (
+        "create-only is ignored: the second create of one object succeeded"
+        if ignores_create_only(objects)
+        else ""
+    )
+
+
+def _has_one_winner(objects: MirrorObjects, base: str) -> str:
+    for race in range(RACES):
+        winners = _raced(objects, f"{base}race-{race}")
+        if winners != 1:
+            return f"of {RACERS} that created one object at once {winners} succeeded"
+    return ""
+
+
+def _raced(objects: MirrorObjects, path: str) -> int:
+    won, start = [], threading.Barrier(RACERS)
+
+    def race(number: int) -> None:
+        start.wait()
+        try:
+            objects.create(path, b"%d" % number)
+            won.append(number)
+        except (FileExistsError, StoreAwayError, StoreRefusesError):
+            return
+
+    racers = [threading.Thread(target=race, args=(number,)) for number in range(RACERS)]
+    for each in racers:
+        each.start()
+    for each in racers:
+        each.join()
+    return len(won)
+
+
+def _damage_is_seen(objects: MirrorObjects, base: str) -> str:
+    try:
+        get_checked(objects, f"{base}piece", hashlib.sha256(b"something else").hexdigest())
+    except DamagedCheckpointError:
+        return ""
+    return "content that is not what was sent was taken"
+
+
+_TRIALS: dict[str, Callable[[MirrorObjects, str], str]] = {
+    "8 MiB are sent and come back": _comes_back,
+    "what is replaced is read at once": _is_replaced,
+    "what is made or removed is listed so at once": _is_listed,
+    "what is there can't be created": _is_made_once,
+    f"of {RACERS} that create one object one succeeds, {RACES} times": _has_one_winner,
+    "damage is noticed": _damage_is_seen,
+}
