@@ -29,6 +29,8 @@ class Making(NamedTuple):
     num_examples: int | None = None
     in_columns: bool = False
     """Whether its lists are structure, as PyTorch's default collation makes them, and not one member an example."""
+    num_of_all_ranks: int | None = None
+    """How many examples the whole batch has of which this is a rank's part; None where its order does not say so."""
 
 
 UNKNOWN = Making()

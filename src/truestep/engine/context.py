@@ -105,6 +105,13 @@ class LearnerContext:
         """The loop is given a batch of which its source knows this."""
         if making != self.counting.making:
             self.counting = BatchCounting(making=making)
+        if self.world is not None:
+            self.world.num_given = making.num_of_all_ranks
+
+    def note_done(self) -> None:
+        """The loop's body is done with the batch: what the code behind the loop updates by is not of it."""
+        if self.world is not None:
+            self.world.num_given = None
 
     def key(self, micro_batch: int) -> int:
         """Return the key of the random stream of one micro-batch of the current update."""

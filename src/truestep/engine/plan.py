@@ -172,11 +172,15 @@ class UpdatePlan:
         streams = host_random_streams()
 
         def restore() -> None:
-            for buffers in self.buffers:
-                buffers.restore()
+            self.restore_buffers()
             set_host_random_streams(streams)
 
         return restore
+
+    def restore_buffers(self) -> None:
+        """Put everybody's buffers back as they were when the update began."""
+        for buffers in self.buffers:
+            buffers.restore()
 
     def spectral_snapshot(self) -> BufferSnapshot:
         """Remember the power-iteration vectors: one iteration an update, not one a micro-batch, keeps the split exact."""

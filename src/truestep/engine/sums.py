@@ -25,7 +25,7 @@ class LossTotals:
     __slots__ = (
         *("_adds_up", "_expected", "_fixed_total", "_loss", "_means", "_metrics", "_outputs"),
         *("_outputs_dim", "_weight", "_weights", "copies", "has_more", "is_finite", "least"),
-        *("may_be_empty", "num_parts", "total"),
+        *("may_be_empty", "num_counted", "num_parts", "total"),
     )
 
     def __init__(
@@ -38,6 +38,8 @@ class LossTotals:
         self._expected = expected  # see `expect`
         self.num_parts = 0
         """How many have been added."""
+        self.num_counted: int | None = None
+        """How many examples there were, where that is not what was expected."""
         self.may_be_empty = False
         """Whether the total weight is only known on the device and could be zero."""
         self._fixed_total = fixed_total
@@ -170,6 +172,8 @@ class LossTotals:
     @property
     def num_examples(self) -> int:
         """How many examples there were."""
+        if self.num_counted is not None:
+            return self.num_counted
         return int(self.total if self._adds_up else self.expected)
 
     @property

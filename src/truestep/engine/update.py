@@ -32,7 +32,7 @@ from truestep.engine.result import Update
 from truestep.engine.side_effects import refuse_batch_with_graph, used_graph_error
 from truestep.engine.splitting import BatchCutting, BatchSplitting, balanced_micro_batches
 from truestep.engine.step import apply_step, decide_steps
-from truestep.engine.strategies import BatchPlacing
+from truestep.engine.strategies import AttemptTakenBackError, BatchPlacing
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import UpdateTransaction, update_of_not_started
 from truestep.engine.untrained import note_frozen
@@ -77,12 +77,18 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
         again = plan.goes_back_again or cutting.goes_back_again
         if again:
             refuse_batch_with_graph(batch, again)
-        before = plan.snapshot() if cutting.may_change else None
+        may_be_anew = cutting.may_change or plan.hooks.division.may_be_taken_back
+        before = plan.snapshot() if may_be_anew else None
         try:
             plan.clear_gradients()
             # the others are asked once, however often this one tries
             placed = placed or _place(plan, batch, cutting)
             return accumulate_gradients(plan, loss, batch, cutting, placed)
+        except AttemptTakenBackError:  # on all ranks
+            placed = None
+            plan.clear_gradients()
+            (before or plan.restore_buffers)()
+            continue
         except (RuntimeError, MemoryError) as error:
             plan.clear_gradients()
             if plan.is_compiled and (clear := loss_compile_refusal(error)):
@@ -91,13 +97,18 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
                 raise used from error
             if explained := plan.hooks.explained(error):
                 raise explained from error
-            if before is None or not update_is_out_of_memory(error) or not plan.hooks.division.may_shrink:
+            if (
+                not cutting.may_change
+                or not update_is_out_of_memory(error)
+                or not plan.hooks.division.may_shrink
+            ):
                 raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
         # Outside the except block: the traceback, and with it every activation, is gone now.
         size = cutting.sizes[0] if cutting.sizes else _count_to_split(batch, cutting.counting, reason)
         plan.shrink_micro_batch(size, reason)
         # Buffers and host streams as they were, so that the retry draws and normalises as a first try would.
+        assert before is not None
         before()
         release_memory_for_update(plan.context.device)
 
@@ -141,14 +152,14 @@ def _count_to_split(batch: Batch, counting: BatchCounting, reason: str) -> int:
 def _place(plan: UpdatePlan, batch: Batch, cutting: BatchCutting) -> BatchPlacing:
     """Say where this process's part of the batch lies in the whole."""
     counting, division = cutting.counting, plan.hooks.division
+    as_given = counting.split is None and cutting.decomposable
     if division.shares_batches and counting.is_empty(batch):
-        placed = division.place(0, 0)  # others have some
+        placed = division.place(0, 0, may_be_as_given=as_given)  # others have some
     elif cutting.sizes is None:
-        placed = division.place(
-            counting.presumed(batch) if division.shares_batches else counting.try_count(batch)
-        )
+        count = counting.presumed(batch) if division.shares_batches else counting.try_count(batch)
+        placed = division.place(count, may_be_as_given=as_given)
     else:
-        placed = division.place(sum(cutting.sizes), len(cutting.sizes))
+        placed = division.place(sum(cutting.sizes), len(cutting.sizes), may_be_as_given=as_given)
     if not cutting.decomposable:
         division.refuse_empty()
     return placed

@@ -107,6 +107,7 @@ class RunLoop:
 
     def _body_done(self, stream: StreamCursor, *, leads: bool) -> None:
         cursor = self._run.cursor
+        self._run.context.note_done()
         if cursor.left:  # a loop inside this one, or beside it
             cursor.go_on()
         if leads:

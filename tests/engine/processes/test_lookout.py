@@ -38,7 +38,12 @@ def ranks(monkeypatch):
 def watch(ranks):
     """Return rank 0's lookout."""
     world = SimpleNamespace(
-        rank=0, timeout_seconds=TIMEOUT, notes=ranks.notes[0], ask=lambda question: question()
+        rank=0,
+        size=3,
+        step=4,
+        timeout_seconds=TIMEOUT,
+        notes=ranks.notes[0],
+        ask=lambda question: question(),
     )
     return lookout.RankLookout(world, "an update of 'net'", MEETING, ranks.clock[0])
 
@@ -87,6 +92,18 @@ def test_what_does_not_arrive_though_all_have_come_ends_the_waiting_too(ranks):
     assert rank == 0
     assert TIMEOUT < at <= TIMEOUT + 5
     assert "what they send each other has not arrived within 20 seconds" in text
+
+
+def test_ranks_that_wait_for_different_things_are_named_at_the_first_look(ranks):
+    def live(now):
+        ranks.notes[1].waits(MEETING, "an evaluation with 'net'", now, "train.py:31 (step 4)")
+        ranks.notes[2].waits(MEETING - 1, "an update of 'net'", now, "train.py:25 (step 4)")
+
+    at, rank, text = looks(ranks, 100, live)
+    assert (at, rank) == (0.5, None)
+    assert "rank 0: an update of 'net', " in text
+    assert "rank 1: an evaluation with 'net', train.py:31 (step 4)." in text
+    assert "rank 2" not in text  # it is on its way
 
 
 def test_who_came_late_is_given_the_whole_time(ranks):

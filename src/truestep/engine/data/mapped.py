@@ -73,12 +73,15 @@ class MappedSource(BatchSource):
 
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
         """Yield the same batches, each with the number of samples that it was made of."""
-        sizes: deque[int] = deque()  # of the batches that were asked for: workers are ahead of the loop
+        sizes: deque[tuple[int, int | None]] = (
+            deque()
+        )  # of the batches that were asked for: workers are ahead of the loop
         requests = _noted(self._order.requests(epoch, start), sizes)
         load = self._samples.__getitem__
         host = map(load, requests) if self._pool is None else self._pool.batches(requests)
         for batch in batches_to_device(host, self._device):
-            yield MadeBatch(batch, Making(sizes.popleft(), self._makes_columns))
+            size, whole = sizes.popleft()
+            yield MadeBatch(batch, Making(size, self._makes_columns, whole))
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the data set's class, its size, and types, shapes and a hash of its first samples."""
@@ -112,9 +115,9 @@ def _indices(dataset: Any) -> str | None:
     return hashed.hexdigest()
 
 
-def _noted(requests: Iterator[BatchRequest], sizes: deque[int]) -> Iterator[BatchRequest]:
+def _noted(requests: Iterator[BatchRequest], sizes: deque[tuple[int, int | None]]) -> Iterator[BatchRequest]:
     for request in requests:
-        sizes.append(0 if request.is_empty else len(request.indices))
+        sizes.append((0 if request.is_empty else len(request.indices), request.num_of_all_ranks))
         yield request
 
 

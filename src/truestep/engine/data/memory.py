@@ -2,6 +2,7 @@
 """Tensors in memory: batches are taken by index, many at a time; no worker, no collating, no DataLoader."""
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,8 @@ class MemorySource(BatchSource):
                 parts = [self._take(leaf, piece) for leaf in self._columns.leaves]
                 rows = zip(*parts, strict=True)
                 filled = rows if self._columns.is_flat_tuple else map(self._columns.fill, rows)
-                yield from map(MadeBatch, filled, (Making(size, in_columns=True) for size in piece.sizes))
+                wholes = piece.sizes_of_all_ranks or repeat(None)
+                yield from map(MadeBatch, filled, map(Making, piece.sizes, repeat(True), wholes))
 
     def fingerprint(self) -> dict[str, Any]:
         """Return number, types, shapes and a hash of a few rows."""
@@ -108,7 +110,9 @@ def _pieces(block: BatchBlock, samples: int) -> Iterator[BatchBlock]:
         end, count = begin + 1, block.sizes[begin]
         while end < len(block.sizes) and count + block.sizes[end] <= samples:
             count, end = count + block.sizes[end], end + 1
-        yield BatchBlock(block.position + first, block.indices[first : first + count], block.sizes[begin:end])
+        wholes = block.sizes_of_all_ranks and block.sizes_of_all_ranks[begin:end]
+        indices = block.indices[first : first + count]
+        yield BatchBlock(block.position + first, indices, block.sizes[begin:end], wholes)
         begin, first = end, first + count
 
 

@@ -21,14 +21,19 @@ class BatchRequest(NamedTuple):
     indices: Indices
     is_empty: bool = False
     """Whether no row of the batch is wanted; one is loaded nevertheless, since it alone knows what a batch looks like."""
+    num_of_all_ranks: int | None = None
 
 
 class BatchBlock(NamedTuple):
-    """Batches that follow one another: `sizes[i]` samples each, the first at `position`."""
+    """Batches that follow one another: `sizes[i]` samples each, the first at `position`.
+
+    Of a rank's parts the sizes of the whole batches stand beside.
+    """
 
     position: int
     indices: Indices
     sizes: list[int]
+    sizes_of_all_ranks: list[int] | None = None
 
 
 class BatchOrder(ABC):

@@ -30,13 +30,16 @@ class SharedOrder(BatchOrder):
                 block.indices[first + part.start : first + part.stop]
                 for first, part in zip(firsts, parts, strict=True)
             ]
-            yield BatchBlock(block.position, np.concatenate(taken), [len(each) for each in taken])
+            yield BatchBlock(
+                block.position, np.concatenate(taken), [len(each) for each in taken], block.sizes
+            )
 
     def requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
         """Yield the batches one at a time; where none of a batch's rows is this process's, its first, marked."""
         for request in self._whole.requests(epoch, start):
-            part = self._share.of(len(request.indices))
+            total = len(request.indices)
+            part = self._share.of(total)
             if part.start == part.stop:
-                yield request._replace(indices=request.indices[:1], is_empty=True)
+                yield BatchRequest(epoch, request.position, request.indices[:1], True, total)
             else:
-                yield BatchRequest(epoch, request.position + part.start, request.indices[part])
+                yield BatchRequest(epoch, request.position + part.start, request.indices[part], False, total)

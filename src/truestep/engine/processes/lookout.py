@@ -3,10 +3,11 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from truestep.core.frames import line_of_user_code
 from truestep.engine.processes.notes import RankSignOfLife
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ class _Seen(NamedTuple):
 
 
 class RankLookout:
-    """One rank's waiting in one meeting; when the time-out is over, it finds out whose fault that is.
+    """One rank's waiting in one meeting; it finds out whose fault that is when the time-out is over, or the ranks are apart.
 
+    At each look the sign of the next rank is read: where that waits, too, with as many messages begun and at another place, each
+    would wait for the other for ever. In a ring of ranks two neighbours are apart if any two are.
     A rank that has not come and is not busy is at fault at once. All others are looked at twice: one whose sign of life is the same
     as it was is stopped, or out of reach, though it had come, or was busy. Where all have come, live, and have waited for as long
     as the time-out, what they send each other does not arrive.
@@ -34,10 +37,13 @@ class RankLookout:
         self._begun = self._since = since
         self._seen: _Seen | None = None
 
-    def look(self) -> tuple[int, str] | None:
-        """Give a sign of life; return the rank at fault and what is to be said of it, where the time is up."""
+    def look(self) -> tuple[int | None, str] | None:
+        """Give a sign of life; return the rank at fault (None: all together) and what is to be said of it."""
         world, now = self._world, time.monotonic()
-        world.ask(lambda: world.notes.waits(self._meeting, self._what, now - self._begun))
+        where = f"{line_of_user_code() or 'at its end'} (step {world.step})"
+        world.ask(lambda: world.notes.waits(self._meeting, self._what, now - self._begun, where))
+        if self._is_elsewhere(world.ask(lambda: world.notes.waiting((world.rank + 1) % world.size))):
+            return None, self._all_apart()
         if now - self._since <= world.timeout_seconds:
             return None
         signs = world.ask(world.notes.signs)
@@ -46,6 +52,14 @@ class RankLookout:
         if late is not None:
             return self._did_not_come(late, signs[late])
         return self._looked_twice(_Seen(now, signs), absent)
+
+    def _is_elsewhere(self, sign: RankSignOfLife) -> bool:
+        return sign.meeting == self._meeting and sign.place != self._what
+
+    def _all_apart(self) -> str:
+        signs = self._world.ask(self._world.notes.signs)
+        waits = [(rank, sign) for rank, sign in enumerate(signs) if sign.meeting == self._meeting]
+        return ranks_are_apart({rank: f"{sign.place}, {sign.where}" for rank, sign in waits})
 
     def _looked_twice(self, now: _Seen, absent: list[int]) -> tuple[int, str] | None:
         world = self._world
@@ -94,6 +108,21 @@ class RankLookout:
 
     def _text(self, rank: int, what: str) -> tuple[int, str]:
         return rank, self._world.notes.describe(rank, what)
+
+
+def ranks_are_apart(places: Mapping[int, str]) -> str:
+    """Say that the ranks have come to different places: by rank, for what, in which line and at which step."""
+    listed = "; ".join(f"rank {rank}: {place}" for rank, place in places.items())
+    updating = [place.startswith("an update") for place in places.values()]
+    uneven = "" if all(updating) or not any(updating) else f" {_UNEVEN}"
+    return (
+        f"The ranks came to different places, where each would wait for the others forever. {listed}. Every rank must make "
+        "the same updates, evaluations and passes; `if run.is_main:` is for printing and files of your own."
+        + uneven
+    )
+
+
+_UNEVEN = "A loop that is longer on one rank than on another ends so, too: give run.data the whole data set, which it divides."
 
 
 @contextmanager

@@ -61,6 +61,8 @@ class RankSignOfLife(NamedTuple):
     busy: str | None = None
     renewed: int = 0
     """How often the word that it is busy was renewed: as long as it lives, every second."""
+    where: str = ""
+    """The line of the user's code that waits, and the step."""
 
 
 class RankNotes:
@@ -89,31 +91,36 @@ class RankNotes:
     def _has(self, key: str) -> bool:
         return bool(self._store.check([key]))
 
-    def accuse(self, rank: int, what: str) -> None:
-        """Write down that `rank` has failed; the first note is the one that everybody reads."""
+    def accuse(self, rank: int | None, what: str) -> None:
+        """Write down that `rank` (None: all together) has failed; the first note is the one that everybody reads."""
         number = self._store.add("failures", 1)
         self._write(f"failure/{number}", [rank, what])
 
-    def failure(self) -> tuple[int, str] | None:
+    def failure(self) -> tuple[int | None, str] | None:
         """Return the first failure that was written down."""
         if not self._has("failure/1"):
             return None
         rank, what = self._read("failure/1")
         return rank, what
 
-    def waits(self, meeting: int, place: str, seconds: float) -> None:
-        """Write down that this rank waits in its meeting of this number, and for how long it has."""
-        self._write(f"waiting/{self._rank}", [meeting, place, seconds])
+    def waits(self, meeting: int, place: str, seconds: float, where: str = "") -> None:
+        """Write down that this rank waits in its meeting of this number, for how long it has, and in which line."""
+        self._write(f"waiting/{self._rank}", [meeting, place, seconds, where])
+
+    def waiting(self, rank: int) -> RankSignOfLife:
+        """Return what a rank has last written of its waiting."""
+        if not self._has(f"waiting/{rank}"):
+            return RankSignOfLife()
+        meeting, place, seconds, where = self._read(f"waiting/{rank}")
+        return RankSignOfLife(meeting, place, seconds, where=where)
 
     def signs(self) -> list[RankSignOfLife]:
         """Return what each rank has last written of itself; of one that lives, another thing a little later."""
-        return [
-            RankSignOfLife(
-                *(self._read(f"waiting/{rank}") if self._has(f"waiting/{rank}") else (-1, None, 0.0)),
-                *(self._read(f"busy/{rank}") if self._has(f"busy/{rank}") else (None, 0)),
-            )
-            for rank in range(self._size)
-        ]
+        return [self._sign(rank) for rank in range(self._size)]
+
+    def _sign(self, rank: int) -> RankSignOfLife:
+        busy, renewed = self._read(f"busy/{rank}") if self._has(f"busy/{rank}") else (None, 0)
+        return self.waiting(rank)._replace(busy=busy, renewed=renewed)
 
     def places(self, mine: str) -> list[str]:
         """Exchange where the ranks are, once they are known to be at different places."""
@@ -133,7 +140,7 @@ class RankNotes:
         key = f"part/{checkpoint}/{rank}"
         return self._read(key) if self._has(key) else None
 
-    def find_culprit(self) -> tuple[int, str]:
+    def find_culprit(self) -> tuple[int | None, str]:
         """Return who broke a connection, and how; asks for a few seconds."""
         self._write(f"survivor/{self._rank}", True)
         until = time.monotonic() + PATIENCE_SECONDS

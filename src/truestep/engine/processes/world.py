@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor
 from truestep.core.errors import RankError
 from truestep.core.frames import line_of_user_code
 from truestep.engine.processes.flat import FlatPiece, divide_into_pieces
-from truestep.engine.processes.lookout import RankLookout, rank_heartbeat
+from truestep.engine.processes.lookout import RankLookout, rank_heartbeat, ranks_are_apart
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.notes import RankNotes
 from truestep.engine.processes.shares import RankShare
@@ -70,6 +71,8 @@ class World:
         self.timeout_seconds = timeout_seconds
         self.step = 0
         """The training's: ranks that come for the same thing at two steps are told apart, too."""
+        self.num_given: int | None = None
+        """How many examples the batch has, on all ranks, that the loop was given last; None where no order says so."""
         self.num_gathered = 0
         """How often something in a loss has exchanged tensors: its backward does, too."""
         self.counts_nothing = False
@@ -92,6 +95,11 @@ class World:
         return self._open
 
     # ------------------------------------------------------------------ tensors
+
+    @cached_property
+    def sums_on_host(self) -> bool:
+        """Whether tensors travel by gloo, in a group apart from that of the meetings."""
+        return self.links.data is not self.links.control and bool(dist.get_backend(self.links.data) == "gloo")
 
     def reduce(self, tensor: Tensor) -> Work:
         """Begin to sum a tensor over all ranks, in place."""
@@ -241,13 +249,16 @@ class World:
         """Return the error for a connection that broke."""
         return self.lost(*self.ask(self.notes.find_culprit))
 
-    def lost(self, rank: int, text: str) -> RankError:
+    def lost(self, rank: int | None, text: str) -> RankError:
         """Return the error for a rank that has failed, and tell the others unless somebody has."""
         if self.ask(self.notes.failure) is None:
             self.ask(lambda: self.notes.accuse(rank, text))
         return self._failed(rank, text)
 
-    def _failed(self, rank: int, text: str) -> RankError:
+    def _failed(self, rank: int | None, text: str) -> RankError:
+        if rank is None:  # nobody has failed: they are at different places
+            self.error = RankError(text)
+            return self.error
         self.error = RankError(f"This is rank {self.rank}, which stops because another one failed: {text}.")
         self.error.rank = rank
         return self.error
@@ -256,14 +267,7 @@ class World:
         """Return the error for ranks that came to one meeting for different things."""
         place = f"{what}, {line_of_user_code() or 'at its end'} (step {self.step})"
         places = self.ask(lambda: self.notes.places(place))
-        listed = "; ".join(f"rank {rank}: {place}" for rank, place in enumerate(places))
-        updating = [place.startswith("an update") for place in places]
-        uneven = "" if all(updating) or not any(updating) else f" {_UNEVEN}"
-        self.error = RankError(
-            f"The ranks came to different places, where each would wait for the others forever. {listed}. Every rank must make "
-            "the same updates, evaluations and passes; `if run.is_main:` is for printing and files of your own."
-            + uneven
-        )
+        self.error = RankError(ranks_are_apart(dict(enumerate(places))))
         return self.error
 
     @property
@@ -298,7 +302,6 @@ class World:
 
 
 _CONNECTION = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "gloo", "NCCL")
-_UNEVEN = "A loop that is longer on one rank than on another ends so, too: give run.data the whole data set, which it divides."
 
 
 def ask_rank_store(question: Callable[[], T], seconds: float) -> T:

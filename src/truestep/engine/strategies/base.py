@@ -42,6 +42,10 @@ class BatchLender(Protocol):
         """While it is entered, the loss is called with an example that counts nothing."""
 
 
+class AttemptTakenBackError(Exception):
+    """An attempt at an update was computed from what is not so, as all ranks know by now: all compute it anew."""
+
+
 class BatchDivision(Protocol):
     """How a batch is divided among the processes.
 
@@ -55,13 +59,18 @@ class BatchDivision(Protocol):
     def begin(self) -> None:
         """An evaluation of the loss begins."""
 
-    def place(self, count: int | None, num_parts: int = 1) -> BatchPlacing:
+    def place(self, count: int | None, num_parts: int = 1, *, may_be_as_given: bool = False) -> BatchPlacing:
         """Say where this process's part of the batch lies.
 
         Asked before the loss is called, with the number of examples (None: they can't be counted, and the answer's total is not
         used). The total must be the same on all processes: each backward is seeded with one over it. `num_parts` is how often
-        this process's examples need the loss to be called, 0 where it has none.
+        this process's examples need the loss to be called, 0 where it has none. `may_be_as_given`: the batch may be the part that
+        the loop was given, so that its order says what all have.
         """
+
+    @property
+    def may_be_taken_back(self) -> bool:
+        """Whether an attempt may end with an `AttemptTakenBackError`, after which the loss draws its numbers again."""
 
     @property
     def may_shrink(self) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients in flat buckets: filled by hooks while a backward runs, summed over the ranks, written back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +9,13 @@ from torch import Tensor
 
 from truestep.engine.gradient_hooks import EngineHook
 from truestep.engine.processes.world import World
+from truestep.engine.strategies.heads import (
+    MESSAGE_BYTES,
+    RankHead,
+    num_head_numbers,
+    read_rank_heads,
+    write_rank_head,
+)
 from truestep.engine.strategies.riders import num_bucket_slots, read_bucket_riders, write_bucket_riders
 from truestep.engine.weights import LearnerWeights
 
@@ -16,9 +23,17 @@ from truestep.engine.weights import LearnerWeights
 BUCKET_BYTES = 25 * 2**20
 FIRST_BUCKET_BYTES = 2**20  # the first goes early, so that the connection is not idle
 _WIRE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+_ROOM_FOR_NUMBERS = (
+    24  # of each rank: whether a learner's update is one message does not hang on its first metrics
+)
 
 Work = Any
 Kind = tuple[torch.dtype, torch.device]
+
+
+def wire_types(parameters: Iterable[Tensor]) -> set[torch.dtype]:
+    """Return the types in which gradients of these parameters travel."""
+    return {_WIRE.get(each.dtype, each.dtype) for each in parameters}
 
 
 class GradientBucket:
@@ -34,19 +49,23 @@ class GradientBucket:
         """The gradients, and once they have travelled their sums over all ranks; in memory that the next update writes to."""
         self.riders = torch.empty(0)
         """The memory behind the gradients, in their type; complex ones as pairs."""
+        self.rest = torch.empty(0)
+        """What is left behind them of a message of a fixed size."""
         self.num_missing = 0
         self.has_gone = False
 
-    def make(self, num_riders: int = 0) -> None:
-        """Make the memory, unless it is there; complex numbers travel as pairs."""
-        if self._flat is not None and len(self.riders) == num_riders:
+    def make(self, num_riders: int = 0, fixed: int = 0) -> None:
+        """Make the memory, of a `fixed` size where one is given, unless it is there; complex numbers travel as pairs."""
+        if self._flat is not None and len(self.riders) == num_riders and fixed in (0, len(self._flat)):
             return
         dtype, device = self._kind
         size = sum(self._sizes)
         is_complex = dtype.is_complex
         real = dtype.to_real() if is_complex else _WIRE.get(dtype, dtype)
-        self._flat = torch.zeros(size * (2 if is_complex else 1) + num_riders, dtype=real, device=device)
-        whole, self.riders = torch.split_with_sizes(self._flat, [len(self._flat) - num_riders, num_riders])
+        size *= 2 if is_complex else 1
+        num_rest = max(fixed - size - num_riders, 0)
+        self._flat = torch.zeros(size + num_riders + num_rest, dtype=real, device=device)
+        whole, self.riders, self.rest = torch.split_with_sizes(self._flat, [size, num_riders, num_rest])
         if is_complex:
             whole = torch.view_as_complex(whole.view(-1, 2))
         parts = torch.split_with_sizes(whole, self._sizes)
@@ -93,6 +112,13 @@ class GradientBuckets:
         ]
         self.num_parameters = len(self._owners)
         self._num_flags = 1 + self.num_parameters  # of the last bucket's riders
+        # of frozen ones, too: it must be the same on ranks that train otherwise, so that these can be told
+        self._num_gradients = sum(each.numel() for _, each in self._owners)
+        wires = wire_types(each for _, each in self._owners)
+        self._message_numbers = 0
+        if wires in ({torch.float32}, {torch.float64}) and self._may_be_one_message(learners):
+            self._kind = wires.pop(), self._kind[1]
+            self._message_numbers = MESSAGE_BYTES // self._kind[0].itemsize
         self._has_half = any(weights.has_half for weights in learners)
         self._trains: list[bool] | None = None
         self._buckets: list[GradientBucket] = []
@@ -110,6 +136,16 @@ class GradientBuckets:
             for index, (_, parameter) in enumerate(self._owners)
             if parameter.requires_grad
         ]
+
+    def are_one_message(self, num_numbers: int) -> bool:
+        """Whether all gradients travel with so many numbers of each rank in the one message that small updates have."""
+        slots = num_bucket_slots(max(num_numbers, _ROOM_FOR_NUMBERS), self._world.size)
+        num_others = self._num_flags + slots + num_head_numbers(self._world.size)
+        return self._num_gradients + num_others <= self._message_numbers
+
+    def _may_be_one_message(self, learners: Sequence[LearnerWeights]) -> bool:
+        are_usual = all(each.is_cpu for _, each in self._owners) and not any(each.sparse for each in learners)
+        return are_usual and self._world.sums_on_host
 
     def close(self) -> None:
         """Take the hooks off."""
@@ -144,10 +180,14 @@ class GradientBuckets:
         ]
         self._buckets = [
             GradientBucket(together, (together[0][1].dtype, together[0][1].device))
-            for together in divide_into_buckets(trained)
+            for together in (
+                [] if self._num_gradients <= self._message_numbers else divide_into_buckets(trained)
+            )
         ]
-        if not self._buckets:  # all gradients are sparse: what rides behind them needs a place all the same
-            self._buckets = [GradientBucket([], self._kind)]
+        if (
+            not self._buckets
+        ):  # few, which travel as one type; or all are sparse: what rides needs a place all the same
+            self._buckets = [GradientBucket(trained, self._kind)]
         self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
 
     def _arrived(self, index: int, _: Tensor) -> None:
@@ -166,10 +206,11 @@ class GradientBuckets:
         while self._num_sent < len(self._buckets) - 1 and not self._buckets[self._num_sent].num_missing:
             self._send_next()
 
-    def _send_next(self, riders: Tensor | None = None) -> None:
+    def _send_next(self, riders: Tensor | None = None, head: RankHead | None = None) -> None:
         bucket = self._buckets[self._num_sent]
         bucket.make(
-            0 if riders is None else self._num_flags + num_bucket_slots(len(riders), self._world.size)
+            0 if riders is None else self._num_flags + num_bucket_slots(len(riders), self._world.size),
+            0 if head is None else self._message_numbers,
         )
         with torch.no_grad():
             flat = bucket.fill([self._gradient(index) for index in bucket.indices])
@@ -178,6 +219,8 @@ class GradientBuckets:
                 flags, slots = self._flags_and_slots()
                 flags.copy_(torch.tensor([float(self.came_twice), *self._used]))
                 write_bucket_riders(riders, slots, rank=self._world.rank, size=self._world.size)
+            if head is not None:
+                write_rank_head(head, self._heads(), rank=self._world.rank, size=self._world.size)
             self._works.append(self._world.reduce(flat))
         bucket.has_gone = True
         self._num_sent += 1
@@ -187,15 +230,18 @@ class GradientBuckets:
         gradient = weights.gradient_so_far(parameter)
         return gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
 
-    def flush(self, numbers: Tensor) -> list[Work]:
-        """Send every bucket that has not gone, the last one with these numbers; again, where all had. Return what is under way."""
+    def flush(self, numbers: Tensor, head: RankHead | None = None) -> list[Work]:
+        """Send every bucket that has not gone, the last one with these numbers; again, where all had. Return what is under way.
+
+        With a head all go in one message of the size that each such message has.
+        """
         self._lay_out()
         self._armed = False
         if self._num_sent == len(self._buckets) and not self._works:
             self._num_sent = 0
         while self._num_sent < len(self._buckets):
             is_last = self._num_sent == len(self._buckets) - 1
-            self._send_next(numbers if is_last else None)
+            self._send_next(numbers if is_last else None, head)
         works, self._works = self._works, []
         return works
 
@@ -204,6 +250,14 @@ class GradientBuckets:
         flags, slots = self._flags_and_slots()
         came_twice, *self._used_by = flags.tolist()
         return read_bucket_riders(slots, num_numbers, size=self._world.size), bool(came_twice)
+
+    def heads(self) -> list[RankHead]:
+        """Return what all ranks have said in the message that has come."""
+        return read_rank_heads(self._heads(), self._world.size)
+
+    def _heads(self) -> Tensor:
+        rest = self._buckets[-1].rest
+        return rest[len(rest) - num_head_numbers(self._world.size) :]
 
     def _flags_and_slots(self) -> list[Tensor]:
         riders = self._buckets[-1].riders

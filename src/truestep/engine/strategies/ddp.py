@@ -6,14 +6,15 @@ and layers that are left out on one rank need nothing. Behind the gradients of t
 whether a gradient came twice, and by how many ranks each parameter was used.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
-from truestep.engine.strategies.buckets import GradientBuckets
+from truestep.engine.strategies.buckets import GradientBuckets, wire_types
 from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS
 from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.sparse import SparseGradients
@@ -37,9 +38,11 @@ class Ddp:
         self.world = world
         self._hooks: dict[tuple[int, ...], DdpHooks] = {}
         self._norms: list[Norm] = []
+        self._wires: set[torch.dtype] = set()
 
     def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
         """Have its batch normalisations use the examples of all processes."""
+        self._wires |= wire_types(module.parameters())
         self._norms += share_rank_statistics(module, self.world, is_updating)
 
     def hooks(self, learners: Sequence[LearnerWeights], names: str) -> "DdpHooks":
@@ -49,7 +52,7 @@ class Ddp:
         hooks = self._hooks.get(key)
         if hooks is None:
             # of all learners: the loss of one may call another
-            hooks = DdpHooks(self.world, learners, names, lambda: any_takes_batch_statistics(self._norms))
+            hooks = DdpHooks(self.world, learners, names, self._norms, self._wires)
             self._hooks[key] = hooks
         return hooks
 
@@ -70,19 +73,29 @@ class DdpHooks:
         world: World,
         learners: Sequence[LearnerWeights],
         name: str,
-        takes_statistics: Callable[[], bool],
+        norms: Sequence[Norm],
+        wires: Collection[torch.dtype],
     ) -> None:
         self._world, self._what = world, f"an update of {name}"
-        self._batch = SharedBatch(world, self._what, learners, takes_statistics)
-        self.division: BatchDivision = self._batch
         self._buckets = GradientBuckets(learners, world)
         self._sparse = SparseGradients(learners, world, self._what)
         self._totals = RankTotals(world, learners, self._what)
+        self._norms, self._wires = norms, wires
+        self._batch = SharedBatch(
+            world, self._what, learners, lambda: any_takes_batch_statistics(norms), self._are_one_message
+        )
+        self.division: BatchDivision = self._batch
         self.decide = self._totals.decide
 
     def close(self) -> None:
         """Take the hooks off the parameters."""
         self._buckets.close()
+
+    def _are_one_message(self) -> bool:
+        # Batch statistics are exchanged in the forward: who takes them is asked beforehand. And messages of two types would not be
+        # of one size for gloo, which cuts them between numbers.
+        may_be_one = not self._norms and len(self._wires) == 1
+        return may_be_one and self._buckets.are_one_message(self._totals.num_numbers + NUM_BUFFER_NUMBERS)
 
     def begin(self) -> None:
         """Forget what was under way."""
@@ -98,12 +111,15 @@ class DdpHooks:
     def gradients_ready(self, sums: LossTotals) -> None:
         """Sum what has not been sent; write the sums into every `.grad`."""
         self._batch.refuse_other_switches()
-        mine = self._totals.mine(sums, self._batch.buffer_numbers())
-        self._world.wait_all(self._buckets.flush(mine), self._what)
+        mine, head = self._totals.mine(sums, self._batch.buffer_numbers()), self._batch.head()
+        self._world.wait_all(self._buckets.flush(mine, head), self._what)
+        if head is not None:
+            self._batch.take_heads(self._buckets.heads())
+            sums.num_counted = self._batch.num_examples
         totals, came_twice = self._buckets.riders(len(mine))
         if came_twice:  # on some rank, after its bucket had gone: now all is sent, once
             self._buckets.sends_early = False
-            self._world.wait_all(self._buckets.flush(mine), self._what)
+            self._world.wait_all(self._buckets.flush(mine, head), self._what)
         totals, buffers = totals[:-NUM_BUFFER_NUMBERS], totals[-NUM_BUFFER_NUMBERS:]
         self._totals.take(totals, sums)
         self._buckets.write_back()

@@ -15,20 +15,28 @@ from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchPlacing
 from truestep.engine.strategies.buffers import RankBuffers
 from truestep.engine.strategies.fillers import shared_example
+from truestep.engine.strategies.heads import RankHead
 from truestep.engine.strategies.switches import RankSwitches
+from truestep.engine.strategies.unmet import UnmetUpdates
 from truestep.engine.weights import LearnerWeights
 
 
 class SharedBatch:
     """The parts of one set of learners' batches; `counts_calls` says whether all must call the loss equally often now.
 
-    Where the ranks meet for it, they find out whether they train the same, too.
+    Where the ranks meet for it, they find out whether they train the same, too; where they do not (`unmet.py`), when the gradients
+    have come. `may_ride` says whether all that a meeting would say fits into the gradients' only message.
     """
 
     shares_batches = True
 
     def __init__(
-        self, world: World, what: str, learners: Sequence[LearnerWeights], counts_calls: Callable[[], bool]
+        self,
+        world: World,
+        what: str,
+        learners: Sequence[LearnerWeights],
+        counts_calls: Callable[[], bool],
+        may_ride: Callable[[], bool] = lambda: False,
     ) -> None:
         self._world, self._what = world, what
         self.buffers = RankBuffers(world, what, learners)
@@ -41,6 +49,7 @@ class SharedBatch:
         self._calls: list[int] = []  # of the loss, by each rank with its own examples
         self._counts_calls = False
         self._num_gathered = 0
+        self._unmet = UnmetUpdates(world, what, may_ride)
 
     def begin(self) -> None:
         """Learn from here on whether the loss exchanges tensors, and what it adds to sums."""
@@ -52,7 +61,7 @@ class SharedBatch:
         """Whether the loss has exchanged tensors, which its backward does, too."""
         return self._world.num_gathered != self._num_gathered
 
-    def place(self, count: int | None, num_parts: int = 1) -> BatchPlacing:
+    def place(self, count: int | None, num_parts: int = 1, *, may_be_as_given: bool = False) -> BatchPlacing:
         """Count the examples of all ranks; those of lower ranks come before this one's."""
         if count is None:
             raise BatchError(
@@ -61,14 +70,17 @@ class SharedBatch:
             )
         self._counts_calls = self._asks_for_calls()
         self._have_met = self._is_placed = True
-        self._meeting = self._world.later(
-            self._what, count, num_parts, self._counts_calls, self._switches.sum()
-        )
+        switches = self._switches.sum()
+        self._unmet.begin(count, num_parts, switches, as_given=may_be_as_given)
+        total = self._total if self._unmet.num_expected is None else self._unmet.num_expected
+        if self._unmet.is_one:
+            return BatchPlacing(self._unmet.first, count, total, num_parts)
+        self._meeting = self._world.later(self._what, count, num_parts, self._counts_calls, switches)
         lender = None
         if self._counts_calls:  # else nothing has to be known before the loss is called
             self._learn()
             num_parts, lender = max(self._calls), self if len(set(self._calls)) > 1 else None
-        return BatchPlacing(self._first, count, self._total, num_parts, lender)
+        return BatchPlacing(self._first, count, total, num_parts, lender)
 
     def _learn(self) -> None:
         """Take in what the others have, once they have said it."""
@@ -76,9 +88,7 @@ class SharedBatch:
             return
         meeting, self._meeting = self._meeting, None
         found = meeting.wait()
-        self._counts, self._calls = ([int(each[index]) for each in found] for index in (0, 1))
-        if not sum(self._counts):
-            raise BatchError("The batch is empty on every rank: a mean over no examples is not defined.")
+        self._take([int(each[0]) for each in found], [int(each[1]) for each in found])
         takes = [bool(each[2]) for each in found]
         if any(takes) != all(takes):
             raise BatchError(
@@ -87,7 +97,24 @@ class SharedBatch:
             )
         self._refuse_others([each[3] for each in found])
 
-    def _refuse_others(self, sums: list[float]) -> None:
+    def _take(self, counts: list[int], calls: list[int]) -> None:
+        self._counts, self._calls = counts, calls
+        if not sum(counts):
+            raise BatchError("The batch is empty on every rank: a mean over no examples is not defined.")
+
+    def head(self) -> RankHead | None:
+        """Return what this rank says at the head of the gradients' only message; None where there is no such."""
+        return self._unmet.head()
+
+    def take_heads(self, heads: Sequence[RankHead]) -> None:
+        """Take in what all ranks have said; raises what a meeting would have raised, where they have not met."""
+        self._unmet.look_for_others(heads)
+        if self._unmet.is_one:
+            self._take([each.count for each in heads], [each.calls for each in heads])
+            self._refuse_others([each.switches for each in heads])
+            self._unmet.check()
+
+    def _refuse_others(self, sums: Sequence[float]) -> None:
         if len(set(sums)) > 1:
             raise self._switches.difference(self._world, self._what)
 
@@ -99,12 +126,18 @@ class SharedBatch:
             self._refuse_others([number for (number,) in met])
 
     def _first(self) -> int:
+        self._unmet.note_draw()
         self._learn()
         return sum(self._counts[: self._world.rank])
 
     def _total(self) -> int:
         self._learn()
         return sum(self._counts)
+
+    @property
+    def may_be_taken_back(self) -> bool:
+        """Where the ranks do not meet beforehand, and the loss draws."""
+        return self._unmet.may_be_taken_back
 
     @property
     def may_shrink(self) -> bool:
@@ -149,14 +182,22 @@ class SharedBatch:
 
     def buffer_numbers(self) -> list[Any]:
         """Return what tells all ranks whether their buffers are alike, to be summed over them."""
-        return self.buffers.numbers(is_enough=self._have_enough()[self._world.rank])
+        is_alone = self._is_placed and self._unmet.is_one  # what the others have comes with what is sent now
+        enough = self._unmet.has_calls if is_alone else self._have_enough()[self._world.rank]
+        return self.buffers.numbers(is_enough=enough)
+
+    @property
+    def num_examples(self) -> int | None:
+        """How many examples all ranks have; None where nobody has counted."""
+        self._learn()
+        return sum(self._counts) if self._is_placed else None
 
     def take_buffers(self, found: Tensor) -> None:
         """Make the buffers the same on all ranks, or refuse.
 
         A rank without examples, or with too few, has others: they become those of the first that had enough.
         """
-        self._have_met = False
+        self._have_met = self._unmet.is_one = False
         rank, enough = self._world.rank, self._have_enough()
         is_counted = self._is_placed and sum(self._counts) > 0
         share = self._counts[rank] / sum(self._counts) if is_counted else 1 / self._world.size

@@ -23,11 +23,16 @@ class WholeBatch:
     def begin(self) -> None:
         """Do nothing."""
 
-    def place(self, count: int | None, num_parts: int = 1) -> BatchPlacing:
+    def place(self, count: int | None, num_parts: int = 1, *, may_be_as_given: bool = False) -> BatchPlacing:
         """All examples are here; most batches are as large as the one before."""
         if self._latest.num_here != count or self._latest.num_calls != num_parts:
             self._latest = BatchPlacing(0, count, count or 0, num_parts)
         return self._latest
+
+    @property
+    def may_be_taken_back(self) -> bool:
+        """What is known is so."""
+        return False
 
     @property
     def may_shrink(self) -> bool:

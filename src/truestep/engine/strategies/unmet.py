@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Updates for which the ranks do not meet: what they would say stands at the head of the gradients' only message (`heads.py`).
+
+How many examples the batch has is known from the order of the data, whatever the loop makes of it: each backward is divided by that
+number, and the true weight, which comes with the gradients, mends what differs. What can't be mended are numbers that a loss has
+drawn for other examples than it has: such an attempt is taken back on all ranks, which meet from then on.
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+
+from truestep.engine.processes.shares import RankShare
+from truestep.engine.processes.world import World
+from truestep.engine.strategies.base import AttemptTakenBackError
+from truestep.engine.strategies.heads import RankHead
+
+
+class UnmetUpdates:
+    """The updates of one set of learners; `may_ride` says, alike on all ranks, whether a head fits into their only message."""
+
+    def __init__(self, world: World, what: str, may_ride: Callable[[], bool]) -> None:
+        self._world, self._what, self._may_ride = world, what, may_ride
+        self._knows = False  # of a first update, for which all have met
+        self._drew = self._are_odd = False
+        self._is_doubtful = self._must_meet = False
+        self._mine = RankHead(0, 0, 0, 0, draws=False)
+        self._shares: list[int] = []  # of the examples, by the order
+        self.num_expected: int | None = None
+        """How many examples the whole batch has as its order says; None where the ranks have to ask each other."""
+        self.is_one = False
+        """Whether the update under way is one for which they do not meet."""
+
+    @property
+    def may_be_taken_back(self) -> bool:
+        """Whether an attempt may have to be taken back: once a loss has drawn, or a count was not that of the order."""
+        return self._is_doubtful and not self._must_meet
+
+    def begin(self, count: int, calls: int, switches: int, *, as_given: bool) -> None:
+        """Take note of what this rank has, and decide whether all meet."""
+        known = self._world.num_given if as_given and self._may_ride() else None
+        if known != self.num_expected:
+            self.num_expected = known
+            parts = [RankShare(rank, self._world.size).of(known or 0) for rank in range(self._world.size)]
+            self._shares = [part.stop - part.start for part in parts]
+        # Of a number, too: two batches of other sizes are not one.
+        place = zlib.crc32(f"{self._world.step} {self._what} {known}".encode())
+        self._mine = RankHead(place, switches, count, calls, draws=False)
+        self.is_one = known is not None and self._knows and not self._must_meet
+
+    def note_draw(self) -> None:
+        """The loss asks which of all examples this rank has."""
+        self._mine = self._mine._replace(draws=True)
+
+    def first(self) -> int:
+        """Return the first of this rank's examples as the order says."""
+        self.note_draw()
+        return sum(self._shares[: self._world.rank])
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether this rank calls the loss with examples of its own."""
+        return self._mine.calls > 0
+
+    def head(self) -> RankHead | None:
+        """Return what this rank says; None where gradients travel without."""
+        return self._mine if self._may_ride() else None
+
+    def look_for_others(self, heads: Sequence[RankHead]) -> None:
+        """Raise where the ranks have come for different updates; learn whether one may have to be taken back."""
+        if self.is_one and any(each.place != self._mine.place for each in heads):
+            raise self._world.apart(self._what)
+        self._knows = True
+        self._drew = any(each.draws for each in heads)
+        self._are_odd = self.num_expected is not None and [each.count for each in heads] != self._shares
+        self._is_doubtful = self._is_doubtful or self._drew or self._are_odd
+
+    def check(self) -> None:
+        """Take the attempt back where what was drawn belongs to other examples."""
+        if self._drew and self._are_odd:
+            self._must_meet, self.is_one = True, False
+            raise AttemptTakenBackError

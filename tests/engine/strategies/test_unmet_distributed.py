@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Updates of small models, for which ranks do not meet: as one process makes them, with one message, and named when apart."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from support.ranks import on_ranks
+
+PROGRAM = Path(__file__).parent / "unmet_over_ranks.py"
+FEW = range(5)
+
+
+def program():
+    spec = importlib.util.spec_from_file_location("unmet_over_ranks", PROGRAM)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def check(folder, seeds, size):
+    finished = on_ranks(PROGRAM, folder, *seeds, size=size, seconds=1200)
+    assert [each.status for each in finished] == [0] * size, finished[0].error[-3000:]
+    module, (first, *others) = program(), [torch.load(folder / f"{rank}.pt") for rank in range(size)]
+    for seed, found in first.items():
+        drawn = module.draw(seed)
+        weights, num_begun, counts = found["alike"]
+        bound = 1e-4 if drawn.dtype is torch.float32 else 1e-11
+        alone, _, counted = module.trained(drawn, folder / f"{seed}-alone", 2)
+        assert counts == counted, drawn
+        text = str(drawn)
+        for one, other in zip(alone, weights, strict=True):
+            torch.testing.assert_close(one, other, rtol=bound, atol=bound, msg=text.__add__)
+        for kind in ("whole", "halved"):
+            for rank in (first, *others):
+                assert all(map(torch.equal, rank[seed][kind], found["whole"])), (drawn, kind)
+        assert num_begun >= len(counts)
+        if module.NEVER in (drawn.draws_from, drawn.drops_from):
+            num_learners = 1 + drawn.two
+            names = 3 * drawn.measured  # of metrics, which are exchanged once
+            assert num_begun == len(counts) + num_learners * (1 + names), drawn
+
+
+def test_drawn_trainings_end_as_on_one_process_and_a_resume_with_the_same_bits(tmp_path):
+    check(tmp_path, FEW, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 3])
+def test_many_drawn_trainings_do(tmp_path, size):
+    check(tmp_path, range(100, 150), size)
+
+
+PLACE = r"\S+unmet_over_ranks\.py:\d+ \(step 3\)"
+SAID = {
+    "evaluates": rf"rank 0: an update of 'critic', {PLACE}; rank 1: an evaluation with 'critic', {PLACE}",
+    "other": rf"rank 0: an update of 'critic', {PLACE}; rank 1: an update of 'maker', {PLACE}",
+    "left_out": r"rank 0: an update of 'maker', .*\(step 3\); rank 1: an update of 'critic', .*\(step 4\)",
+    "frozen": r"bias trains on rank 0 and not on rank 1",
+}
+
+
+@pytest.mark.parametrize(
+    "how", ["evaluates", *(pytest.param(how, marks=pytest.mark.slow) for how in SAID if how != "evaluates")]
+)
+def test_a_rank_that_goes_another_way_is_named_with_place_and_step(tmp_path, how):
+    finished = on_ranks(PROGRAM, "apart", how, tmp_path)
+    for each in finished:
+        assert each.status == 1
+        assert re.search(SAID[how], each.error.strip().splitlines()[-1]), each.error[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("raises", r"rank 1 .* raised ValueError: a bad batch \(at \S+:\d+\)"), ("killed", "rank 1 .* is gone")],
+)
+def test_a_rank_that_fails_ends_the_other_with_its_number(tmp_path, how, said):
+    survivor, failed = on_ranks(PROGRAM, "apart", how, tmp_path)
+    assert [survivor.status, failed.status] == [1, {"raises": 1, "killed": -9}[how]]
+    assert re.search(said, survivor.error.strip().splitlines()[-1]), survivor.error[-2000:]

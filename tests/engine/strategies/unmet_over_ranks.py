@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drawn trainings of small models, whose ranks need not meet for an update: `python unmet_over_ranks.py FOLDER SEED...`.
+
+Each rank writes what it ends with, and how many messages it has begun, into FOLDER/RANK.pt; with `apart` it goes another way.
+"""
+
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+import truestep as ts
+from truestep.engine.processes.world import World
+
+NEVER = 99
+
+
+class Drawn(NamedTuple):
+    """One training: what a stranger's could be."""
+
+    rows: int
+    batch_size: int
+    shuffle: bool
+    as_list: bool  # else tensors
+    weighted: bool
+    measured: bool  # a metric
+    draws_from: int  # the step from which the loss draws
+    drops_from: int  # the step from which the body leaves examples out
+    host_draws: bool  # from Python's stream, in the loss; of no consequence, but for a resume
+    micro_batch: int | None
+    two: bool  # learners
+    dtype: torch.dtype
+
+
+def draw(seed):
+    chance = random.Random(seed)
+    batch_size = chance.randint(4, 9)
+    return Drawn(
+        rows=batch_size * chance.randint(1, 4) + chance.choice([0, 3]),
+        batch_size=batch_size,
+        shuffle=chance.random() < 0.5,
+        as_list=chance.random() < 0.3,
+        weighted=chance.random() < 0.3,
+        measured=chance.random() < 0.3,
+        draws_from=chance.choice([0, 0, 3, NEVER]),
+        drops_from=chance.choice([0, 2, 5, NEVER, NEVER]),
+        host_draws=chance.random() < 0.5,
+        micro_batch=chance.choice([None, None, 1, 2]),
+        two=chance.random() < 0.3,
+        dtype=chance.choice([torch.float32, torch.float64]),
+    )
+
+
+def examples(drawn):
+    values = torch.randn(drawn.rows, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    values[:, 0] = torch.arange(drawn.rows) % 4
+    return values.to(drawn.dtype)
+
+
+def trained(drawn, folder, epochs, host=0.0):
+    """Train for so many epochs of two; return the weights, the messages that updates began, and the examples of each.
+
+    `host`: how much the loss draws from Python's stream, which is each rank's own: one process ends otherwise.
+    """
+    torch.manual_seed(0)
+    with ts.Run(folder, progress=False, quiet=True, doctor=False, seed=3, strategy="auto") as run:
+        names = "ab" if drawn.two else "a"
+        nets = [
+            run.learner(
+                nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).to(drawn.dtype),
+                lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+                name=name,
+            )
+            for name in names
+        ]
+        values = examples(drawn)
+        data = run.data(
+            list(values) if drawn.as_list else values, batch_size=drawn.batch_size, shuffle=drawn.shuffle
+        )
+        num_begun, counts = 0, []
+        for _ in run.epochs(epochs):
+            for batch in run.batches(data):
+                if run.step > drawn.drops_from:
+                    batch = batch[batch[:, 0] != 1]
+                for net in nets:
+                    before = messages()
+                    update = net.update(loss_of(drawn, run, net, host), batch, micro_batch=drawn.micro_batch)
+                    num_begun += messages() - before
+                    counts.append(update.num_examples)
+        weights = [each.detach().clone() for net in nets for each in net.module.parameters()]
+    return weights, num_begun, counts
+
+
+def messages():
+    return World.here._num_begun if World.here is not None else 0
+
+
+def loss_of(drawn, run, net, host):
+    def loss(rows):
+        found = net(rows).squeeze(1)
+        if run.step > drawn.draws_from:
+            found = found + ts.rand(len(rows), dtype=rows.dtype)
+        if drawn.host_draws:
+            found = found + host * random.random()
+        metrics = {"size": found.detach().abs()} if drawn.measured else {}
+        if drawn.weighted:
+            return ts.weighted(found.square(), rows[:, 0] + 1, **metrics)
+        return ts.weighted(found.square(), **metrics) if metrics else found.square()
+
+    return loss
+
+
+def all_of(seeds, folder):
+    found = {}
+    for seed in seeds:
+        drawn = draw(seed)
+        alike = trained(drawn, folder / f"{seed}-alike", 2)
+        whole = trained(drawn, folder / f"{seed}-whole", 2, host=0.01)[0]
+        trained(drawn, folder / f"{seed}-halved", 1, host=0.01)
+        halved = trained(drawn, folder / f"{seed}-halved", 2, host=0.01)[0]
+        found[seed] = {"alike": alike, "whole": whole, "halved": halved}
+    torch.save(found, folder / f"{os.environ['RANK']}.pt")
+
+
+def apart(how, folder):
+    """Go another way than the other rank at the third batch, or fail."""
+    run = ts.Run(folder / "apart", progress=False, quiet=True, doctor=False)
+    first, second = (
+        run.learner(nn.Linear(3, size), lambda p: torch.optim.SGD(p, lr=0.1), name=name)
+        for name, size in (("critic", 2), ("maker", 5))
+    )
+    rows = run.data(torch.ones(16, 3), batch_size=4)
+    for _ in run.epochs(1):
+        for batch in run.batches(rows):
+            for net in (first, second):
+                if run.step == 3 and how == "frozen" and run.rank == 1:
+                    net.module.bias.requires_grad_(False)
+                if run.step == 3 and how == "raises" and run.rank == 1:
+                    raise ValueError("a bad batch")
+                if run.step == 3 and how == "killed" and run.rank == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if run.step == 3 and how == "evaluates" and run.rank == 1:
+                    net.evaluate(lambda part, net=net: net(part).sum(1), rows)
+                elif run.step == 3 and how == "other" and run.rank == 1:
+                    second.update(lambda part: second(part).sum(1), batch)
+                elif run.step != 3 or how != "left_out" or run.rank == 0 or net is first:
+                    net.update(lambda part, net=net: net(part).sum(1), batch)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "apart":
+        apart(sys.argv[2], Path(sys.argv[3]))
+    else:
+        all_of(map(int, sys.argv[2:]), Path(sys.argv[1]))
