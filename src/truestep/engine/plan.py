@@ -177,6 +177,16 @@ class UpdatePlan:
 
         return restore
 
+    @property
+    def may_be_taken_back(self) -> bool:
+        """Whether an attempt of all ranks may have to be taken back."""
+        return self.hooks.division.may_be_taken_back
+
+    def begin_anew(self, before: Callable[[], None] | None) -> None:
+        """Put back what a failed attempt has changed: what was kept `before` it, at least the buffers."""
+        self.clear_gradients()
+        (before or self.restore_buffers)()
+
     def restore_buffers(self) -> None:
         """Put everybody's buffers back as they were when the update began."""
         for buffers in self.buffers:

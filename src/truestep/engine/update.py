@@ -72,50 +72,47 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
     """Leave the gradient of the loss over the whole batch in the learners' parameters."""
     placed: BatchPlacing | None = None
     while True:
-        is_usual = splitting.is_whole and splitting.decomposable
-        cutting = BatchCutting(None, plan.context.counting) if is_usual else _cutting(plan, batch, splitting)
+        cutting = _cutting(plan, batch, splitting)
         again = plan.goes_back_again or cutting.goes_back_again
         if again:
             refuse_batch_with_graph(batch, again)
-        may_be_anew = cutting.may_change or plan.hooks.division.may_be_taken_back
-        before = plan.snapshot() if may_be_anew else None
+        before = plan.snapshot() if cutting.may_change or plan.may_be_taken_back else None
         try:
             plan.clear_gradients()
             # the others are asked once, however often this one tries
             placed = placed or _place(plan, batch, cutting)
             return accumulate_gradients(plan, loss, batch, cutting, placed)
         except AttemptTakenBackError:  # on all ranks
+            plan.begin_anew(before)
             placed = None
-            plan.clear_gradients()
-            (before or plan.restore_buffers)()
             continue
         except (RuntimeError, MemoryError) as error:
             plan.clear_gradients()
-            if plan.is_compiled and (clear := loss_compile_refusal(error)):
+            if clear := _explained(plan, error, again):
                 raise clear from error
-            if used := used_graph_error(error, again):
-                raise used from error
-            if explained := plan.hooks.explained(error):
-                raise explained from error
-            if (
-                not cutting.may_change
-                or not update_is_out_of_memory(error)
-                or not plan.hooks.division.may_shrink
-            ):
+            may_shrink = cutting.may_change and update_is_out_of_memory(error)
+            if not may_shrink or not plan.hooks.division.may_shrink:
                 raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
         # Outside the except block: the traceback, and with it every activation, is gone now.
         size = cutting.sizes[0] if cutting.sizes else _count_to_split(batch, cutting.counting, reason)
         plan.shrink_micro_batch(size, reason)
         # Buffers and host streams as they were, so that the retry draws and normalises as a first try would.
-        assert before is not None
-        before()
+        plan.begin_anew(before)
         release_memory_for_update(plan.context.device)
+
+
+def _explained(plan: UpdatePlan, error: Exception, again: str | None) -> Exception | None:
+    """Return the error to raise for one of torch's; None where it says enough."""
+    refusal = loss_compile_refusal(error) if plan.is_compiled else None
+    return refusal or used_graph_error(error, again) or plan.hooks.explained(error)
 
 
 def _cutting(plan: UpdatePlan, batch: Batch, splitting: BatchSplitting) -> BatchCutting:
     """Return how this batch is cut."""
     counting = plan.context.counting
+    if splitting.is_whole and splitting.decomposable:
+        return BatchCutting(None, counting)
     if splitting.split is not None:
         along = splitting.split
         counting = BatchCounting(split_along(along) if isinstance(along, int) else along)

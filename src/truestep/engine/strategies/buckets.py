@@ -114,11 +114,7 @@ class GradientBuckets:
         self._num_flags = 1 + self.num_parameters  # of the last bucket's riders
         # of frozen ones, too: it must be the same on ranks that train otherwise, so that these can be told
         self._num_gradients = sum(each.numel() for _, each in self._owners)
-        wires = wire_types(each for _, each in self._owners)
-        self._message_numbers = 0
-        if wires in ({torch.float32}, {torch.float64}) and self._may_be_one_message(learners):
-            self._kind = wires.pop(), self._kind[1]
-            self._message_numbers = MESSAGE_BYTES // self._kind[0].itemsize
+        self._message_numbers = self._numbers_of_message(learners)
         self._has_half = any(weights.has_half for weights in learners)
         self._trains: list[bool] | None = None
         self._buckets: list[GradientBucket] = []
@@ -143,9 +139,14 @@ class GradientBuckets:
         num_others = self._num_flags + slots + num_head_numbers(self._world.size)
         return self._num_gradients + num_others <= self._message_numbers
 
-    def _may_be_one_message(self, learners: Sequence[LearnerWeights]) -> bool:
+    def _numbers_of_message(self, learners: Sequence[LearnerWeights]) -> int:
+        """Return how many numbers the one message of small updates holds; 0 where these gradients can't travel in it."""
+        wires = wire_types(each for _, each in self._owners)
         are_usual = all(each.is_cpu for _, each in self._owners) and not any(each.sparse for each in learners)
-        return are_usual and self._world.sums_on_host
+        if wires not in ({torch.float32}, {torch.float64}) or not (are_usual and self._world.sums_on_host):
+            return 0
+        self._kind = wires.pop(), self._kind[1]
+        return MESSAGE_BYTES // self._kind[0].itemsize
 
     def close(self) -> None:
         """Take the hooks off."""
