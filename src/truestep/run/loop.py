@@ -142,12 +142,13 @@ class RunLoop:
         stream.batch += 1
         stream.given += 1
         stream.read_digest = made.read
-        self._run.context.note_made(made.making)
+        run = self._run
+        if leads:
+            self._rank_data.batch_given()
+            run.cursor.step += 1
+        run.context.note_made(made.making)
         if not leads:
             return
-        self._rank_data.batch_given()
-        run = self._run
-        run.cursor.step += 1
         run.context.advance(run.cursor.step)
         if self._tuner.active:
             self._tuner.see(made.batch)
