@@ -4,6 +4,7 @@
 import sys
 
 import pytest
+
 from support.card import Card
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def _within_group(device: torch.device, timeout_seconds: float) -> World | None:
 def _carries(backends: str, device: torch.device) -> bool:
     """Whether a group takes what a run on `device` sends; one of gloo is left to its owner, whose limit of time it has."""
     by_device = dist.BackendConfig(dist.Backend(backends)).get_device_backend_map()
-    return device.type in by_device and by_device[device.type] != "gloo"
+    return by_device.get(device.type) not in (None, "gloo")
 
 
 def _launched_world(found: LaunchedRank, device: torch.device, timeout_seconds: float) -> World:
