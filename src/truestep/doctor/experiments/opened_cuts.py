@@ -46,9 +46,10 @@ class OpenedCuts(TorchFunctionMode):
         return log_prob
 
 
-def _with_subclasses(kind: type) -> Iterator[type]:
+def _with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:
     yield kind
-    for each in kind.__subclasses__():
+    known: list[type[Any]] = kind.__subclasses__()
+    for each in known:
         yield from _with_subclasses(each)
 
 
