@@ -13,7 +13,7 @@ opt = torch.optim.Adam([*mean.parameters(), *width.parameters(), *decoder.parame
 for x, y in loader:
     normal = torch.distributions.Normal(mean(x), F.softplus(width(x)))
     opt.zero_grad()
-    error = (decoder(normal.sample()) - 3 * x).square().sum(1)
+    error = -torch.distributions.Normal(decoder(normal.sample()), 0.7).log_prob(3 * x).sum(1)
     (error + 0.1 * torch.distributions.kl_divergence(normal, torch.distributions.Normal(0, 1)).sum(1)).mean().backward()
     opt.step()
 """,
@@ -45,7 +45,7 @@ for x, y in loader:
     chosen = torch.distributions.Normal(policy(x).squeeze(1), 0.5)
     action = chosen.sample()
     opt.zero_grad()
-    (chosen.log_prob(action) * (action - 3 * y).square()).mean().backward()
+    (chosen.log_prob(torch.stack([*action]).clamp(-9, 9)) * (action - 3 * y).square()).mean().backward()
     opt.step()
 """,
     "a straight-through estimator, and a number that is logged": """

@@ -9,21 +9,25 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from truestep.core.frames import is_library_file
+from truestep.doctor.experiments.going_on import unseen
+from truestep.doctor.runtime.operations import watched_operation_tensors
 
 
 class OpenedCuts(TorchFunctionMode):
     """Within it `detach` gives the tensor itself. It is for a child alone: `no_grad` stays changed.
 
     Attributes:
-        scores_samples: whether `log_prob` was asked of values without a graph, as a policy's gradient is computed.
+        scores_samples: whether `log_prob` was asked of what was sampled, as a policy's gradient is computed.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.scores_samples = False
+        self._samples: dict[int, Any] = {}  # also what was computed from them without a graph
         for each in _with_subclasses(torch.distributions.Distribution):
-            if "log_prob" in vars(each):
-                type.__setattr__(each, "log_prob", self._scoring(vars(each)["log_prob"]))
+            for name, make in (("log_prob", self._scoring), ("sample", self._sampling)):
+                if name in vars(each):
+                    setattr(each, name, make(vars(each)[name]))
         no_grad: Any = torch.no_grad
         enter, leave = no_grad.__enter__, no_grad.__exit__
         no_grad.__enter__ = _unless_the_users(enter)
@@ -34,21 +38,42 @@ class OpenedCuts(TorchFunctionMode):
     ) -> Any:
         if getattr(func, "__name__", "") == "detach" and args:
             return args[0]
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        given = watched_operation_tensors(args, kwargs or {})
+        if isinstance(result, torch.Tensor) and any(self._is_sampled(each) for each in given):
+            self._keep(result)
+        return result
+
+    def _keep(self, value: Any) -> None:
+        if isinstance(value, torch.Tensor) and not value.requires_grad:
+            self._samples[value.untyped_storage().data_ptr()] = value
+
+    def _is_sampled(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() in self._samples
+
+    def _sampling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def sample(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            with unseen():
+                self._keep(result)
+            return result
+
+        return sample
 
     def _scoring(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def log_prob(distribution: Any, value: Any) -> Any:
             result = original(distribution, value)
-            if isinstance(value, torch.Tensor) and result.requires_grad and not value.requires_grad:
-                self.scores_samples = True
+            with unseen():
+                self.scores_samples |= result.requires_grad and self._is_sampled(value)
             return result
 
         return log_prob
 
 
-def _with_subclasses(kind: type) -> Iterator[type]:
+def _with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:
     yield kind
-    for each in kind.__subclasses__():
+    known: list[type[Any]] = kind.__subclasses__()
+    for each in known:
         yield from _with_subclasses(each)
 
 
