@@ -19,7 +19,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import truestep as ts
 from truestep.engine.data import DataOptions, open_source
 
-SAMPLES, BATCH, TIMES = 40_000, 64, 3
+SAMPLES, BATCH, TIMES = 40_000, 64, 9
 BATCHES = SAMPLES // BATCH
 PLACES = [BATCHES // 10, BATCHES * 9 // 10]
 
@@ -45,10 +45,24 @@ def first_batch(batches: Callable[[], Iterator[Any]]) -> float:
 
 
 def of_ours(data: Any, **options: Any) -> list[float]:
-    """Return what it takes to enter a source at its places."""
-    source = open_source(data, DataOptions(batch_size=BATCH, num_workers=0, **options), seed=0)
-    next(source.batches(0, 1))  # what is read once only
-    return [first_batch(lambda place=place: source.batches(0, place)) for place in PLACES]
+    """Return what it takes to go on in a source: one that stood there says where, as a checkpoint keeps it."""
+
+    def opened() -> Any:
+        source = open_source(data, DataOptions(batch_size=BATCH, num_workers=0, **options), seed=0)
+        next(source.batches(0, 1))  # what is read once only
+        return source
+
+    found = []
+    for place in PLACES:
+        before = opened()
+        for _ in islice(before.batches(0), place):
+            pass
+        state = before.state_dict()
+        resumed = [opened() for _ in range(TIMES)]
+        for source in resumed:
+            source.load_state_dict(state)
+        found.append(first_batch(lambda place=place, left=resumed: left.pop().batches(0, place)))
+    return found
 
 
 def of_loader(make: Callable[[], Any]) -> list[float]:
