@@ -148,7 +148,7 @@ def test_h_is_help_everywhere(words):
 
 
 # what prints no result of its own: a script's output, a recipe's training, a script for the shell
-WITHOUT_JSON = {"train", "launch", "gpus run", "completion", "checkpoints", ""}
+WITHOUT_JSON = {"train", "launch", "gpus run", "completion", "checkpoints", "mirror", ""}
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)

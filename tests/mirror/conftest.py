@@ -10,7 +10,10 @@ import uuid
 
 import pytest
 
-pytest.importorskip("obstore", reason="a mirror needs truestep[remote]")
+
+@pytest.fixture(autouse=True, scope="session")
+def needs_obstore():
+    pytest.importorskip("obstore", reason="a mirror needs truestep[remote]")
 
 
 @pytest.fixture
