@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH ?= new
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture torture-programs streams trackers new-check new-error clean
+.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture torture-programs streams libraries trackers new-check new-error clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -127,15 +127,28 @@ streams: .venv-streams/installed .venv-test/wheel ## train on the data of each l
 		.venv-streams/bin/python -m libraries.page docs/howto/large-data.md; \
 		.venv-streams/bin/python -m libraries.torture $(SLICE) --minutes $(MINUTES)
 
+# where a page says that a block needs a package: it runs there
+LIBRARIES := einops==0.8.2 torchmetrics==1.9.0 torch_ema==0.3 prodigyopt==1.1.2 schedulefree==1.4.1 tensordict==0.15.3 optuna==5.0.0 gymnasium==1.4.0
+LIBRARY_PAGES := docs/howto/other-libraries.md docs/howto/reinforcement-learning.md
+.venv-libraries/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-libraries
+	.venv-libraries/bin/python $(PIP) torch
+	.venv-libraries/bin/python $(PIP) '.[torch]' $(LIBRARIES)
+	touch $@
+
+libraries: .venv-libraries/installed .venv-test/wheel ## run the blocks of pages that need other libraries, in an environment of its own (minutes)
+	.venv-libraries/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps dist/truestep-*.whl
+	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONPATH=tests OMP_NUM_THREADS=1 .venv-libraries/bin/python -m libraries.blocks $(LIBRARY_PAGES)
+
 TRACKERS := wandb==0.31.0 mlflow==3.17.2
 .venv-trackers/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-trackers
 	.venv-trackers/bin/python $(PIP) torch
-	.venv-trackers/bin/python -m pip --disable-pip-version-check install --quiet $(TRACKERS)
+	.venv-trackers/bin/python -m pip --disable-pip-version-check install --quiet '.[torch]' $(TRACKERS)
 	touch $@
 
 trackers: .venv-trackers/installed .venv-test/wheel ## kill trainings that tell wandb and MLflow, offline, and compare what these have (ten minutes)
-	.venv-trackers/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall dist/truestep-*.whl
+	.venv-trackers/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps dist/truestep-*.whl
 	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONPATH=tests OMP_NUM_THREADS=1 WANDB_SILENT=true .venv-trackers/bin/python -m libraries.trackers
 
 PYODIDE := pyodide@314.0.7
@@ -156,4 +169,4 @@ bench: .venv-test/wheel ## measure against other libraries (in .venv-bench) and 
 	$(MAKE) -C benchmarks all
 
 clean: ## remove environments and everything built
-	rm -rf .venv .venv-test .venv-bench .venv-torch-* dist build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-test .venv-bench .venv-trackers .venv-libraries .venv-torch-* dist build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

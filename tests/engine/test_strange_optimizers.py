@@ -116,6 +116,15 @@ class RowsFirst(dict):
     def __iter__(self):
         return iter([RowsFirst(x=row) for row in self["x"]])
 
+    def __bool__(self):
+        raise RuntimeError("Converting to a boolean value is not permitted.")
+
+
+def test_data_that_iterate_over_rows_are_refused_with_what_to_write(tmp_path):
+    run = ts.Run(tmp_path, seed=0, quiet=True, progress=False, doctor=False)
+    with pytest.raises(ts.BatchError, match=r"run\.data\(dict\(data\.items\(\)\)\)"):
+        run.data(RowsFirst(x=torch.ones(4, 3)), batch_size=2)
+
 
 def test_a_batch_that_iterates_over_rows_is_refused_with_what_to_write(tmp_path):
     with ts.Run(tmp_path, seed=0, quiet=True, progress=False, doctor=False) as run:

@@ -51,7 +51,8 @@ def _name(data: Any) -> str | None:
 
 
 def _several_sets(data: Any) -> str | None:
-    if not isinstance(data, Mapping) or not data or not all(map(_is_data_set, data.values())):
+    values = [*data.values()] if isinstance(data, Mapping) else []  # a TensorDict has no truth of its own
+    if not values or not all(map(_is_data_set, values)):
         return None
     splits = [*data]
     first = "train" if "train" in splits else splits[0]
