@@ -92,11 +92,16 @@ class ClosedWorld:
         return action.receivers is not None and module.kind(node.value) in action.receivers
 
     def _is_block_of_its_own(self, call: ast.AST) -> bool:
-        """Tell `with no_grad():` over a block that runs nothing it was given: it holds there and nowhere else."""
-        item = self.index.parents.get(call)
-        block = self.index.parents.get(item) if isinstance(item, ast.withitem) else None
-        if not isinstance(block, ast.With):
+        """Tell `with no_grad():` over a block, or `@no_grad()` over a function, that runs nothing it was given.
+
+        It holds there and nowhere else.
+        """
+        above = self.index.parents.get(call)
+        block = self.index.parents.get(above) if isinstance(above, ast.withitem) else above
+        is_decorated = isinstance(block, ast.FunctionDef) and call in block.decorator_list
+        if not isinstance(block, ast.With) and not is_decorated:
             return False
+        assert block is not None
         home = self.modules[0].home(block)
         named = [each.func for each in home.inside(block, ast.Call) if isinstance(each.func, ast.Name)]
         given = any(each.how == "parameter" for name in named for each in self.resolver.reaching(name))

@@ -31,19 +31,19 @@ class StateNotRestored(SourceCheck):
 
     Bad:
         def save(epoch, scheduler):
-            state = {"net": net.state_dict(), "schedule": scheduler.state_dict(), "epoch": epoch}
-            torch.save({**state, "opt": opt.state_dict()}, "all.pt")
+            state = {"net": net.state_dict(), "opt": opt.state_dict(), "schedule": scheduler.state_dict(), "epoch": epoch}
             torch.save(state, "last.pt")
 
         def resume(scheduler):
             state = torch.load("last.pt", weights_only=True)  # here
             net.load_state_dict(state["net"])
+            opt.load_state_dict(state["opt"])
             return state["epoch"]
 
     Good:
         def save(epoch, scheduler):
-            state = {"net": net.state_dict(), "schedule": scheduler.state_dict(), "epoch": epoch}
-            torch.save({**state, "opt": opt.state_dict()}, "last.pt")
+            state = {"net": net.state_dict(), "opt": opt.state_dict(), "schedule": scheduler.state_dict(), "epoch": epoch}
+            torch.save(state, "last.pt")
 
         def resume(scheduler):
             state = torch.load("last.pt", weights_only=True)
