@@ -17,7 +17,7 @@ KINDS = ["whole", "parts", "auto", "weighted", "accumulating", "LBFGS", "clip"]
 
 
 class TwinBatch(WholeBatch):
-    def place(self, count, num_parts=1):
+    def place(self, count, num_parts=1, *, may_be_as_given=False):
         return BatchPlacing(0, count, 2 * (count or 0), num_parts)
 
 
@@ -52,7 +52,8 @@ class Twins(SingleProcess):
 class LoneWorld:
     """A world of one process: what a strategy exchanges is its own."""
 
-    rank = num_gathered = 0
+    rank = num_gathered = step = 0
+    num_given, sums_on_host = None, False
     size = 1
 
     def later(self, what, *numbers):
@@ -142,7 +143,7 @@ def test_an_update_that_fails_is_void(make_learner, make_context):
 
 def test_draws_begin_where_the_part_lies(make_learner, make_context):
     class Second(WholeBatch):
-        def place(self, count, num_parts=1):
+        def place(self, count, num_parts=1, *, may_be_as_given=False):
             return BatchPlacing(4, count, 8, num_parts)
 
     drawn, second = [], SingleProcess()

@@ -110,7 +110,7 @@ class SharedBatch:
         """Take in what all ranks have said; raises what a meeting would have raised, where they have not met."""
         self._unmet.look_for_others(heads)
         if self._unmet.is_one:
-            self._take([each.count for each in heads], [each.calls for each in heads])
+            self._take([each.num_examples for each in heads], [each.calls for each in heads])
             self._refuse_others([each.switches for each in heads])
             self._unmet.check()
 

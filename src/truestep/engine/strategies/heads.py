@@ -22,14 +22,14 @@ class RankHead(NamedTuple):
     Attributes:
         place: a sum of step, learners and of how many examples the backward was divided by.
         switches: a sum of which parameters train, and of the modes of layers.
-        count: how many examples the rank has.
+        num_examples: how many the rank has.
         calls: how often it calls the loss for them.
         draws: whether the loss asked which of all examples the rank has.
     """
 
     place: int
     switches: int
-    count: int
+    num_examples: int
     calls: int
     draws: bool
 
@@ -42,8 +42,10 @@ class RankHead(NamedTuple):
     def of_words(cls, words: list[float]) -> "RankHead":
         """Return what was written as these words."""
         highs, lows = words[0:6:2], words[1:6:2]
-        place, switches, count = (int(high) * _HALF + int(low) for high, low in zip(highs, lows, strict=True))
-        return cls(place, switches, count, int(words[6]), bool(words[7]))
+        place, switches, num_examples = (
+            int(high) * _HALF + int(low) for high, low in zip(highs, lows, strict=True)
+        )
+        return cls(place, switches, num_examples, int(words[6]), bool(words[7]))
 
 
 def num_head_numbers(size: int) -> int:

@@ -71,7 +71,9 @@ class UnmetUpdates:
             raise self._world.apart(self._what)
         self._knows = True
         self._drew = any(each.draws for each in heads)
-        self._are_odd = self.num_expected is not None and [each.count for each in heads] != self._shares
+        self._are_odd = (
+            self.num_expected is not None and [each.num_examples for each in heads] != self._shares
+        )
         self._is_doubtful = self._is_doubtful or self._drew or self._are_odd
 
     def check(self) -> None:
