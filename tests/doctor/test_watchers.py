@@ -799,3 +799,24 @@ def test_a_warm_up_that_outlasts_two_passes_is_named_by_the_steps_of_its_schedul
     for code, named in ((page.bad, True), (page.good, False)):
         found = run_example("epochs = 2\n" + code).findings
         assert ("SCHED014" in {each.code for each in found}) is named
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        ("net(x) + 3", [("LOSS003", "risk")]),  # the operation says nothing: the numbers do
+        ("3 * torch.tanh(net(x)) + 3", [("LOSS003", "risk")]),
+        ("torch.log_softmax(net(x), 1)", []),
+        ("net(x) - net(x).logsumexp(1, keepdim=True)", []),
+        ("(net(x).softmax(1) + 1e-4).log()", []),  # rounding, and what is added against log(0), is smaller
+    ],
+)
+def test_numbers_above_0_are_no_log_probabilities(made, expected):
+    code = f"""
+for x, y in loader:
+    opt.zero_grad()
+    F.nll_loss({made}, y).backward()
+    opt.step()
+"""
+    found = {(code, severity) for code, _, severity in found_in(code) if code == "LOSS003"}
+    assert sorted(found) == expected
