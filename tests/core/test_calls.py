@@ -106,6 +106,7 @@ ANSWERED_WHOLE = {  # with a form of their own
 }
 TAKES_ANY = {  # names that the caller chooses
     *("ts.weighted", "ts.plateau", "run.data", "run.track", "run.log"),
+    "ts.WandbTracker",  # what wandb.init takes
 }
 
 
