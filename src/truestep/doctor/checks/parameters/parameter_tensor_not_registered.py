@@ -50,6 +50,7 @@ class ParameterTensorNotRegistered(SourceCheck):
                     and isinstance(value, ast.Call)
                     and (module.qualify(value.func) or "").startswith("torch.")
                     and not (module.qualify(value.func) or "").startswith("torch.nn.")
+                    and not module.of_program(_asked_for_gradients) & {name}
                 ):
                     yield At(bindings[0].node, f"self.{name} asks for gradients, but is no nn.Parameter.")
 
@@ -59,3 +60,19 @@ class ParameterTensorNotRegistered(SourceCheck):
             raise SourceRewriteError
         bare = without_keyword(module, node.value, "requires_grad")
         return [bare, *wrapped(module, node.value, name_of(module, "torch.nn.Parameter"))]
+
+
+def _asked_for_gradients(files: list[SourceModule]) -> frozenset[str]:
+    """Return the attributes whose gradients the program reads itself, be it by another name: inputs that it changes."""
+    read = [
+        each.value for file in files for each in file.read_under("grad") if isinstance(each, ast.Attribute)
+    ]
+    calls = [call for file in files for call in file.calls("torch.autograd.grad")]
+    given = [argument(call, 1, "inputs") for call in calls]
+    read += [part for each in given if each is not None for part in _parts_of(each)]
+    behind = [value for each in read for value in (each, *files[0].definitions(each))]
+    return frozenset(each.attr for each in behind if isinstance(each, ast.Attribute))
+
+
+def _parts_of(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
