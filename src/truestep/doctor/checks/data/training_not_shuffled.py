@@ -9,6 +9,7 @@ from typing import Any
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.batches import LOADER, RUN, is_one_batch, num_batches, source_of, tensors_of
+from truestep.doctor.source.drawing import is_ever_used
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression
 from truestep.doctor.source.loaders import made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
@@ -52,6 +53,7 @@ class TrainingNotShuffled(SourceCheck):
         trained = list(trained_on(module))
         known = {each.node for each in trained}
         named = [each for each in module.calls(LOADER) if each not in known and _is_named_so(module, each)]
+        named = [each for each in named if not _trains(module) or is_ever_used(module, each)]
         told: set[ast.AST] = set()
         for each in [*trained, *(LocatedExpression(call, TOP) for call in named)]:
             node = _ordered_by(module, each)
@@ -78,6 +80,11 @@ class TrainingNotShuffled(SourceCheck):
         ):
             raise SourceRewriteError
         return [with_keyword(module, node, "shuffle", "True")]
+
+
+def _trains(module: SourceModule) -> bool:
+    """Tell a program from a few lines of one: what these leave unused, the rest may use."""
+    return any(file.read_under("backward") for file in module.linked)
 
 
 def _learned_from(module: SourceModule) -> Iterator[ast.Call]:
