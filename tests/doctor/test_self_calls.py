@@ -114,7 +114,7 @@ def counted(most: float) -> Iterator[list[int]]:
         sys.setprofile(before)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(CALLS), st.booleans()), min_size=1, max_size=4))
 def test_steps_grow_with_the_text(forms: list[tuple[str, bool]]) -> None:
     read_texts(program(forms, FEW))  # what is found once for all

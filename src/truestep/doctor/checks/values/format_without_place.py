@@ -44,7 +44,7 @@ class FormatWithoutPlace(SourceCheck):
         for call in module.method_calls("format"):
             text = call.func.value.value if _is_of_text(call) else None  # type: ignore[attr-defined]
             fields = _fields(text) if isinstance(text, str) else None
-            if fields is None or _is_message(module, call):
+            if not isinstance(text, str) or fields is None or _is_message(module, call):
                 continue
             dropped = _dropped(call, fields)
             if dropped is not None:
