@@ -45,6 +45,13 @@ TAIL = """
             loss.backward()
             predicted = x.argmax(1)
             torch.save({"epoch": e, "n": n}, "x.pt")
+        schedule = torch.optim.lr_scheduler.StepLR(self.opt, n)
+        for i, batch in enumerate(loader):
+            if i % n == 0:
+                self.opt.step()
+                schedule.step()
+            if number < n * epoch:
+                kept = self.run(x, n, epoch)
         return x
 """
 MAIN = """
