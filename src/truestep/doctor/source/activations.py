@@ -38,11 +38,15 @@ def without_activation(module: SourceModule, loss: ast.Call, given: ast.expr | N
 
 def makers(module: SourceModule, node: ast.expr, depth: int = 0) -> list[ast.expr]:
     """Return where the operations that `last_operations` names are written: the calls, or the layers' constructors."""
-    found: list[ast.expr] = []
-    for origin, position in sources(module, node) if depth <= MAX_DEPTH else ():
-        if isinstance(origin, ast.Call):
-            found += _makers_in(module, origin, depth, position)
-    return found
+    key = (makers, node)
+    if key not in module.remembered:
+        module.remembered[key] = []  # a cycle ends here
+        origins = list(sources(module, node)) if depth <= MAX_DEPTH else []
+        calls = [(each, position) for each, position in origins if isinstance(each, ast.Call)]
+        found = [made for each, position in calls for made in _makers_in(module, each, depth, position)]
+        module.remembered[key] = list(dict.fromkeys(found))
+    known: list[ast.expr] = module.remembered[key]
+    return known
 
 
 def _makers_in(module: SourceModule, call: ast.Call, depth: int, position: Position) -> list[ast.expr]:

@@ -78,8 +78,15 @@ def is_without_grad(module: SourceModule, node: ast.AST) -> bool:
 
 def has_no_graph(module: SourceModule, node: ast.expr | None, depth: int = 0) -> bool:
     """Tell whether a value that was computed is without its graph on every way to it: detached, a number, under no_grad."""
-    if node is None or depth > MAX_DEPTH:
-        return False
+    key = (has_no_graph, node)
+    if key not in module.remembered:
+        module.remembered[key] = False  # a cycle ends here
+        near = node if depth <= MAX_DEPTH else None
+        module.remembered[key] = near is not None and _has_no_graph(module, near, depth)
+    return bool(module.remembered[key])
+
+
+def _has_no_graph(module: SourceModule, node: ast.expr, depth: int) -> bool:
     if isinstance(node, ast.Call):
         if loses_graph(node) or module.qualify(node.func) in _NUMBERS or is_without_grad(module, node):
             return True

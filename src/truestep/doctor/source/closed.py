@@ -15,12 +15,13 @@ from truestep.doctor.source.actions import Action
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Scope, dotted
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
 from truestep.doctor.source.signatures import raises_alone
 from truestep.doctor.source.unseen import UnseenFunctions, is_called
 
 _BY_TEXT = ("getattr", "attrgetter", "methodcaller", "setattr")
-MAX_DEPTH = 4  # from a variable back to the text that it holds
+MAX_DEPTH = 6  # from a variable back to the text that it holds
 _CODE = ("eval", "exec")
 _KNOWN_BASES = ("torch.", "object", "abc.", "typing.", "lightning.", "pytorch_lightning.", "enum.")
 
@@ -119,19 +120,17 @@ class ClosedWorld:
         given = [each for call in calls for each in call.args]
         return {text for each in given for text in self._texts_of(each)}
 
-    def _texts_of(self, node: ast.expr, depth: int = 0) -> Iterator[ast.AST]:
+    def _texts_of(self, node: ast.expr) -> Iterator[ast.AST]:
         """Yield the constants that an expression may stand for; of a loop's variable those that the loop goes over."""
-        if isinstance(node, ast.Constant):
-            yield node
-        elif isinstance(node, ast.List | ast.Tuple | ast.Set):
-            for each in node.elts:
-                yield from self._texts_of(each, depth)
-        elif depth < MAX_DEPTH:
-            bindings = self.resolver.reaching(node) if isinstance(node, ast.Name) else []
-            sources = [each.value for each in bindings if each.how == "for"]
-            for found in [*sources, *self.resolver.definitions(node)]:
-                if found is not None:
-                    yield from self._texts_of(found, depth + 1)
+        found = each_once([node], self._behind_text, MAX_DEPTH)
+        return (each for each in found if isinstance(each, ast.Constant))
+
+    def _behind_text(self, node: ast.expr) -> list[ast.expr]:
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            return node.elts
+        bindings = self.resolver.reaching(node) if isinstance(node, ast.Name) else []
+        sources = [each.value for each in bindings if each.how == "for"]
+        return [each for each in [*sources, *self.resolver.definitions(node)] if each is not None]
 
     def _is_handed_on(self, doer: ast.AST) -> bool:
         """Tell `callbacks.append(opt.zero_grad)`: who calls it is not known. A text is run who knows where."""

@@ -22,7 +22,12 @@ def counted_loops(module: SourceModule, node: ast.expr, depth: int = 0) -> set[a
         case ast.Call(func=ast.Name(id="int"), args=[inner]):
             return counted_loops(module, inner, depth)
         case ast.Name() | ast.Attribute() if depth <= MAX_DEPTH:
-            return _counted_by_name(module, node, depth)
+            key = (counted_loops, node)
+            if key not in module.remembered:
+                module.remembered[key] = set()  # a cycle ends here
+                module.remembered[key] = _counted_by_name(module, node, depth)
+            found: set[ast.AST] | None = module.remembered[key]
+            return found
     return set()
 
 

@@ -22,8 +22,15 @@ _WINDOW = re.compile(r"accum|sync_gradients|update_step|should_step", re.IGNOREC
 
 def counted_unit(module: SourceModule, node: ast.expr, depth: int = 0) -> str | None:
     """Return what a number counts, where every way to it says the same."""
-    if depth > MAX_DEPTH:
-        return None
+    key = (counted_unit, node)
+    if key not in module.remembered:
+        module.remembered[key] = None  # a cycle ends here
+        module.remembered[key] = _counted_unit(module, node, depth) if depth <= MAX_DEPTH else None
+    found: str | None = module.remembered[key]
+    return found
+
+
+def _counted_unit(module: SourceModule, node: ast.expr, depth: int) -> str | None:
     match node:
         case ast.Call():
             return _of_call(module, node, depth)

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.source.frames import LocatedExpression
+from truestep.doctor.source.names import walk
 
 if TYPE_CHECKING:
     from truestep.doctor.source.batch_loops import LibraryRun
@@ -211,10 +212,35 @@ class TrainingLoop:
             return ""
         return self.trace.contexts.slot(LocatedExpression(event.receiver, event.context))
 
-    def outer_loops(self) -> list[Path]:
-        """Return the paths of the loops around this one, innermost first."""
-        lengths = [index + 1 for index, frame in enumerate(self.path[:-1]) if frame.kind == "loop"]
-        return [self.path[:length] for length in reversed(lengths)]
+    def batch_path(self) -> Path:
+        """Return the path of the loop itself, or of the next one around where it goes over optimizers: each steps in turn."""
+        path = self.path
+        while path and _gives(path[-1].node, self._named()):
+            path = next(iter(self.outer_loops(path)), ())
+        return path or self.path
+
+    def _named(self) -> set[str]:
+        """Return the names of which the optimizer that is stepped is made, here and where it was handed in."""
+        step, contexts = self.steps[0], self.trace.contexts
+        if step.receiver is None or step.context is None or contexts is None:
+            return set()
+        here = LocatedExpression(step.receiver, step.context)
+        parts = [part for each in (here, contexts.origin(here)) for part in walk(each.node)]
+        return {each.id for each in parts if isinstance(each, ast.Name)}
+
+    def outer_loops(self, path: Path | None = None) -> list[Path]:
+        """Return the paths of the loops around this one, or around another, innermost first."""
+        path = self.path if path is None else path
+        lengths = [index + 1 for index, frame in enumerate(path[:-1]) if frame.kind == "loop"]
+        return [path[:length] for length in reversed(lengths)]
+
+
+def _gives(loop: ast.AST, names: set[str]) -> bool:
+    """Tell whether a loop gives one of these names its value."""
+    target = loop.target if isinstance(loop, ast.For) else None
+    return target is not None and any(
+        isinstance(each, ast.Name) and each.id in names for each in walk(target)
+    )
 
 
 def events_inside(events: Iterable[TraceEvent], path: Path) -> Iterator[TraceEvent]:

@@ -6,6 +6,7 @@ import ast
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.numbers import whole_number
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.values import argument, name_of_layer, seen_through, sources, value_origins
 
@@ -17,10 +18,14 @@ _HEADS = ("fc", "head", "classifier")  # of torchvision's models, replaced for a
 
 def named_already(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
     """Tell whether a softmax over what a model gives comes first: where that is wrong, it is named there."""
-    calls = [each for each, _ in sources(module, node) if isinstance(each, ast.Call)]
-    if depth > MAX_DEPTH:
-        return False
-    return any(is_softmax(module, each) or _ends_in_softmax(module, each, depth) for each in calls)
+    key = (named_already, node)
+    if key not in module.remembered:
+        module.remembered[key] = False  # a cycle ends here
+        calls = [each for each, _ in sources(module, node) if isinstance(each, ast.Call)]
+        module.remembered[key] = depth <= MAX_DEPTH and any(
+            is_softmax(module, each) or _ends_in_softmax(module, each, depth) for each in calls
+        )
+    return bool(module.remembered[key])
 
 
 def is_softmax(module: SourceModule, call: ast.Call) -> bool:
@@ -67,23 +72,31 @@ def _num_outputs(module: SourceModule, node: ast.expr, depth: int) -> int | None
     return found.pop() if len(found) == 1 else None
 
 
-def _reshaped(module: SourceModule, node: ast.expr, value: ast.expr, depth: int = 0) -> bool:
+def _reshaped(module: SourceModule, node: ast.expr, value: ast.expr) -> bool:
     """Tell whether axes are moved or dropped between a call and the value that comes from it."""
+
+    def behind(each: ast.expr) -> list[ast.expr]:
+        inner = _before_moves(each, value)
+        given = module.definitions(inner) if inner is not None and inner is not value else []
+        return [made for made in given if made is not None]
+
+    return any(_before_moves(each, value) is None for each in each_once([node], behind))
+
+
+def _before_moves(node: ast.expr, value: ast.expr) -> ast.expr | None:
+    """Return what methods that keep the axes were called on, as far back as a value; None where one moves or drops them."""
     while node is not value:
         if isinstance(node, ast.Subscript):
-            return True
+            return None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in _MOVES_AXES:
-                return True
+                return None
             node = node.func.value
         elif isinstance(node, ast.Attribute) and node.attr == "data":
             node = node.value
         else:
             break
-    if node is value or depth > MAX_DEPTH:
-        return False
-    given = [each for each in module.definitions(node) if each is not None]
-    return any(_reshaped(module, each, value, depth + 1) for each in given)
+    return node
 
 
 def _of_call(module: SourceModule, call: ast.Call, depth: int) -> int | None:

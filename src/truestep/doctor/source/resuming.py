@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.values import constant
 
 _SAME = ("int", "max", "min")  # one of what they are given
@@ -38,21 +38,21 @@ def shifted(node: ast.expr) -> tuple[ast.expr, int]:
     return node, total
 
 
-def keys_behind(
-    module: SourceModule, value: ast.expr, added: int = 0, seen: frozenset[ast.AST] = frozenset()
-) -> Iterator[KeyRead]:
+def keys_behind(module: SourceModule, value: ast.expr) -> Iterator[KeyRead]:
     """Yield the keys under which a number may be read from a file, through names, attributes and calls."""
-    node, more = shifted(value)
-    added += more
-    if node in seen or len(seen) > MAX_DEPTH:
-        return
-    seen = seen | {node}
-    key = _key(node)
-    if key is not None:
-        yield KeyRead(key, added, node)
-        return
-    for each in _one_step_back(module, node):
-        yield from keys_behind(module, each, added, seen)
+    added = dict[ast.expr, int]()  # what is added on the way to each
+
+    def behind(node: ast.expr) -> list[ast.expr]:
+        found = [shifted(each) for each in _one_step_back(module, node)] if _key(node) is None else []
+        for each, more in found:
+            added.setdefault(each, added[node] + more)
+        return [each for each, _ in found]
+
+    first, added_first = shifted(value)
+    added[first] = added_first
+    for node in each_once([first], behind):
+        if (key := _key(node)) is not None:
+            yield KeyRead(key, added[node], node)
 
 
 def _key(node: ast.expr) -> str | None:

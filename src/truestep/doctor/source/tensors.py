@@ -17,8 +17,15 @@ _OF_LAYERS = ("weight", "bias")
 
 def is_tensor(module: SourceModule, node: ast.expr | None, depth: int = 0) -> bool:
     """Tell whether an expression is a tensor, on every way to it."""
-    if node is None or depth > MAX_DEPTH:
-        return False
+    key = (is_tensor, node)
+    if key not in module.remembered:
+        module.remembered[key] = False  # a cycle ends here
+        near = node if depth <= MAX_DEPTH else None
+        module.remembered[key] = near is not None and _is_tensor(module, near, depth)
+    return bool(module.remembered[key])
+
+
+def _is_tensor(module: SourceModule, node: ast.expr, depth: int) -> bool:
     if isinstance(node, ast.Call):
         if module.qualify(node.func) in _MAKERS:
             return True

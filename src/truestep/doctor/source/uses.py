@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.once import each_once
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
@@ -205,18 +205,24 @@ def names_stored(node: ast.AST) -> Names:
     )
 
 
-def reads_followed(module: SourceModule, read: ast.expr, depth: int = 0) -> list[ast.expr]:
+def reads_followed(module: SourceModule, read: ast.expr) -> list[ast.expr]:
     """Return where a value is used: where it is read, or in the function or the object that is given it there."""
+    inner = {
+        each: _reads_inside(module, each)
+        for each in each_once([read], lambda each: _reads_inside(module, each) or ())
+    }
+    return [each for each, further in inner.items() if further is None]
+
+
+def _reads_inside(module: SourceModule, read: ast.expr) -> list[ast.expr] | None:
+    """Return where what is given a value at a read uses it; None where that is the use itself."""
     above = module.parents[read]
     call = module.parents[above] if isinstance(above, ast.keyword) else above
-    inner: list[ast.expr] | None = None
     if isinstance(call, ast.Call) and call.func is not read:
-        inner = _reads_of_parameter(module, call, read)
-    elif isinstance(above, ast.Assign) and above.value is read:
-        inner = _reads_of_attribute(module, above.targets)
-    if inner is None or depth > MAX_DEPTH:
-        return [read]
-    return [part for each in inner for part in reads_followed(module, each, depth + 1)]
+        return _reads_of_parameter(module, call, read)
+    if isinstance(above, ast.Assign) and above.value is read:
+        return _reads_of_attribute(module, above.targets)
+    return None
 
 
 def _reads_of_parameter(module: SourceModule, call: ast.Call, given: ast.expr) -> list[ast.expr] | None:

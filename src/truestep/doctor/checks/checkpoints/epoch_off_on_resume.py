@@ -8,8 +8,10 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.checkpoints import saves_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.resuming import KeyRead, keys_behind, shifted
 
+MAX_NAMES = 3  # from what is saved back to the loop's number
 MAX_CALLS = 4  # of one function by the other
 _NEXT = 1  # what has to be added, while saving or while loading, to come to the next epoch
 
@@ -88,24 +90,29 @@ def _saved(module: SourceModule, loop: ast.For) -> dict[str, set[int]]:
     for file in module.linked:
         for save in saves_of(file):
             for key, value in save.keys.items():
-                for added in _counts(file, loop, value, 0):
+                for added in _counts(file, loop, value):
                     found.setdefault(key, set()).add(added)
     return found
 
 
-def _counts(module: SourceModule, loop: ast.For, value: ast.expr, depth: int) -> Iterator[int]:
+def _counts(module: SourceModule, loop: ast.For, value: ast.expr) -> Iterator[int]:
     """Yield what is added to the loop's number, where a value is made of it in the loop, not in one inside of it."""
-    node, added = shifted(value)
-    if not isinstance(node, ast.Name) or depth > 3:
-        return
-    if any(each.how == "for" and each.node in (loop, loop.target) for each in module.bindings(node)):
-        if _is_behind_training(module, loop, node):
-            yield added
-        return
-    for each in module.definitions(node):
-        if each is not None:
-            for inner in _counts(module, loop, each, depth + 1):
-                yield inner + added
+
+    def behind(place: tuple[ast.expr, int]) -> list[tuple[ast.expr, int]]:
+        node, added = place
+        if not isinstance(node, ast.Name) or _is_number_of(module, loop, node):
+            return []
+        values = [shifted(each) for each in module.definitions(node) if each is not None]
+        return [(each, more + added) for each, more in values]
+
+    for node, added in each_once([shifted(value)], behind, MAX_NAMES):
+        if isinstance(node, ast.Name) and _is_number_of(module, loop, node):
+            if _is_behind_training(module, loop, node):
+                yield added
+
+
+def _is_number_of(module: SourceModule, loop: ast.For, name: ast.Name) -> bool:
+    return any(each.how == "for" and each.node in (loop, loop.target) for each in module.bindings(name))
 
 
 def _is_behind_training(module: SourceModule, loop: ast.For, node: ast.expr) -> bool:
@@ -121,13 +128,19 @@ def _is_behind_training(module: SourceModule, loop: ast.For, node: ast.expr) -> 
     return any(_may_train(module, each) for each in before if module.loop(each) is loop)
 
 
-def _may_train(module: SourceModule, node: ast.AST, depth: int = 0) -> bool:
+def _may_train(module: SourceModule, node: ast.AST) -> bool:
     """Tell whether something goes backward in a loop, or in a function of the program that is called."""
-    for call in module.inside(node, ast.Call):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        if name in ("backward", "manual_backward") and (depth or module.loop(call) is not module.loop(node)):
-            return True
-        function = module.target(call) if depth < MAX_CALLS else None
-        if function is not None and _may_train(module.home(function), function, depth + 1):
-            return True
-    return False
+
+    def called(each: ast.AST) -> list[ast.AST]:
+        targets = [module.target(call) for call in module.home(each).inside(each, ast.Call)]
+        return [target for target in targets if target is not None]
+
+    return any(
+        _goes_backward(call) and (each is not node or module.loop(call) is not module.loop(node))
+        for each in each_once([node], called, MAX_CALLS)
+        for call in module.home(each).inside(each, ast.Call)
+    )
+
+
+def _goes_backward(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ("backward", "manual_backward")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.once import each_once
 
 MAX_DEPTH = 2  # functions from the handler to the save
 
@@ -48,10 +49,12 @@ class InterruptSwallowed(SourceCheck):
                     yield At(call, "The state is saved wherever Ctrl-C happened to strike.", RISK)
 
 
-def _saves(module: SourceModule, call: ast.Call, depth: int = 0) -> bool:
+def _saves(module: SourceModule, call: ast.Call) -> bool:
     """Tell `torch.save(...)`, and a call of a function that does it."""
-    if module.qualify(call.func) == "torch.save":
-        return True
-    target = module.target(call)
-    inner = module.inside(target, ast.Call) if target is not None and depth < MAX_DEPTH else []
-    return any(_saves(module, each, depth + 1) for each in inner)
+
+    def inside(each: ast.Call) -> list[ast.Call]:
+        target = module.target(each)
+        return module.inside(target, ast.Call) if target is not None else []
+
+    calls = each_once([call], inside, MAX_DEPTH)
+    return any(module.qualify(each.func) == "torch.save" for each in calls)

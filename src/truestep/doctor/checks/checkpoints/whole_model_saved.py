@@ -9,6 +9,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, inserted_behind
+from truestep.doctor.source.values import value_origins
 
 
 class WholeModelSaved(SourceCheck):
@@ -38,6 +39,8 @@ class WholeModelSaved(SourceCheck):
             given = call.args[0] if call.args else None
             if not isinstance(given, ast.Name | ast.Attribute) or _is_filled_by_keys(module, given):
                 continue
+            if _is_state(module, given):
+                continue
             if module.kind(given) in ("module", "ddp"):
                 yield At(
                     call, f"The whole of {ast.unparse(given)} is pickled, with its class and path.", RISK
@@ -46,6 +49,15 @@ class WholeModelSaved(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Save its state."""
         return [inserted_behind(module, node.args[0], ".state_dict()")]
+
+
+def _is_state(module: SourceModule, given: ast.expr) -> bool:
+    """Tell what every caller gives as a state: `save(net.state_dict(), path)`, be it in a dict of several."""
+    origins = list(value_origins(module, given))
+    return bool(origins) and all(
+        isinstance(each, ast.Dict) or getattr(getattr(each, "func", None), "attr", "") == "state_dict"
+        for each in origins
+    )
 
 
 def _is_filled_by_keys(module: SourceModule, given: ast.expr) -> bool:

@@ -4,11 +4,13 @@
 import ast
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.values import argument, constant
 
 _TENSORS = functions("takes numbers over")
@@ -197,17 +199,23 @@ def _is_of_fitted(turned: ast.Call, fitted: ast.Call) -> bool:
     return given[0] == given[1]
 
 
-def _fitted_behind(module: SourceModule, node: ast.expr, depth: int = 0) -> Iterator[ast.Call]:
-    """Yield each `scaler.fit_transform(...)` that a value comes from, through names, data sets and functions."""
-    for each in walk(node) if depth < MAX_DEPTH else ():
-        found: list[ast.expr | None] = []
-        if isinstance(each, ast.Call) and getattr(each.func, "attr", "") == "fit_transform":
-            if _is_scaler(module, each):
-                yield each
-        elif isinstance(each, ast.Call) and (function := module.target(each)) is not None:
-            found += module.resolver.results(function)
-        elif isinstance(each, ast.Name):
-            found += module.definitions(each)
-        for value in found:
-            if value is not None:
-                yield from _fitted_behind(module, value, depth + 1)
+def _fitted_behind(module: SourceModule, node: ast.expr) -> list[ast.Call]:
+    """Return each `scaler.fit_transform(...)` that a value comes from, through names, data sets and functions."""
+
+    def behind(value: ast.expr) -> list[ast.expr]:
+        return [made for part in walk(value) for made in _made_by(module, part) if made is not None]
+
+    parts = [part for value in each_once([node], behind, MAX_DEPTH - 1) for part in walk(value)]
+    return [each for each in parts if _is_fit_transform(each) and _is_scaler(module, each)]
+
+
+def _is_fit_transform(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "fit_transform"
+
+
+def _made_by(module: SourceModule, part: ast.AST) -> list[ast.expr | None]:
+    """Return what a name stands for, and what a call of a function of the program gives."""
+    if isinstance(part, ast.Name):
+        return module.definitions(part)
+    function = module.target(part) if isinstance(part, ast.Call) and not _is_fit_transform(part) else None
+    return [*module.resolver.results(function)] if function is not None else []

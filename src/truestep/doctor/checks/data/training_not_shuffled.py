@@ -9,10 +9,12 @@ from typing import Any
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.batches import LOADER, RUN, is_one_batch, num_batches, source_of, tensors_of
+from truestep.doctor.source.drawing import is_ever_used
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression
 from truestep.doctor.source.loaders import made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, with_keyword
 from truestep.doctor.source.uses import names_read
 from truestep.doctor.source.values import argument, forwards_all, literal, value_origins
@@ -51,6 +53,7 @@ class TrainingNotShuffled(SourceCheck):
         trained = list(trained_on(module))
         known = {each.node for each in trained}
         named = [each for each in module.calls(LOADER) if each not in known and _is_named_so(module, each)]
+        named = [each for each in named if not _trains(module) or is_ever_used(module, each)]
         told: set[ast.AST] = set()
         for each in [*trained, *(LocatedExpression(call, TOP) for call in named)]:
             node = _ordered_by(module, each)
@@ -77,6 +80,11 @@ class TrainingNotShuffled(SourceCheck):
         ):
             raise SourceRewriteError
         return [with_keyword(module, node, "shuffle", "True")]
+
+
+def _trains(module: SourceModule) -> bool:
+    """Tell a program from a few lines of one: what these leave unused, the rest may use."""
+    return any(file.read_under("backward") for file in module.linked)
 
 
 def _learned_from(module: SourceModule) -> Iterator[ast.Call]:
@@ -129,20 +137,27 @@ def _ordered_by(module: SourceModule, loader: LocatedExpression) -> ast.expr | N
     return call if shuffle is None or _is_off(module, shuffle, context) else None
 
 
-def _is_mixed(module: SourceModule, data: ast.expr | None, depth: int = 0) -> bool:
+def _is_mixed(module: SourceModule, data: ast.expr | None) -> bool:
     """Tell rows that were put in a random order, once: `rows[torch.randperm(n)]`, be they cut or wrapped behind."""
-    if data is None or depth > _MIXED_BEFORE:
-        return False
-    for each in [data, *(value for value in module.definitions(data) if value is not None)]:
-        if isinstance(each, ast.Subscript):
-            orders = [each.slice, *(value for value in module.definitions(each.slice) if value is not None)]
-            called = [part for order in orders for part in walk(order) if isinstance(part, ast.Call)]
-            names = {(module.qualify(part.func) or "").rpartition(".")[2] for part in called}
-            if names & {"randperm", "permutation"} or _is_mixed(module, each.value, depth + 1):
-                return True
-        elif isinstance(each, ast.Call) and each.args and _is_mixed(module, each.args[0], depth + 1):
-            return True
-    return False
+
+    def behind(each: ast.expr) -> list[ast.expr]:
+        forms = _with_definitions(module, each)
+        cut = [form.value for form in forms if isinstance(form, ast.Subscript)]
+        return [*cut, *(form.args[0] for form in forms if isinstance(form, ast.Call) and form.args)]
+
+    reached = each_once([data] if data is not None else [], behind, _MIXED_BEFORE)
+    forms = [form for each in reached for form in _with_definitions(module, each)]
+    return any(isinstance(form, ast.Subscript) and _is_random(module, form.slice) for form in forms)
+
+
+def _with_definitions(module: SourceModule, node: ast.expr) -> list[ast.expr]:
+    return [node, *(value for value in module.definitions(node) if value is not None)]
+
+
+def _is_random(module: SourceModule, order: ast.expr) -> bool:
+    parts = [part for each in _with_definitions(module, order) for part in walk(each)]
+    called = [module.qualify(part.func) or "" for part in parts if isinstance(part, ast.Call)]
+    return any(name.rpartition(".")[2] in ("randperm", "permutation") for name in called)
 
 
 def _draws_by_itself(module: SourceModule, data: ast.expr) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.once import each_once
 
 MAKERS = operations(numbers="drawn filled copied")
 METHODS = ("align_to", "align_as", "refine_names", "rename_")
@@ -53,21 +53,27 @@ def _on_tensors(module: SourceModule, *methods: str) -> Iterator[ast.Call]:
             yield call
 
 
-def _is_named(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
+def _is_named(module: SourceModule, node: ast.expr) -> bool:
     """Follow an expression back to `truestep.named(...)`; `.tensor` and `.to_tensor(...)` are plain tensors."""
-    if depth > MAX_DEPTH:
-        return False
+    sources = each_once([node], lambda each: _made_of(module, each))
+    return any(isinstance(each, ast.Call) and _makes_named(module, each) for each in sources)
+
+
+def _makes_named(module: SourceModule, call: ast.Call) -> bool:
+    return module.qualify(call.func) == "truestep.named"
+
+
+def _made_of(module: SourceModule, node: ast.expr) -> list[ast.expr]:
+    """Return what a value is computed from that is named where this is."""
     match node:
-        case ast.Call(func=func) if module.qualify(func) == "truestep.named":
-            return True
+        case ast.Call() if _makes_named(module, node):
+            return []
         case ast.Call(func=ast.Attribute(value=before, attr=attribute)) if attribute != "to_tensor":
-            sources: list[ast.expr | None] = [before]
+            return [before]
         case ast.Subscript(value=before) | ast.UnaryOp(operand=before):
-            sources = [before]
+            return [before]
         case ast.BinOp(left=left, right=right):
-            sources = [left, right]
+            return [left, right]
         case ast.Name():
-            sources = module.definitions(node)
-        case _:
-            return False
-    return any(each is not None and _is_named(module, each, depth + 1) for each in sources)
+            return [each for each in module.definitions(node) if each is not None]
+    return []

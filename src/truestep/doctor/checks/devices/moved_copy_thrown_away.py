@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
+from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.operations import OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
@@ -60,6 +60,11 @@ class MovedCopyThrownAway(SourceCheck):
                     continue
                 name = ast.unparse(call.func.value)
                 text = f"{name} stays what it was: .{call.func.attr}() returns a new tensor."
+                if call.func.attr == "contiguous":  # the numbers and their order are the same
+                    yield At(
+                        call, f"{name} stays laid out as it was: .contiguous() returns what it made.", ADVICE
+                    )
+                    continue
                 yield At(call, text, BUG if own or _is_certain(module, call.func.value) else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:

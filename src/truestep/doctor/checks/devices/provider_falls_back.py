@@ -8,6 +8,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.actions import ASK_PROVIDERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.values import argument
 
 MAX_DEPTH = 3  # from the session to the names of its providers
@@ -48,13 +49,14 @@ class ProviderFallsBack(SourceCheck):
                 yield At(call, "The session falls back to the CPU with a warning only.", RISK)
 
 
-def _ways_to(module: SourceModule, node: ast.expr | None, depth: int = 0) -> list[ast.expr]:
-    """Return an expression with all that its names may stand for."""
-    if node is None or depth > MAX_DEPTH:
-        return []
-    names = [each for each in walk(node) if isinstance(each, ast.Name | ast.Attribute)]
-    found = [value for each in names for value in module.definitions(each)]
-    return [node, *(way for value in found for way in _ways_to(module, value, depth + 1))]
+def _ways_to(module: SourceModule, node: ast.expr | None) -> Iterator[ast.expr]:
+    """Yield an expression with all that its names may stand for."""
+
+    def behind(each: ast.expr) -> list[ast.expr]:
+        names = [part for part in walk(each) if isinstance(part, ast.Name | ast.Attribute)]
+        return [value for name in names for value in module.definitions(name) if value is not None]
+
+    return each_once([node] if node is not None else [], behind, MAX_DEPTH)
 
 
 def _names_accelerator(node: ast.expr) -> bool:

@@ -8,6 +8,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, walk
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.values import argument, literal
 
 DRAWS = functions("draws a number", "draws by sizes")
@@ -60,24 +61,26 @@ class LayerDropUnderDdp(SourceCheck):
                     yield At(node, "A layer that is skipped gets no gradient, for which DDP waits.")
 
 
-def _parts_of(module: SourceModule, owner: Class, depth: int = 0) -> list[Class]:
+def _parts_of(module: SourceModule, owner: Class) -> list[Class]:
     """Return a class, its bases, and the classes of what they are made of."""
-    found = module.lineage(owner)
-    calls = [call for each in found for call in module.inside(each, ast.Call)]
-    made = [part for call in calls if (part := module.class_named(call.func)) is not None]
-    inner = [each for part in made if depth < MAX_DEPTH for each in _parts_of(module, part, depth + 1)]
-    return list(dict.fromkeys([*found, *inner]))
+
+    def made_in(each: Class) -> list[Class]:
+        calls = [call for base in module.lineage(each) for call in module.inside(base, ast.Call)]
+        return [part for call in calls if (part := module.class_named(call.func)) is not None]
+
+    found = [base for each in each_once([owner], made_in, MAX_DEPTH) for base in module.lineage(each)]
+    return list(dict.fromkeys(found))
 
 
-def _is_drawn(module: SourceModule, test: ast.expr, depth: int = 0) -> bool:
+def _is_drawn(module: SourceModule, test: ast.expr) -> bool:
     """Tell a test that asks a random number, be it by names."""
-    for each in walk(test):
-        if isinstance(each, ast.Call) and module.qualify(each.func) in DRAWS:
-            return True
-        values = module.definitions(each) if isinstance(each, ast.Name) and depth < MAX_DEPTH else []
-        if any(value is not None and _is_drawn(module, value, depth + 1) for value in values):
-            return True
-    return False
+
+    def behind(each: ast.expr) -> list[ast.expr]:
+        names = [part for part in walk(each) if isinstance(part, ast.Name)]
+        return [value for name in names for value in module.definitions(name) if value is not None]
+
+    parts = [part for each in each_once([test], behind, MAX_DEPTH) for part in walk(each)]
+    return any(isinstance(each, ast.Call) and module.qualify(each.func) in DRAWS for each in parts)
 
 
 def _skips(module: SourceModule, node: ast.If) -> bool:

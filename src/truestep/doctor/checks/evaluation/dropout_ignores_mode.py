@@ -2,6 +2,7 @@
 """F.dropout that never stops."""
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,12 @@ from truestep.doctor.source.values import argument, constant, forwards_all, lite
 
 _DRAWN = operations(numbers="drawn filled")
 FUNCTIONS = operations(numbers="dropped")
+_AT_INFERENCE = re.compile(
+    r"(^|_|\b)mc[ _-]?(drop|sampl)|mcdrop|monte[ _-]?carlo|bayesian[ _-]?(net|nn|neural|dropout|layer)|epistemic"
+    r"|(dropout|drops|dropping|active|enabled|on)\b[^.]{0,40}\b(at|during|in) (inference|test|prediction|evaluation)"
+    r"|always[ _-]?(on|active|drop)",
+    re.IGNORECASE,
+)
 
 
 class DropoutIgnoresMode(SourceCheck):
@@ -63,12 +70,13 @@ class DropoutIgnoresMode(SourceCheck):
                     call,
                     f"F.{name} {how} drops in evaluation too.",
                     # written out it is meant, as a sampler's or a decoder's noise may be
-                    QUESTION if training is not None else _severity(module, call),
+                    QUESTION if training is not None or _is_meant(module, call) else _severity(module, call),
                 )
         for call in module.calls("torch.nn.functional.scaled_dot_product_attention"):
             rate = argument(call, 4, "dropout_p")
             if rate is not None and constant(rate) != 0 and not _follows_mode(module, call):
-                yield At(call, "Attention has no mode: this dropout_p drops in evaluation too.", BUG)
+                severity = QUESTION if _is_meant(module, call) else BUG
+                yield At(call, "Attention has no mode: this dropout_p drops in evaluation too.", severity)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Pass the mode of the module on."""
@@ -120,6 +128,14 @@ def _severity(module: SourceModule, call: ast.Call) -> Severity:
         return QUESTION  # of a script's own inputs, as noise to learn from, at a rate of its options
     is_layer = owner in module.classes_of_kind("module")
     return BUG if is_layer and not _is_given(module, argument(call, 1, "p")) else RISK
+
+
+def _is_meant(module: SourceModule, call: ast.Call) -> bool:
+    """Tell what a name or a docstring around says: dropout at inference draws one of many predictions."""
+    around = [each for each in module.ancestors(call) if isinstance(each, ast.ClassDef | ast.FunctionDef)]
+    owners = [base for each in around if isinstance(each, ast.ClassDef) for base in module.lineage(each)]
+    told = [text for each in [*around, *owners] for text in (each.name, ast.get_docstring(each) or "")]
+    return any(_AT_INFERENCE.search(text) for text in told)
 
 
 def _is_given(module: SourceModule, rate: ast.expr | None) -> bool:

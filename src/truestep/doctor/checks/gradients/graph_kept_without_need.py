@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.events import Trace, TraceEvent
+from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, is_none
@@ -72,7 +72,22 @@ def _is_last(trace: Trace, event: TraceEvent) -> bool:
         if each.kind != "unknown" or each.subject != event.subject
     ]
     # without a forward in the loop, the graph may be one from before it: then each iteration needs it
-    return bool(inside) and inside[-1] is event and (not path or bool(trace.within(path, "forward")))
+    is_last = bool(inside) and inside[-1] is event and (not path or bool(trace.within(path, "forward")))
+    return is_last and not _goes_on_later(trace, event, path)
+
+
+def _goes_on_later(trace: Trace, event: TraceEvent, path: Path) -> bool:
+    """Tell whether a loop behind it in the same function goes backward and has no forward of its own: it needs the graph."""
+    later = trace.events[trace.order[event] + 1 :]
+    behind = [each for each in later if each.kind in ("backward", "grad") and not each.inside(path)]
+    return bool(path) and any(
+        each.context is event.context and not _has_forward_before(trace, each) for each in behind
+    )
+
+
+def _has_forward_before(trace: Trace, event: TraceEvent) -> bool:
+    path, order = event.loop_path(), trace.order
+    return any(order[each] < order[event] for each in trace.within(path, "forward") if each.inside(path))
 
 
 def _is_given_back(module: SourceModule, event: TraceEvent) -> bool:

@@ -9,6 +9,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.rewriting import Edits, inserted_behind, without_keyword
 from truestep.doctor.source.tensors import moved_already
 from truestep.doctor.source.values import argument, constant, literal
@@ -120,18 +121,30 @@ def _is_asked_for(module: SourceModule, call: ast.Call, *, parameter: bool) -> b
     return "grad" in read or any(_is_optimized(module, use) for use in uses)
 
 
-def _is_optimized(module: SourceModule, use: ast.expr, depth: int = 0) -> bool:
+def _is_optimized(module: SourceModule, use: ast.expr) -> bool:
     """Tell `SGD([w])`, be it by a list with a name of its own, to which `w` may be appended."""
+
+    def later(each: ast.expr) -> list[ast.expr]:
+        names = _lists_filled(module.statement(each))
+        return [read for name in names for read in module.reads(name) if read.lineno > each.lineno]
+
+    return any(_is_given_to_optimizer(module, each) for each in each_once([use], later, MAX_LISTS))
+
+
+def _is_given_to_optimizer(module: SourceModule, use: ast.expr) -> bool:
     for above in module.ancestors(use):
+        if isinstance(above, ast.stmt):
+            return False
         if isinstance(above, ast.Call) and module.kind(above) == "optimizer":
             return True
-        if isinstance(above, ast.stmt):
-            lists = above.targets if isinstance(above, ast.Assign) else []
-            if isinstance(above, ast.AugAssign):
-                lists = [above.target]
-            elif isinstance(above, ast.Expr) and isinstance(above.value, ast.Call):
-                lists = [above.value.func.value] if isinstance(above.value.func, ast.Attribute) else []
-            names = [each for target in lists if (each := dotted(target)) is not None]
-            again = [read for each in names for read in module.reads(each) if depth < MAX_LISTS]
-            return any(_is_optimized(module, read, depth + 1) for read in again if read.lineno > use.lineno)
     return False
+
+
+def _lists_filled(statement: ast.stmt) -> list[str]:
+    """Return what a statement gives a value, or calls a method of."""
+    lists = statement.targets if isinstance(statement, ast.Assign) else []
+    if isinstance(statement, ast.AugAssign):
+        lists = [statement.target]
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        lists = [statement.value.func.value] if isinstance(statement.value.func, ast.Attribute) else []
+    return [each for target in lists if (each := dotted(target)) is not None]

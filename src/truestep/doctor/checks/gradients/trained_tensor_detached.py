@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.uses import reads_followed
-from truestep.doctor.source.values import argument, is_call_of, literal
+from truestep.doctor.source.values import argument, constant, is_call_of, literal
 
 _CUTS = operations(numbers="kept itself", graph="cut left")
 _SHOWS = ("print", "len", "float", "str", "format", "repr")
@@ -59,7 +60,8 @@ class TrainedTensorDetached(SourceCheck):
                 reads = [node for node in every if not _shown(module, node)]
                 held = [node for node in reads if self._optimized(module, node)]
                 rest = [node for node in reads if node not in held]
-                if held and rest and all(_cut(module, node) for node in rest):
+                is_by_hand = any(_is_given_a_gradient(module, node) for node in every)
+                if held and rest and not is_by_hand and all(_cut(module, node) for node in rest):
                     yield At(
                         rest[-1], f"{target.id!r} is trained, but used only detached: no gradient for it."
                     )
@@ -82,6 +84,18 @@ class TrainedTensorDetached(SourceCheck):
 def _cut(module: SourceModule, node: ast.expr) -> bool:
     above = module.parents.get(node)
     return isinstance(above, ast.Attribute) and above.attr in _CUTS
+
+
+def _is_given_a_gradient(module: SourceModule, node: ast.expr) -> bool:
+    """Tell `w.grad = ...`, `w.grad.copy_(...)` and `setattr(w, "grad", ...)`: the step moves it by that."""
+    above = module.parents.get(node)
+    if isinstance(above, ast.Call):
+        return dotted(above.func) == "setattr" and any(constant(each) == "grad" for each in above.args[1:2])
+    if not isinstance(above, ast.Attribute) or above.attr != "grad":
+        return False
+    method = module.parents.get(above)
+    in_place = isinstance(method, ast.Attribute) and method.attr.endswith("_") and method.attr != "zero_"
+    return isinstance(above.ctx, ast.Store) or in_place
 
 
 def _shown(module: SourceModule, node: ast.expr) -> bool:

@@ -44,8 +44,9 @@ class ZeroGradOncePerEpoch(SourceCheck):
         """Report a clear that stands one loop too far out."""
         for trace in module.traces:
             for loop in trace.training_loops():
-                outer = [event for path in loop.outer_loops() for event in loop.clears(path)]
-                if outer and not loop.clears() and not loop.of("unknown") and not _ends_early(loop):
+                path = loop.batch_path()
+                outer = [event for each in loop.outer_loops(path) for event in loop.clears(each)]
+                if outer and not loop.clears(path) and not loop.of("unknown") and not _ends_early(loop):
                     yield At(
                         outer[0].node,
                         "The gradients are cleared once per outer loop, but stepped in the inner one.",

@@ -9,6 +9,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.outputs import is_softmax, named_already, num_outputs
 from truestep.doctor.source.values import argument, constant, literal
 
@@ -120,7 +121,14 @@ def _weighs_positions(module: SourceModule, node: ast.expr) -> bool:
     if any(_WEIGHS.search(text) for text in [*around, *named, ast.unparse(node)]):
         return True
     uses = [node, *(use for name in named for use in module.reads(name))]
-    return any(_is_factor(module, use) for use in uses)
+    return any(_is_factor(module, use) for use in each_once(uses, lambda use: _reads_of_result(module, use)))
+
+
+def _reads_of_result(module: SourceModule, node: ast.expr) -> list[ast.expr]:
+    """Return where what a layer of that name gives is read, if it is kept under a name."""
+    call = module.parents[node]
+    kept = module.parents[call] if isinstance(call, ast.Call) and call.func is node else None
+    return [*module.reads(ast.unparse(kept.targets[0]))] if isinstance(kept, ast.Assign) else []
 
 
 def _is_factor(module: SourceModule, node: ast.expr) -> bool:
@@ -128,8 +136,6 @@ def _is_factor(module: SourceModule, node: ast.expr) -> bool:
     outer = module.parents[node]
     if isinstance(outer, ast.Call) and outer.func is node:
         node, outer = outer, module.parents[outer]
-        if isinstance(outer, ast.Assign):
-            return any(_is_factor(module, use) for use in module.reads(ast.unparse(outer.targets[0])))
     if isinstance(outer, ast.Attribute):
         return outer.attr in _PRODUCTS
     if isinstance(outer, ast.Call):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.losses import classifier_outputs
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.values import argument, literal, value_origins
 
 MAX_DEPTH = 3  # from a model to its last part
@@ -66,7 +67,18 @@ def _gone_through(loop: ast.For) -> ast.expr:
     return source
 
 
-def _at_end(module: SourceModule, model: ast.expr, depth: int = 0) -> Iterator[ast.Call]:
+def _at_end(module: SourceModule, model: ast.expr) -> Iterator[ast.Call]:
+    """Yield what a model ends with, over the batch, be it in its last part."""
+
+    def last_parts(each: ast.expr) -> list[ast.expr]:
+        ends = [end for end in _ends(module, each) if not _is_over_batch(module, end)]
+        return [end.func for end in ends if module.kind(end.func) == "module"]
+
+    for each in each_once([model], last_parts, MAX_DEPTH):
+        yield from (end for end in _ends(module, each) if _is_over_batch(module, end))
+
+
+def _ends(module: SourceModule, model: ast.expr) -> list[ast.Call]:
     owner = module.class_of(model)
     forward = module.method(owner, "forward") if owner is not None else None
     given = module.resolver.results(forward) if forward is not None else []
@@ -74,11 +86,7 @@ def _at_end(module: SourceModule, model: ast.expr, depth: int = 0) -> Iterator[a
     for made in value_origins(module, model) if owner is None else ():
         is_row = isinstance(made, ast.Call) and module.qualify(made.func) == "torch.nn.Sequential"
         ends += made.args[-1:] if is_row and isinstance(made, ast.Call) else []
-    for each in ends:
-        if isinstance(each, ast.Call) and _is_over_batch(module, each):
-            yield each
-        elif isinstance(each, ast.Call) and depth < MAX_DEPTH and module.kind(each.func) == "module":
-            yield from _at_end(module, each.func, depth + 1)
+    return [each for each in ends if isinstance(each, ast.Call)]
 
 
 def _is_over_batch(module: SourceModule, call: ast.Call) -> bool:

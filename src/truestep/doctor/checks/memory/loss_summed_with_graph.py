@@ -130,7 +130,25 @@ def _is_of_program(module: SourceModule, append: ast.Call) -> bool:
 def _is_cut(module: SourceModule, stored: ast.expr) -> bool:
     """Tell whether the name was given the loss without its graph before, be it only where it went backward."""
     values = module.definitions(stored)
-    return any(each is not None and loses_graph(each) for each in values)
+    return any(each is not None and _has_lost_graph(module, each, dotted(stored)) for each in values)
+
+
+def _has_lost_graph(module: SourceModule, value: ast.expr, name: str | None) -> bool:
+    """Tell `loss.item()` and what is computed of it: `loss.item() * len(x)`, `float(loss) / n`."""
+    uses = [each for each in walk(value) if isinstance(each, ast.expr) and dotted(each) == name]
+    return loses_graph(value) or (bool(uses) and all(_is_number(module, each, value) for each in uses))
+
+
+def _is_number(module: SourceModule, use: ast.expr, whole: ast.expr) -> bool:
+    """Tell whether a call around a use of a loss, within an expression, leaves the graph behind."""
+    around = [use]
+    while around[-1] is not whole and isinstance(above := module.parents[around[-1]], ast.expr):
+        around.append(above)
+    return any(loses_graph(each) or _is_float(each) for each in around)
+
+
+def _is_float(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and dotted(node.func) in ("float", "int")
 
 
 def _name_taken(module: SourceModule, call: ast.Call) -> str | None:

@@ -8,6 +8,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
+from truestep.doctor.source.uses import reads_followed
 from truestep.doctor.source.values import parts_given
 
 MOVES = operations(numbers="moved rounded")
@@ -38,6 +39,8 @@ class OptimizerStateBeforeMove(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a move, in the same block, of the module whose parameters an Adagrad holds."""
         for made, since in _with_states(module):
+            if _is_moved_by_hand(module, since):
+                continue
             held = {dotted(each.func.value) for each in parts_given(module, made) if _asks_parameters(each)}  # type: ignore[attr-defined]
             block = module.parents[module.statement(made)]
             for move in sorted(module.method_calls(*MOVES), key=lambda call: call.lineno):
@@ -61,6 +64,15 @@ def _with_states(module: SourceModule) -> Iterator[tuple[ast.Call, ast.Call]]:
         for made in module.definitions(held):
             if isinstance(made, ast.Call) and module.kind(made) == "optimizer":
                 yield made, load
+
+
+def _is_moved_by_hand(module: SourceModule, load: ast.Call) -> bool:
+    """Tell whether the tensors of a state are gone through behind its loading, here or in a function that is given it."""
+    held = dotted(load.func.value) if isinstance(load.func, ast.Attribute) else None
+    later = [each for each in module.reads(held or "") if _place(each) > _place(load)]
+    uses = [use for each in later for use in reads_followed(module, each)]
+    asked = [above for each in uses if isinstance(above := module.parents[each], ast.Attribute)]
+    return any(each.attr == "state" and module.enclosing(each, ast.For) is not None for each in asked)
 
 
 def _place(node: ast.expr) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced
 from truestep.doctor.source.values import argument, constant, literal, seen_through
 
 MAKERS = {f"torch.{name}" for name in operations(numbers="drawn filled copied")}
+_DRAWS = {f"torch.{name}" for name in operations(numbers="drawn")}
 _MASKS = {
     f"torch.nn.{each}.generate_square_subsequent_mask" for each in ("Transformer", "modules.Transformer")
 }
@@ -98,7 +99,33 @@ class TensorNotRegistered(SourceCheck):
         reads = [node for node in uses if isinstance(node.ctx, ast.Load) and module.scope(node) is not home]
         moved = any(attr in _PLACED for node in reads for attr in _asked_of(module, node))
         alone = sum(isinstance(node, ast.FunctionDef) for node in owner.body) == 1  # nothing here reads it
-        return (bool(reads) or alone) and not moved
+        return (bool(reads) or alone) and not moved and not self._is_index(module, owner, name, reads)
+
+    def _is_index(
+        self, module: SourceModule, owner: ast.ClassDef, name: str, reads: list[ast.Attribute]
+    ) -> bool:
+        """Tell rows or a mask that only select, which may lie on the CPU; drawn ones have to be saved all the same."""
+        made = [
+            part
+            for each in module.attributes(owner)[name]
+            if each.value is not None
+            for part in walk(each.value)
+        ]
+        drawn = any(isinstance(each, ast.Call) and module.qualify(each.func) in _DRAWS for each in made)
+        return bool(reads) and not drawn and all(_selects(module, each) for each in reads)
+
+
+def _selects(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
+    """Tell i of `x[i]` and `x[:, i]`, be it by a name of its own."""
+    above = module.parents[node]
+    if isinstance(above, ast.Tuple):
+        node, above = above, module.parents[above]
+    if isinstance(above, ast.Subscript):
+        return above.slice is node
+    name = above.targets[0] if isinstance(above, ast.Assign) and above.value is node else None
+    reads = module.reads(name.id) if isinstance(name, ast.Name) else []
+    own = [each for each in reads if module.scope(each) is module.scope(node)]
+    return bool(own) and not depth and all(_selects(module, each, depth + 1) for each in own)
 
 
 def _asked_of(module: SourceModule, node: ast.expr) -> Iterator[str]:

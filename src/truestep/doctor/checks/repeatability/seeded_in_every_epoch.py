@@ -10,6 +10,7 @@ from truestep.doctor.library.functions import functions
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, names_in, walk
+from truestep.doctor.source.once import each_once
 
 _SEEDS = functions("seeds the host", "seeds devices", "seeds everything")
 _STATES = (
@@ -65,15 +66,20 @@ class SeededInEveryEpoch(SourceCheck):
                 loops.update(dict.fromkeys(around[-2:], loop.node))
         told: set[ast.AST] = set()
         for epochs in loops:
-            if isinstance(epochs, ast.For | ast.While) and not _makes_an_optimizer(module, epochs, _DEEP):
-                for seed in _seeds_in(module, epochs, _changing(module, epochs), _DEEP):
+            if isinstance(epochs, ast.For | ast.While) and not _makes_an_optimizer(module, epochs):
+                for seed in _seeds_in(module, epochs, _changing(module, epochs), _DEEP, set()):
                     if seed not in told:
                         told.add(seed)
                         yield At(seed, "The seed is set to the same number in each turn of this loop.", RISK)
 
 
-def _seeds_in(module: SourceModule, node: ast.AST, changing: set[str], deep: int) -> Iterator[ast.Call]:
-    """Yield the first call of each place that seeds, directly or in what it calls."""
+def _seeds_in(
+    module: SourceModule, node: ast.AST, changing: frozenset[str], deep: int, seen: set[tuple[object, ...]]
+) -> Iterator[ast.Call]:
+    """Yield the first call of each place that seeds, directly or in what it calls; each of these is looked into once."""
+    if (node, changing, deep) in seen:
+        return
+    seen.add((node, changing, deep))
     for call in module.inside(node, ast.Call):
         home = module.home(call)
         if _is_apart(home, call, node, changing) or any(_varies(each, changing) for each in _given(call)):
@@ -86,8 +92,8 @@ def _seeds_in(module: SourceModule, node: ast.AST, changing: set[str], deep: int
         function = home.target(call) if deep else None
         if function is None or _keeps_state(module, function):
             continue
-        inner = {*changing, *_parameters_given(module, function, call, changing)}
-        found = next(_seeds_in(module, function, inner, deep - 1), None)
+        inner = frozenset({*changing, *_parameters_given(module, function, call, changing)})
+        found = next(_seeds_in(module, function, inner, deep - 1, seen), None)
         if found is not None:
             yield call if "seed" in getattr(function, "name", "") else found
             return
@@ -99,14 +105,14 @@ def _given(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(word.value for word in call.keywords)] if named else []
 
 
-def _varies(node: ast.expr, changing: set[str]) -> bool:
+def _varies(node: ast.expr, changing: frozenset[str]) -> bool:
     """Tell a seed that another turn of the loop has another of: it names what changes, or is drawn."""
     drawn = any(isinstance(each, ast.Call) and dotted(each.func) not in ("int", "abs") for each in walk(node))
     return drawn or bool(set(names_in(node)) & changing) or bool(_COUNTS.search(ast.unparse(node)))
 
 
 def _parameters_given(
-    module: SourceModule, function: Function, call: ast.Call, changing: set[str]
+    module: SourceModule, function: Function, call: ast.Call, changing: frozenset[str]
 ) -> Iterator[str]:
     """Yield the parameters of a function that are given what changes."""
     for each in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]:
@@ -115,14 +121,15 @@ def _parameters_given(
             yield each.arg
 
 
-def _changing(module: SourceModule, loop: ast.For | ast.While) -> set[str]:
+def _changing(module: SourceModule, loop: ast.For | ast.While) -> frozenset[str]:
     """Return the names, and attributes with what they are of, that a loop gives another value."""
     stored = [each for each in module.inside(loop, ast.Name) if isinstance(each.ctx, ast.Store)]
     attributes = [each for each in module.inside(loop, ast.Attribute) if isinstance(each.ctx, ast.Store)]
-    return {each.id for each in stored} | {name for each in attributes if (name := dotted(each)) is not None}
+    names = (dotted(each) for each in attributes)
+    return frozenset({each.id for each in stored} | {name for name in names if name is not None})
 
 
-def _is_apart(module: SourceModule, call: ast.Call, within: ast.AST, changing: set[str]) -> bool:
+def _is_apart(module: SourceModule, call: ast.Call, within: ast.AST, changing: frozenset[str]) -> bool:
     """Tell what happens in some turns only, what is restored behind it, and what is no training."""
     if is_without_grad(module, call):
         return True
@@ -147,13 +154,13 @@ def _keeps_state(module: SourceModule, function: Function) -> bool:
     return any(each in name for each in _APART) or bool(asked & set(_STATES))
 
 
-def _makes_an_optimizer(module: SourceModule, node: ast.AST, deep: int) -> bool:
+def _makes_an_optimizer(module: SourceModule, loop: ast.AST) -> bool:
     """Tell a loop over whole trainings: each makes its optimizer."""
-    for call in module.inside(node, ast.Call):
-        home = module.home(call)
-        if home.kind(call) == "optimizer":
-            return True
-        function = (home.constructor(call) or home.target(call)) if deep else None
-        if function is not None and _makes_an_optimizer(module, function, deep - 1):
-            return True
-    return False
+
+    def called(node: ast.AST) -> list[ast.AST]:
+        calls = module.inside(node, ast.Call)
+        run = [module.constructor(each) or module.target(each) for each in calls]
+        return [each for each in run if each is not None]
+
+    reached = each_once([loop], called, _DEEP)
+    return any(module.kind(call) == "optimizer" for each in reached for call in module.inside(each, ast.Call))

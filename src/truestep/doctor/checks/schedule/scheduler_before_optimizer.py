@@ -27,7 +27,8 @@ _TRAINS = re.compile(r"^(train(_(one_)?(epoch|step|batch|model|loop))?|fit(_one_
 class SchedulerBeforeOptimizer(SourceCheck, Watcher):
     """scheduler.step() comes before optimizer.step() in the loop.
 
-    Why: the first learning rate is skipped, and every later one comes one step early.
+    Why: every learning rate comes one step early; one that holds for a single step, as the first of a warm-up,
+    is never used.
 
     Bad:
         sched = torch.optim.lr_scheduler.StepLR(opt, 2)
@@ -71,7 +72,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
                     )
                     break
                 if _steps_with(trace, event):
-                    text = "The schedule is stepped before the optimizer: the first rate is never used."
+                    text = "The schedule is stepped before the optimizer: each rate comes one step early."
                     yield At(event.node, text)
                     break
                 if (trains := _trained_elsewhere(module, trace, event)) is not None:

@@ -2,15 +2,18 @@
 """`".jpg".format(name)`."""
 
 import ast
+import re
 import string
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.questions import mentions_torch
+from truestep.doctor.source.values import constant
 
 _SHOWS = ("print", "log", "info", "debug", "warn", "warning", "error", "write", "set_description", "title")
+_ONE_FILE = re.compile(r"(^|[^a-zA-Z])(best|last|latest|newest|final|current)([^a-zA-Z]|$)", re.IGNORECASE)
 
 
 class FormatWithoutPlace(SourceCheck):
@@ -41,11 +44,12 @@ class FormatWithoutPlace(SourceCheck):
         for call in module.method_calls("format"):
             text = call.func.value.value if _is_of_text(call) else None  # type: ignore[attr-defined]
             fields = _fields(text) if isinstance(text, str) else None
-            if fields is None or _is_message(module, call):
+            if not isinstance(text, str) or fields is None or _is_message(module, call):
                 continue
             dropped = _dropped(call, fields)
             if dropped is not None:
-                yield At(call, f"{text!r} has no place for {ast.unparse(dropped)}: it is dropped.")
+                severity = ADVICE if _says_it(text, dropped) else BUG
+                yield At(call, f"{text!r} has no place for {ast.unparse(dropped)}: it is dropped.", severity)
 
 
 def _is_of_text(call: ast.Call) -> bool:
@@ -73,6 +77,12 @@ def _dropped(call: ast.Call, fields: list[str]) -> ast.expr | None:
             return each
     named: list[Any] = [each for each in call.keywords if each.arg is not None and each.arg not in fields]
     return named[0].value if named and not fields else None
+
+
+def _says_it(text: str, dropped: ast.expr) -> bool:
+    """Tell a text that names one file on purpose, or holds the dropped constant already: what is left over does no harm."""
+    value = constant(dropped)
+    return bool(_ONE_FILE.search(text)) or (value is not None and str(value) in text)
 
 
 def _is_message(module: SourceModule, call: ast.Call) -> bool:

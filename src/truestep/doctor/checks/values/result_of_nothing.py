@@ -56,10 +56,30 @@ class ResultOfNothing(SourceCheck):
 
 
 def _is_read(module: SourceModule, node: ast.Assign) -> bool:
-    """Tell whether what is stored is used; of an attribute or an item this is taken to be so."""
-    scope, target = module.scope(node), node.targets[0]
+    """Tell whether what is stored is used; of an item this is taken to be so."""
+    target = node.targets[0]
+    if isinstance(target, ast.Attribute):
+        return bool(module.attributes_read.get(target.attr))
     if not isinstance(target, ast.Name):
         return True
+    if not _is_only_given_on(module, node, target.id):
+        return _is_read_later(module, node, target)
+    return False
+
+
+def _is_only_given_on(module: SourceModule, node: ast.Assign, name: str) -> bool:
+    """Tell a name that is only given back, to callers who throw it away: nobody reads it."""
+    function = module.scope(node)
+    reads = [each for each in module.reads(name) if module.scope(each) is function]
+    if not isinstance(function, ast.FunctionDef) or not reads:
+        return False
+    calls = module.callers(function)
+    is_dropped = bool(calls) and all(isinstance(module.home(each).parents[each], ast.Expr) for each in calls)
+    return is_dropped and all(isinstance(module.parents[each], ast.Return) for each in reads)
+
+
+def _is_read_later(module: SourceModule, node: ast.Assign, target: ast.Name) -> bool:
+    scope = module.scope(node)
     if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
         return uses_of(module, scope).read_later.get((node, target.id), False)
     return any(each.lineno > node.lineno for each in module.reads(target.id))
