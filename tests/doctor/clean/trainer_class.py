@@ -82,7 +82,7 @@ class Trainer:
 def main():
     torch.manual_seed(0)
     x, y = torch.randn(200, 6), torch.randint(3, (200,))
-    train_loader = DataLoader(TensorDataset(x[:140], y[:140]), batch_size=20, shuffle=True)
+    train_loader = DataLoader(TensorDataset(x[:120], y[:120]), batch_size=20, shuffle=True)
     val_loader = DataLoader(TensorDataset(x[140:], y[140:]), batch_size=20)
     scores = []
     for fold in range(2):

@@ -31,7 +31,10 @@ class StateNotRestored(SourceCheck):
 
     Bad:
         def save(epoch, scheduler):
-            state = {"net": net.state_dict(), "opt": opt.state_dict(), "schedule": scheduler.state_dict(), "epoch": epoch}
+            state = {
+                "net": net.state_dict(), "opt": opt.state_dict(),
+                "schedule": scheduler.state_dict(), "epoch": epoch,
+            }
             torch.save(state, "last.pt")
 
         def resume(scheduler):
@@ -42,7 +45,10 @@ class StateNotRestored(SourceCheck):
 
     Good:
         def save(epoch, scheduler):
-            state = {"net": net.state_dict(), "opt": opt.state_dict(), "schedule": scheduler.state_dict(), "epoch": epoch}
+            state = {
+                "net": net.state_dict(), "opt": opt.state_dict(),
+                "schedule": scheduler.state_dict(), "epoch": epoch,
+            }
             torch.save(state, "last.pt")
 
         def resume(scheduler):
