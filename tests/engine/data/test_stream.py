@@ -272,7 +272,11 @@ def test_workers_do_not_tell_a_stream_its_epoch_all_at_once():
 
 @pytest.mark.parametrize(
     ("made", "options"),
-    [(lambda: iter(()), {}), (lambda: iter([1, 2]), {"drop_last": True}), (tuple, {"num_workers": 1})],
+    [
+        (lambda: iter(()), {}),
+        (lambda: iter([1, 2]), {"drop_last": True}),
+        (lambda: iter("ab"), {"num_workers": 1, "drop_last": True}),
+    ],
 )
 def test_a_pass_without_a_batch_is_said(made, options):
     source = opened(made, batch_size=4, **options)
