@@ -19,8 +19,8 @@ def with_sizes(shuffle: BlockShuffle, data: Any) -> BlockShuffle:
     total = len(data)
     if isinstance(shuffle.block, int):
         full, rest = divmod(total, shuffle.block)
-        sizes = np.array([shuffle.block] * full + [rest] * (rest > 0), dtype=np.int64)
-        return dataclasses.replace(shuffle, block=sizes)
+        equal = np.array([shuffle.block] * full + [rest] * (rest > 0), dtype=np.int64)
+        return dataclasses.replace(shuffle, block=equal)
     told = data_block_sizes(data) if shuffle.block is None else shuffle.block
     kind = type(data).__name__
     if told is None:
