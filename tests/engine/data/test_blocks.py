@@ -139,6 +139,22 @@ class Arrow(list):
         return self
 
 
+class Told(Dataset):
+    """Seven samples, and whatever it tells of their blocks."""
+
+    def __init__(self, told):
+        self.told = told
+
+    def block_sizes(self):
+        return self.told
+
+    def __len__(self):
+        return 7
+
+    def __getitem__(self, index):
+        return torch.tensor(index)
+
+
 @pytest.mark.parametrize(
     ("data", "blocks"),
     [
@@ -164,12 +180,37 @@ def test_the_datas_own_blocks_are_found(data, blocks):
         ),
         (Arrow([6, 2], indices=[1]), BlockShuffle(), "tells of none"),
         (Sharded([3, 4]), BlockShuffle(block=[3, 5]), "hold 8 samples together, and it has 7"),
+        (Sharded([3, 4]), BlockShuffle(block=[1 << 62] * 4 + [7]), "samples together, and it has 7"),
+        *(
+            (Sharded([3, 4]), BlockShuffle(block=block), "a whole number of at least 0 for each block")
+            for block in (
+                "7",
+                [3.5, 4],
+                ["3", 4],
+                [None, 7],
+                [np.nan, 7],
+                [-1, 8],
+                [[3, 4]],
+                [[3], 4],
+                {"a": 7},
+            )
+        ),
+        *(
+            (Told(told), BlockShuffle(), "what the data tells of its blocks is")
+            for told in (7, "7", ["3", "4"], [3.5, 3.5], [-1, 8])
+        ),
         (iter([1]), BlockShuffle(block=2), "shuffle= needs samples that can be asked for by number"),
     ],
 )
 def test_blocks_that_are_not_known_are_refused(data, shuffle, words):
     with pytest.raises(DataError, match=words):
         batches(data, shuffle=shuffle)
+
+
+@pytest.mark.parametrize("told", [7, ["x"], [3.5], None])
+def test_a_uniform_shuffle_needs_nothing_of_what_the_data_tells_of_blocks(told):
+    found = batches(Told(told), batch_size=7, shuffle=True)
+    assert found == batches(range(7), batch_size=7, shuffle=True)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +221,8 @@ def test_two_ways_to_choose_what_stands_together_are_refused(options):
         batches(torch.arange(9), shuffle=BlockShuffle(block=2), **options)
     with pytest.raises(OptionError, match="window=0 is too small"):
         BlockShuffle(window=0)
+    with pytest.raises(OptionError, match=r"window=None\): write how many blocks"):
+        BlockShuffle(window=None)
 
 
 def test_a_run_says_once_that_blocks_are_cheaper_and_refuses_other_blocks(tmp_path, capsys):

@@ -195,6 +195,9 @@ def test_data_classes_are_stacked_and_ragged_samples_kept(opened):
     with pytest.raises(RuntimeError) as caught:
         next(opened(ragged).batches(0))
     assert "collate=list keeps them" in caught.value.__notes__[0]
+    with pytest.raises(KeyError) as caught:
+        next(opened([{"x": 1, "y": 2}, {"x": 1}]).batches(0))
+    assert "the same structure" in caught.value.__notes__[0]
 
 
 def test_the_fingerprint_shows_samples_and_changes_with_them(opened):

@@ -253,6 +253,18 @@ def web():
         (lambda: ts.Mixture({"a": web()}, weights={"b": 1}), r"\['b'\]: give one number for each of \['a'\]"),
         (lambda: ts.Mixture({"a": web()}, weights={"a": -1}), "finite numbers of at least 0"),
         (lambda: ts.Mixture({"a": web()}, weights={"a": 0}), "one above 0"),
+        *(
+            (
+                lambda weight=weight: ts.Mixture({"a": web(), "b": web()}, weights={"a": weight, "b": 1e308}),
+                "finite numbers",
+            )
+            for weight in (None, "x", "0.3", 1j, [1], torch.ones(2), 10**400, np.inf, 1e308)
+        ),
+        (lambda: ts.Mixture({0: web(), "b": web()}, weights={0: 1, "b": 1}), "Write '0', in sources"),
+        (
+            lambda: read(opened((5,), ["by number"], lambda: {"0": 1}, batch_size=2)),
+            r"Write def weights\(batch\)",
+        ),
         (lambda: ts.Mixture({"a": web()}, weights={"a": 1}, at_end="begin"), "none of: 'again', 'stop'"),
         (
             lambda: ts.Mixture({"a": torch.utils.data.DataLoader(web())}, weights={"a": 1}),
@@ -289,3 +301,10 @@ def web():
 def test_what_is_no_mixture_says_what_to_write(make, told):
     with pytest.raises((OptionError, DataError), match=told):
         make()
+
+
+def test_an_error_in_a_schedule_names_the_batch():
+    planned = {0: {"0": 1}}
+    with pytest.raises(KeyError) as caught:
+        read(opened((5,), ["by number"], lambda batch: planned[batch], batch_size=2))
+    assert "was asked for batch 1." in caught.value.__notes__[0]

@@ -268,3 +268,28 @@ def test_workers_do_not_tell_a_stream_its_epoch_all_at_once():
         seen = sorted(number for batch in source.batches(epoch) for number in batch.tolist())
         assert seen == [100 * epoch + each for each in range(20)]
     source.close()
+
+
+@pytest.mark.parametrize(
+    ("made", "options"),
+    [
+        (lambda: iter(()), {}),
+        (lambda: iter([1, 2]), {"drop_last": True}),
+        (lambda: iter("ab"), {"num_workers": 1, "drop_last": True}),
+    ],
+)
+def test_a_pass_without_a_batch_is_said(made, options):
+    source = opened(made, batch_size=4, **options)
+    with pytest.warns(UserWarning, match="gave no batch in its pass 3"):
+        assert [*source.batches(2)] == []
+    source.close()
+
+
+async def forgotten():
+    yield 1
+
+
+@pytest.mark.parametrize(("made", "what"), [(lambda: None, "NoneType"), (forgotten, "async_generator")])
+def test_a_function_that_makes_nothing_to_read_is_refused(made, what):
+    with pytest.raises(DataError, match=f"a function that returned an? {what}.*Write it with yield"):
+        next(opened(made, batch_size=4).batches(0))

@@ -19,8 +19,8 @@ def with_sizes(shuffle: BlockShuffle, data: Any) -> BlockShuffle:
     total = len(data)
     if isinstance(shuffle.block, int):
         full, rest = divmod(total, shuffle.block)
-        sizes = np.array([shuffle.block] * full + [rest] * (rest > 0), dtype=np.int64)
-        return dataclasses.replace(shuffle, block=sizes)
+        equal = np.array([shuffle.block] * full + [rest] * (rest > 0), dtype=np.int64)
+        return dataclasses.replace(shuffle, block=equal)
     told = data_block_sizes(data) if shuffle.block is None else shuffle.block
     kind = type(data).__name__
     if told is None:
@@ -28,19 +28,48 @@ def with_sizes(shuffle: BlockShuffle, data: Any) -> BlockShuffle:
             f"shuffle=BlockShuffle() takes the data's own blocks, and this {kind} tells of none: it has no method block_sizes(). "
             "Write how many samples lie together, BlockShuffle(block=1000), or the size of each block, BlockShuffle(block=[...])."
         )
-    sizes = np.asarray([*told], dtype=np.int64)
-    if sizes.ndim != 1 or (sizes < 0).any() or int(sizes.sum()) != total:
+    sizes = _whole_numbers(told)
+    if sizes is None:
+        source = "block=" if shuffle.block is not None else "what the data tells of its blocks"
         raise DataError(
-            f"the {len(sizes):,} blocks of this {kind} hold {int(sizes.sum()):,} samples together, and it has {total:,}: which "
+            f"BlockShuffle of this {kind}: {source} is {_shown(told)}, and not a whole number of at least 0 for each block. Give "
+            "the number of samples of each block, in the order of the data, as in BlockShuffle(block=[1000, 1000, 500])."
+        )
+    if sum(sizes) != total:
+        raise DataError(
+            f"the {len(sizes):,} blocks of this {kind} hold {sum(sizes):,} samples together, and it has {total:,}: which "
             "sample lies in which block is unclear. Give the number of samples of each block, in the order of the data."
         )
-    return dataclasses.replace(shuffle, block=sizes[sizes > 0])
+    return dataclasses.replace(shuffle, block=np.array([size for size in sizes if size], dtype=np.int64))
+
+
+def _whole_numbers(told: Any) -> list[int] | None:
+    """Return sizes as numbers; None where they are something else. A float that is whole is a size, as numpy's sums give them."""
+    if isinstance(told, (str, bytes, dict)) or not hasattr(told, "__iter__"):
+        return None
+    try:
+        given = told.tolist() if hasattr(told, "tolist") else [*told]
+        sizes = [int(each) for each in given]
+        fits = all(
+            size == each and not isinstance(each, (str, bytes))
+            for size, each in zip(sizes, given, strict=True)
+        )
+        return sizes if fits and min(sizes, default=0) >= 0 else None
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # what tensors raise, too
+        return None
+
+
+def _shown(told: Any) -> str:
+    shown = repr(told)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
 def cost_of_uniform_shuffle(data: Any) -> str | None:
     """Return what is said once where samples of data that tells its shards are shuffled without a thought of them."""
-    told = shard_sizes(data)
-    number = 0 if told is None else len([*told])
+    try:
+        number = len(_whole_numbers(shard_sizes(data)) or [])
+    except Exception:  # noqa: BLE001 -- nobody asked for the blocks: what the data can't tell needs no hint
+        return None
     if number < 2:
         return None
     return (

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import DataLoader
 
+from truestep.core.calls import is_argument_error
 from truestep.core.errors import DataError, OptionError
 from truestep.core.wording import a_type
 from truestep.engine.data.keys import derive_sample_key, sample_keys_at, uniform_from_sample_keys
@@ -44,6 +45,11 @@ class Mixture:
         if self.at_end not in ("again", "stop"):
             raise OptionError(f"at_end={self.at_end!r} is none of: 'again', 'stop'.")
         for name, data in self.sources.items():
+            if not isinstance(name, str):
+                raise OptionError(
+                    f"ts.Mixture was given a source named {name!r}: names are strings, under which the run logs and keeps what was "
+                    f"drawn. Write {str(name)!r}, in sources and in weights."
+                )
             if isinstance(data, (Mixture, DataLoader)):
                 raise OptionError(
                     f"ts.Mixture was given {a_type(data)} as {name!r}: give the data sets themselves, here {name!r}'s, and their "
@@ -58,12 +64,22 @@ def _checked(weights: Any, sources: Mapping[str, Any], what: str) -> npt.NDArray
     if not isinstance(weights, Mapping) or weights.keys() != sources.keys():
         given = sorted(map(str, weights)) if isinstance(weights, Mapping) else weights
         raise OptionError(f"{what} of ts.Mixture are {given}: give one number for each of {sorted(sources)}.")
-    numbers = [float(weights[name]) for name in sources]
-    if not all(math.isfinite(each) and each >= 0 for each in numbers) or not any(numbers):
+    numbers = [_number(weights[name]) for name in sources]
+    if not all(math.isfinite(each) and each >= 0 for each in [*numbers, sum(numbers)]) or not any(numbers):
         raise OptionError(
             f"{what} of ts.Mixture are {dict(weights)}: give finite numbers of at least 0, and one above 0."
         )
     return np.array(numbers)
+
+
+def _number(weight: Any) -> float:
+    """Return a weight as a float; NaN for what is no single number."""
+    if isinstance(weight, (str, bytes)):
+        return math.nan
+    try:
+        return float(weight)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # what tensors raise, too
+        return math.nan
 
 
 def check_mixture_options(options: DataOptions) -> None:
@@ -104,7 +120,7 @@ class MixtureDraws:
         given = self.mixture.weights
         if not callable(given):
             return _checked(given, self.mixture.sources, "weights")
-        return _checked(given(batch), self.mixture.sources, f"weights at batch {batch}")
+        return _checked(_asked(given, batch), self.mixture.sources, f"weights at batch {batch}")
 
     def counts(self, epoch: int, batches: int) -> Counts:
         """Return how many samples the first batches of an epoch were drawn from each source; counted on from what is known."""
@@ -140,6 +156,20 @@ class MixtureDraws:
         weights = self.mixture.weights
         told: Any = "a function of the batch" if callable(weights) else dict(weights)
         return {"weights": told, "at_end": self.mixture.at_end}
+
+
+def _asked(schedule: Callable[[int], Weights], batch: int) -> Weights:
+    """Return what a schedule gives for a batch."""
+    try:
+        return schedule(batch)
+    except Exception as error:
+        if isinstance(error, TypeError) and is_argument_error(error):
+            raise OptionError(
+                "weights= of ts.Mixture is a function that can't be called with the number of the batch, its one argument. Write "
+                "def weights(batch): return {'web': 0.7, 'code': 0.3}."
+            ) from error
+        error.add_note(f"This happened while weights= of ts.Mixture was asked for batch {batch:,}.")
+        raise
 
 
 def told_of_draws(drawn: Mapping[str, int]) -> str:

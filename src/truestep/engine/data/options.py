@@ -73,6 +73,10 @@ class BlockShuffle:
     window: int = 16
 
     def __post_init__(self) -> None:
+        if self.window is None:
+            raise OptionError(
+                "BlockShuffle(window=None): write how many blocks are mixed, window=16, or leave it out."
+            )
         _check_count("window", self.window, 1)
         if self.block is None or hasattr(self.block, "__len__"):
             return

@@ -8,6 +8,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from truestep.core.forks import read_files_alone
+
 _FIELDS = 3  # process id, position, index
 
 
@@ -56,6 +58,7 @@ def prepare_worker(progress: WorkerProgress, user: Callable[[int], None] | None,
     for name in ("SIGINT", "SIGUSR1"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
+    read_files_alone()
     progress.enter(worker)
     if user is not None:
         user(worker)

@@ -159,7 +159,7 @@ def stack_samples(samples: list[Any]) -> Any:
         return dataclasses.replace(first, **stacked)
     try:
         return default_collate(samples)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, KeyError, ValueError) as error:
         error.add_note(
             "These samples can't be stacked into one batch: every sample must have the same structure and "
             "its tensors the same shapes and types. For ragged samples give collate=, a function of a list "

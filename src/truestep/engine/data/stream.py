@@ -107,6 +107,8 @@ class StreamSource(BatchSource):
                 self._try_once(place)
                 yield made
         self._place, self._saved = place, {}
+        if not place.batches and self._share.rank == 0:
+            warn_user(words.nothing_came(self._stream, epoch, self._options))
 
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield the batches of epoch 0; the place of a training that reads the same stream stays as it is."""

@@ -70,6 +70,17 @@ def difference_from_training(
     )
 
 
+def nothing_came(stream: SampleStream, epoch: int, options: DataOptions) -> str:
+    """Return what is said of a pass that had no batch at all."""
+    told = f"this stream ({a_type(stream.data)}) gave no batch in its pass {epoch + 1}, so nothing was read of it."
+    if options.drop_last:
+        told += f" drop_last=True leaves out a batch of fewer than batch_size={options.batch_size} samples."
+    return (
+        f"{told} Look whether its files are where it reads them. What is its own iterator is used up after one pass: give a "
+        "function that makes it, run.data(lambda: ...)."
+    )
+
+
 def begins_untold(stream: SampleStream, epoch: int) -> str:
     """Return what is said where a process begins with a later pass of a stream that does not know which it is."""
     return (

@@ -81,7 +81,7 @@ class SampleStream:
     def iterable(self, epoch: int, *, goes_on: bool = False) -> Any:
         """Return the iterable of `epoch`; one that `goes_on` is given its state before it is read."""
         if self.is_function:
-            return self.data(epoch) if self._takes_epoch else self.data()
+            return self._made(epoch)
         if self.reads_once and self._was_read and not (goes_on and self.may_have_state):
             raise DataError(
                 f"data is {a_type(self.data)} that was read already, and can be read only once: "
@@ -92,6 +92,16 @@ class SampleStream:
         if get_worker_info() is None:
             self.set_epoch(epoch)
         return self.data
+
+    def _made(self, epoch: int) -> Any:
+        """Return what the function gives for an epoch."""
+        made = self.data(epoch) if self._takes_epoch else self.data()
+        if not hasattr(made, "__iter__") and not hasattr(made, "__getitem__"):
+            raise DataError(
+                f"data is a function that returned {a_type(made)}, which can't be read from front to back. Write it with yield, "
+                "without async, or let it return an object with __iter__."
+            )
+        return made
 
     @property
     def is_told_epoch(self) -> bool:
