@@ -376,7 +376,7 @@ def test_a_watched_run_ends_bit_for_bit_as_a_plain_one(tmp_path, half, workers):
     text = HEAD + IDENTICAL.replace("HALF", str(half)).replace("WORKERS", str(workers))
     (tmp_path / "train.py").write_text(text, "utf-8")
     assert warm.run("train.py", "plain.pt", cwd=tmp_path).returncode == 0
-    ended = warm.run(*DOCTOR, "train.py", "watched.pt", cwd=tmp_path)
+    ended = warm.run(*DOCTOR, "--fail-on", "bug", "train.py", "watched.pt", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     plain, watched = (leaves(torch.load(tmp_path / each)) for each in ("plain.pt", "watched.pt"))
     assert len(plain) == len(watched)

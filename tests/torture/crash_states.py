@@ -177,7 +177,7 @@ class MemoryFiles(CheckpointFiles):
     def status(self, target: Path | int) -> os.stat_result:
         node = self.descriptors[target] if isinstance(target, int) else self._find(target)
         mode, size = (stat.S_IFREG, len(node.content)) if isinstance(node, File) else (stat.S_IFDIR, 0)
-        return os.stat_result((mode, 0, 0, 1, 0, 0, size, 0, 0, 0))
+        return os.stat_result((mode, id(node), 0, 1, 0, 0, size, 0, 0, 0))
 
     def names(self, folder: Path) -> list[str]:
         return list(self._folder(folder).entries)

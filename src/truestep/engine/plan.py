@@ -177,11 +177,6 @@ class UpdatePlan:
 
         return restore
 
-    @property
-    def may_be_taken_back(self) -> bool:
-        """Whether an attempt of all ranks may have to be taken back."""
-        return self.hooks.division.may_be_taken_back
-
     def begin_anew(self, before: Callable[[], None] | None) -> None:
         """Put back what a failed attempt has changed: what was kept `before` it, at least the buffers."""
         self.clear_gradients()

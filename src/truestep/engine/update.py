@@ -72,11 +72,12 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
     """Leave the gradient of the loss over the whole batch in the learners' parameters."""
     placed: BatchPlacing | None = None
     while True:
-        cutting = _cutting(plan, batch, splitting)
+        is_usual = splitting.is_whole and splitting.decomposable
+        cutting = BatchCutting(None, plan.context.counting) if is_usual else _cutting(plan, batch, splitting)
         again = plan.goes_back_again or cutting.goes_back_again
         if again:
             refuse_batch_with_graph(batch, again)
-        before = plan.snapshot() if cutting.may_change or plan.may_be_taken_back else None
+        before = plan.snapshot() if cutting.may_change or plan.hooks.division.may_be_taken_back else None
         try:
             plan.clear_gradients()
             # the others are asked once, however often this one tries
@@ -90,14 +91,13 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
             plan.clear_gradients()
             if clear := _explained(plan, error, again):
                 raise clear from error
-            may_shrink = cutting.may_change and update_is_out_of_memory(error)
-            if not may_shrink or not plan.hooks.division.may_shrink:
+            may_shrink = cutting.may_change and plan.hooks.division.may_shrink
+            if not (may_shrink and update_is_out_of_memory(error)):
                 raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
         # Outside the except block: the traceback, and with it every activation, is gone now.
         size = cutting.sizes[0] if cutting.sizes else _count_to_split(batch, cutting.counting, reason)
         plan.shrink_micro_batch(size, reason)
-        # Buffers and host streams as they were, so that the retry draws and normalises as a first try would.
         plan.begin_anew(before)
         release_memory_for_update(plan.context.device)
 
@@ -111,8 +111,6 @@ def _explained(plan: UpdatePlan, error: Exception, again: str | None) -> Excepti
 def _cutting(plan: UpdatePlan, batch: Batch, splitting: BatchSplitting) -> BatchCutting:
     """Return how this batch is cut."""
     counting = plan.context.counting
-    if splitting.is_whole and splitting.decomposable:
-        return BatchCutting(None, counting)
     if splitting.split is not None:
         along = splitting.split
         counting = BatchCounting(split_along(along) if isinstance(along, int) else along)

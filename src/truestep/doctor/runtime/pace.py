@@ -20,11 +20,8 @@ class StopWatching(TrialOver):
 def num_steps_watched(total: int) -> int:
     """Return how many of so many steps are looked at."""
     periods, rest = divmod(max(total - PERIOD, 0), PERIOD)
-    return sum(map(_is_looked_at, range(min(total, PERIOD)))) + 2 * periods + min(rest, 2)
-
-
-def _is_looked_at(step: int) -> bool:
-    return step < WINDOW or step % (EARLY if step < PERIOD else PERIOD) in (0, 1)
+    pace = WatchPace()
+    return sum(map(pace.looks_after, range(min(total, PERIOD)))) + 2 * periods + min(rest, 2)
 
 
 class WatchPace:
@@ -49,7 +46,7 @@ class WatchPace:
         if self._source is not None:
             self._trained.add(self._source)
             self._source = None
-        return _is_looked_at(num_steps)
+        return num_steps < WINDOW or num_steps % (EARLY if num_steps < PERIOD else PERIOD) in (0, 1)
 
     def wakes_for_evaluation(self) -> bool:
         """Tell whether an eval() is still to be watched."""

@@ -16,6 +16,7 @@ class WholeBatch:
     """Every batch is here."""
 
     shares_batches = False
+    may_be_taken_back = False  # what is known is so
 
     def __init__(self) -> None:
         self._latest = BatchPlacing(0, None, 0, 1)
@@ -28,11 +29,6 @@ class WholeBatch:
         if self._latest.num_here != count or self._latest.num_calls != num_parts:
             self._latest = BatchPlacing(0, count, count or 0, num_parts)
         return self._latest
-
-    @property
-    def may_be_taken_back(self) -> bool:
-        """What is known is so."""
-        return False
 
     @property
     def may_shrink(self) -> bool:

@@ -68,4 +68,4 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
             yield Observation(loss.place, text, evidence=made.evidence())
         elif loss.name == "nll_loss" and history.in_window and bool((loss.input.detach() > ABOVE).any()):
             text = "The input of nll_loss holds numbers above 0, which no log-probability of a class is."
-            yield Observation(loss.place, text, RISK, {"max": float(loss.input.detach().max())})
+            yield Observation(loss.place, text, RISK, {"largest": float(loss.input.detach().max())})

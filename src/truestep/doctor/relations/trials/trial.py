@@ -2,9 +2,11 @@
 """A loss function computed on altered batches, always from the same state, with noise made symmetric."""
 
 import math
+import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from traceback import walk_stack
@@ -228,7 +230,8 @@ class Trials:
             return
         handle = register_module_forward_hook(lambda module, *_: self._start.put_back_buffers_of(module))
         try:
-            yield
+            with _hooks_unsaid():
+                yield
         finally:
             handle.remove()
 
@@ -259,10 +262,30 @@ class Trials:
         handle = register_module_forward_pre_hook(lambda module, _: self._see(module))
         try:
             count = self.examples.count
-            with SymmetricNoise(count, tensors=self.trained.parameters.values()), torch.enable_grad():
+            noise = SymmetricNoise(count, tensors=self.trained.parameters.values())
+            with noise, torch.enable_grad(), _hooks_unsaid():
                 yield
         finally:
             handle.remove()
+
+
+@contextmanager
+def _hooks_unsaid() -> Iterator[None]:
+    """Have compiled modules not warn of hooks that are ours."""
+    # put there by hand: `filterwarnings` would have warnings that were shown once come again
+    unsaid: Any = (
+        "ignore",
+        re.compile(r"Using `torch\.compile\(module\)` when there are global hooks"),
+        UserWarning,
+        None,
+        0,
+    )
+    warnings.filters.insert(0, unsaid)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # a block of the loss's own that restores the filters
+            warnings.filters.remove(unsaid)  # type: ignore[attr-defined]
 
 
 def _is_inside_another(module: nn.Module) -> bool:
