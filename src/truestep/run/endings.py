@@ -112,9 +112,9 @@ class _Hook:
             if self._ours is ours:
                 tell(*arguments)
             with without_our_frames(_error_of(*arguments)) as are_left_out:
+                if are_left_out and sys.stderr is not None:  # first: the error's own words stay the last
+                    sys.stderr.write(f"{HIDDEN}\n")
                 before(*arguments)
-            if are_left_out and sys.stderr is not None:
-                sys.stderr.write(f"{HIDDEN}\n")
 
         self._ours = self._module.excepthook = ours
 

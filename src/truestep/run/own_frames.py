@@ -11,7 +11,7 @@ from truestep.core.frames import is_library_file, is_truestep_file
 from truestep.doctor.runtime.tracebacks import frames_unwatched, joined_frames
 
 FULL_TRACEBACK = "TRUESTEP_FULL_TRACEBACK"
-HIDDEN = f"truestep: frames of Truestep are left out above; {FULL_TRACEBACK}=1 shows them."
+HIDDEN = f"truestep: frames of Truestep are left out below; {FULL_TRACEBACK}=1 shows them."
 
 
 @contextmanager

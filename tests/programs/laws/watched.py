@@ -12,7 +12,7 @@ from programs.laws.running import ViolationError, ran, refusal, written
 def doctored(program: Program, folder: Path, report: Path):
     """Run the program in a folder under the doctor; return how it ended, and its findings."""
     options = ("--output", "json", "--report", str(report))
-    ended = ran(folder, "-m", "truestep", "doctor", *options, *program.command())
+    ended = ran(folder, "-m", "truestep", "doctor", "--fail-on", "bug", *options, *program.command())
     return ended, json.loads(report.read_text("utf-8"))["findings"] if report.exists() else []
 
 
