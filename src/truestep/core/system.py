@@ -4,10 +4,12 @@
 Windows and macOS have not run this code; `tests/systems` runs it without what Windows lacks.
 """
 
+import contextlib
 import errno
 import os
 import re
 import signal
+import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -210,6 +212,37 @@ def call_in_forked_children(function: Callable[[], object]) -> None:
     """Call a function in every process that is forked from this one, from now on; it can't be taken back."""
     if sys.platform != "win32":
         os.register_at_fork(after_in_child=function)
+
+
+def read_files_alone() -> None:
+    """Give a forked process positions of its own in the files that it got open for reading.
+
+    Forked processes share them: whoever seeks or reads moves what the others read next. What is not forked shares none. (On macOS
+    nothing opens a file again where it stands.)
+    """
+    if sys.platform != "linux":
+        return
+    for descriptor in [int(each) for each in os.listdir("/proc/self/fd")]:  # noqa: PTH208 -- names
+        with contextlib.suppress(OSError):  # the one that listed them; a file that may not be opened again
+            _reopen_if_read(descriptor)
+
+
+def _reopen_if_read(descriptor: int) -> None:
+    if sys.platform != "linux":
+        return
+    import fcntl
+
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    is_for_reading = flags & os.O_ACCMODE == os.O_RDONLY and not flags & os.O_PATH
+    if not is_for_reading or not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return
+    place = os.lseek(descriptor, 0, os.SEEK_CUR)
+    own = os.open(f"/proc/self/fd/{descriptor}", flags)
+    try:
+        os.lseek(own, place, os.SEEK_SET)
+        os.dup2(own, descriptor, inheritable=os.get_inheritable(descriptor))
+    finally:
+        os.close(own)
 
 
 def run_in_place_of_this(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> NoReturn:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from truestep.core.forks import read_files_alone
+from truestep.core.system import read_files_alone
 
 _FIELDS = 3  # process id, position, index
 
