@@ -185,6 +185,7 @@ def test_a_limited_pass_that_is_left_by_break_goes_on_behind_what_it_gave(tmp_pa
     assert seen == [*range(10), 0, 1]
 
 
+@pytest.mark.filterwarnings("ignore:this stream .* gave no batch in its pass 1")
 def test_data_that_gives_nothing_is_named_rather_than_read_for_ever(tmp_path):
     with ts.Run(tmp_path, progress=False) as run:
         data = run.data(lambda: iter(()), batch_size=2)

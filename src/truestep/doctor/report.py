@@ -76,10 +76,8 @@ class WatchedRunReport:
 
     def _num_abstained(self) -> list[str]:
         not_run, unsure = len(self.watch.not_run()), len(self.reading.abstentions)
-        reasons = [*_by_reason(self.watch.not_run())]
-        why = (
-            f": {reasons[0]}" if len(reasons) == 1 and not self.watch.history.model_names else ""
-        )  # what hides all
+        gave_up = self.watch.history.gave_up  # which hides all
+        why = f": {gave_up}" if gave_up else ""
         words = [f"{_number(not_run, 'check')} did not run{why}"] if not_run else []
         words += [f"{_number(unsure, 'time')} a check could not tell"] if unsure else []
         return [f"{'; '.join(words)} (--show-abstentions)"] if words else []
