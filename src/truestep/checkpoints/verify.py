@@ -7,7 +7,6 @@ contents pass through one buffer.
 
 import hashlib
 import math
-import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from truestep.checkpoints.safetensors_header import (
     safetensors_json,
 )
 from truestep.checkpoints.tree import saved_tensor_nodes
+from truestep.core.files import stamp_of_file
 
 _SUFFIX_BYTES = 2
 
@@ -87,7 +87,7 @@ def read_manifest(files: CheckpointFiles, folder: Path, known: dict[str, Manifes
         _check_owner(found, folder)
         return found
     with opened_file(files, path) as (descriptor, size):
-        stamp = _stamp(files.status(descriptor))
+        stamp = repr(stamp_of_file(files.status(descriptor)))
         if not HEAD_BYTES + _SUFFIX_BYTES <= size <= MAX_MANIFEST_BYTES:
             raise DamagedCheckpointError(f"{MANIFEST_NAME}: it has {size} bytes")
         # the checksum first, in one small buffer: a damaged manifest is never held in memory
@@ -107,13 +107,9 @@ def read_manifest(files: CheckpointFiles, folder: Path, known: dict[str, Manifes
 
 def _unchanged(files: CheckpointFiles, path: Path, known: dict[str, Manifest]) -> Manifest | None:
     try:
-        return known.get(_stamp(files.status(path)))
+        return known.get(repr(stamp_of_file(files.status(path))))
     except OSError:  # reading it says what is wrong
         return None
-
-
-def _stamp(status: os.stat_result) -> str:
-    return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def _check_owner(manifest: Manifest, folder: Path) -> None:

@@ -55,6 +55,11 @@ def read_regular_file(path: Path) -> bytes:
         return file.read()
 
 
+def stamp_of_file(status: os.stat_result) -> tuple[int, ...]:
+    """Return what tells this state of a file from any other, as far as the system says it."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 @contextmanager
 def replacing_file(path: Path, mode: int | None = None, *, is_durable: bool = True) -> Iterator[BinaryIO]:
     """Give a file to write that replaces `path` at the end, all at once and for good; on an error, not at all.

@@ -18,6 +18,7 @@ from typing import Any
 from truestep.core import kept as store
 from truestep.core.charts import curve as curves
 from truestep.core.charts.curve import ChartExtreme
+from truestep.core.files import stamp_of_file
 from truestep.core.metric_names import better_way_of_metric
 from truestep.core.results import plain_result
 from truestep.report.best import MetricExtremes
@@ -71,7 +72,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
         or changed > time.time() - SETTLED_SECONDS
     ):
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return stamp_of_file(found)
 
 
 @cache

@@ -4,6 +4,7 @@
 import os
 
 from truestep.core.errors import OptionError, RunDirectoryError
+from truestep.core.files import stamp_of_file
 from truestep.engine.context import LearnerContext
 from truestep.engine.data.source import BatchSource
 from truestep.report import write_report
@@ -57,6 +58,6 @@ def _report_sources(run: RunState) -> tuple[object, ...]:
     """Return what tells that a report of now would be another than the last: the choices, and the run's files."""
     written = {REPORT, "choices.json"}
     with os.scandir(run.directory) as entries:
-        files = {each.name: each.stat() for each in entries if each.is_file() and each.name not in written}
-    stamps = {name: (found.st_size, found.st_mtime_ns, found.st_ino) for name, found in files.items()}
+        files = [each for each in entries if each.is_file() and each.name not in written]
+        stamps = {each.name: stamp_of_file(each.stat()) for each in files}
     return stamps, [*run.context.choices]
