@@ -86,7 +86,7 @@ test-torch-%: .venv-torch-%/installed .venv-test/wheel
 # where people run it, and the tests seldom do; tools/odd.py says what each is
 ODD ?= bare lang tz tmpdir umask files ignored user
 
-test-odd: $(ODD:%=test-odd-%) ## run the tests in each of eight odd environments (ODD="lang tz" chooses some; -k goes on after a failure)
+test-odd: $(ODD:%=test-odd-%) ## run the tests in each of eight odd environments (ODD="lang tz" chooses some, ODD=together all at once; -k goes on after a failure)
 
 test-odd-%: .venv-test/wheel
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python tools/odd.py $* .venv-test/bin/python -m pytest -q -p no:cacheprovider -n 2 --max-worker-restart=0 --dist loadgroup -m 'not slow and not gpu' $(ARGS)

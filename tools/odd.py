@@ -81,7 +81,6 @@ def user(around: Surroundings) -> None:
     home = around.scratch / "home"
     home.mkdir()
     around.variables.update(HOME=str(home), USER="nobody", LOGNAME="nobody")
-    around.use_scratch(around.scratch / "tmp")
     for path in (around.scratch, *around.scratch.iterdir()):
         os.chown(path, NOBODY, NOBODY)
     become = [
@@ -90,6 +89,12 @@ def user(around: Surroundings) -> None:
     ]
     script = "\n".join(["set -eu", *_openings(around), 'exec "$@"'])
     around.command = ["unshare", "-m", "sh", "-c", script, "sh", *become, *around.command]
+
+
+def together(around: Surroundings) -> None:
+    """All of these at once: what passes here has met each of them in the time of one."""
+    for change in (bare, lang, tz, tmpdir, umask, ignored, user, files):
+        change(around)
 
 
 def _openings(around: Surroundings) -> list[str]:
@@ -112,7 +117,7 @@ def _closed_above(path: Path) -> Path | None:
 
 
 ENVIRONMENTS: dict[str, Callable[[Surroundings], None]] = {
-    each.__name__: each for each in (bare, lang, tz, tmpdir, umask, files, ignored, user)
+    each.__name__: each for each in (bare, lang, tz, tmpdir, umask, files, ignored, user, together)
 }
 
 
