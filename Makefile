@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH ?= new
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture torture-programs streams libraries trackers new-check new-error clean
+.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture torture-programs streams libraries trackers new-check new-error new-clip room clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -61,6 +61,10 @@ SCRATCH = $$(mktemp -d -p "$$(test -w /dev/shm && echo /dev/shm || echo "$${TMPD
 
 test: .venv-test/wheel ## run every test against the built wheel, in an environment of its own
 	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m pytest -q -n 2 --max-worker-restart=0 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
+
+room: .venv-test/installed ## one room's tests on the code as it stands, and its types: make room ROOM=checkpoints ARGS="-x -k save"
+	PYTHONPATH=src OMP_NUM_THREADS=1 .venv-test/bin/python -m pytest -q -m 'not slow and not gpu' tests/$(ROOM) $(ARGS)
+	.venv-test/bin/dmypy run --
 
 # the newest torch, with torchvision (a build for CUDA, as most people have it), and the oldest that pyproject.toml admits
 VERSIONS ?= newest oldest
@@ -164,6 +168,9 @@ new-check: ## start a check of the doctor: make new-check TOPIC=loss NAME=LossSu
 
 new-error: ## start an explained error: make new-error TOPIC=cuda NAME=DeviceLost
 	$(PYTHON) tools/scaffold.py error $(TOPIC) $(NAME)
+
+new-clip: ## start a kind of clipping: make new-clip NAME=ClipToMedian
+	$(PYTHON) tools/scaffold.py clip $(NAME)
 
 bench: .venv-test/wheel ## measure against other libraries (in .venv-bench) and print the tables
 	$(MAKE) -C benchmarks all

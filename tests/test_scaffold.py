@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make new-check` and `make new-error`: what they write is found by the catalogues, and waits to be filled in."""
+"""`make new-check`, `make new-error`, `make new-clip`: what they write is found by the catalogues, and waits to be filled in."""
 
 import ast
 import importlib.util
@@ -8,8 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
-from truestep.doctor.catalogue import checks, topic_of
+import truestep as ts
+from truestep.doctor.catalogue import checks, written_checks
 from truestep.doctor.page import parse_check_page
 from truestep.doctor.retired import RETIRED
 from truestep.explainer.page import parse_error_page as parse_error
@@ -39,8 +41,18 @@ def scaffold():
 def root(tmp_path, scaffold):
     for home in (scaffold.CHECKS, scaffold.ERRORS):
         shutil.copytree(REPOSITORY / home, tmp_path / home, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(REPOSITORY / scaffold.CHECKS.parent / "catalogue.py", tmp_path / scaffold.CHECKS.parent)
+    for file in (scaffold.CHECKS.parent / "retired.py", scaffold.NAMES, scaffold.CLIP_PAGE, scaffold.API):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / file, tmp_path / file)
     return tmp_path
+
+
+def test_a_code_is_given_once_and_never_again():
+    written = [check.code for check in written_checks()]
+    assert sorted(written) == sorted(set(written)), (
+        "two checks with one code: `make new-check` gives the next"
+    )
+    assert not set(written) & set(RETIRED)
 
 
 def test_codes_are_numbered_without_gaps():
@@ -59,15 +71,40 @@ def test_a_new_check_has_the_next_code_a_page_and_a_test(kind, root, scaffold):
     (made,) = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     page = parse_check_page(ast.get_docstring(made, clean=False))
     assert page.marked_lines == [1]
-    loss = sorted(code for code, check in checks().items() if topic_of(check) == "loss")
+    given = max(code for code in (*checks(), *RETIRED) if code.startswith("LOSS"))
     code = next(node.value.value for node in made.body if isinstance(node, ast.Assign))
-    assert int(code[-3:]) == int(loss[-1][-3:]) + 1
+    assert int(code[-3:]) == int(given[-3:]) + 1
     assert (file.stem, cases.stem) == ("loss_summed", "loss_summed")
     assert scaffold.next_code(root, "loss") == f"LOSS{int(code[-3:]) + 1:03}"
     for node in tree.body:  # what it imports is there
         if isinstance(node, ast.ImportFrom) and node.module.startswith("truestep"):
             module = importlib.import_module(node.module)
             assert all(hasattr(module, each.name) for each in node.names)
+
+
+def test_a_code_that_is_retired_is_not_given_again(root, scaffold):
+    retired = root / scaffold.CHECKS.parent / "retired.py"
+    retired.write_text(retired.read_text("utf-8") + "LOSS777 loss-drawn: a code that went.\n", "utf-8")
+    assert scaffold.next_code(root, "loss") == "LOSS778"
+
+
+def test_a_new_clip_has_its_four_places_and_works(root, scaffold):
+    written = scaffold.start_clip(root, "ClipToMedian")
+    assert written == [scaffold.CLIPS / "to_median.py", scaffold.NAMES, scaffold.CLIP_PAGE, scaffold.API]
+    texts = [(root / each).read_text("utf-8") for each in written]
+    assert all("ClipToMedian" in each for each in texts)
+    lines = [each for each in texts[1].splitlines() if each.startswith("from ")]
+    assert lines == sorted(lines)
+    made: dict = {}
+    exec(texts[0], made)
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.tensor([3.0, 4.0])
+    assert float(ts.clip_gradients([parameter], made["ClipToMedian"](1.0))) == 5
+    torch.testing.assert_close(parameter.grad, torch.tensor([0.6, 0.8]))
+    with pytest.raises(SystemExit, match="already"):
+        scaffold.start_clip(root, "ClipToMedian")
+    with pytest.raises(SystemExit, match="write it as ClipToMedian"):
+        scaffold.start_clip(root, "Median")
 
 
 def test_a_new_error_has_a_page(root, scaffold):

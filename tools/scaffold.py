@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a check of the doctor or an error of the explainer: its file with a page to fill in, and its tests.
+"""Starts a check of the doctor, an error of the explainer or a kind of clipping: its file to fill in, its tests, its lines.
 
     python tools/scaffold.py check loss LossSummed [--kind read|watch|probe]
     python tools/scaffold.py error cuda DeviceLost
+    python tools/scaffold.py clip ClipToMedian
 
 Only the standard library is needed. What is written fails its tests until the page and the method are filled in.
 """
@@ -15,8 +16,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CHECKS = Path("src/truestep/doctor/checks")
 ERRORS = Path("src/truestep/explainer/errors")
+CLIPS = Path("src/truestep/engine/clipping")
+NAMES = Path("src/truestep/__init__.pyi")
+CLIP_PAGE, API = Path("docs/choose-clip.md"), Path("docs/api.md")
 CODE = re.compile(r"^    code = \"([A-Z]+)(\d{3})\"$", re.MULTILINE)
-RETIRED = re.compile(r"\"([A-Z]+)(\d{3})\":")
+RETIRED = re.compile(r"^([A-Z]+)(\d{3}) ", re.MULTILINE)
 
 READ = """\
 from collections.abc import Iterator
@@ -103,6 +107,37 @@ class {name}(Explainer):
 
     messages = (r"FILL IN",)
 '''
+CLIP = '''\
+# SPDX-License-Identifier: Apache-2.0
+"""FILL IN: what is clipped, with its source."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from truestep.core.errors import OptionError, check_number
+from truestep.engine.clipping.base import Clip, Gradients
+
+
+@dataclass(frozen=True)
+class {name}(Clip):
+    """FILL IN: what it does to the gradients, in one sentence."""
+
+    most: float
+
+    def __post_init__(self) -> None:
+        check_number("ts.{name}", "most", self.most, example=1.0)
+        if not self.most > 0:
+            raise OptionError(f"{name}({{self.most}}) FILL IN: what would happen, and what to write instead.")
+
+    def apply(self, gradients: Gradients, norm: Tensor) -> None:
+        """FILL IN: what happens in place."""
+        torch._foreach_mul_(gradients.tensors, torch.clamp(self.most / norm, max=1.0))
+'''
+CLIP_ROW = (
+    "| `ts.{name}(1.0)` | FILL IN: what it does | FILL IN: yes or no | FILL IN: author, place, year |\n"
+)
 
 
 def hyphenated(name: str) -> str:
@@ -119,8 +154,8 @@ def next_code(root: Path, topic: str) -> str:
             f"The topic {topic!r} has no check yet: write its first one by hand, with a prefix of its own."
         )
     prefix = given[0][0]
-    catalogue = (root / CHECKS.parent / "catalogue.py").read_text("utf-8")
-    given += [found for found in RETIRED.findall(catalogue) if found[0] == prefix]
+    retired = (root / CHECKS.parent / "retired.py").read_text("utf-8")
+    given += [found for found in RETIRED.findall(retired) if found[0] == prefix]
     return f"{prefix}{max(int(number) for _, number in given) + 1:03}"
 
 
@@ -133,18 +168,43 @@ def write(root: Path, path: Path, text: str) -> Path:
     return path
 
 
+def insert(root: Path, path: Path, before: str, text: str) -> Path:
+    """Write some lines before another one of a file; that they are there already, or the other is not, is an error."""
+    old = (root / path).read_text("utf-8")
+    if text in old or old.count(before) != 1:
+        raise SystemExit(f"{path} has no place for {text!r}: before the one line {before!r}.")
+    (root / path).write_text(old.replace(before, text + before), "utf-8")
+    return path
+
+
+def start_clip(root: Path, name: str) -> list[Path]:
+    """Write a kind of clipping with its lines; return the paths of what was written."""
+    if not re.fullmatch(r"Clip([A-Z][a-z0-9]+)+", name):
+        raise SystemExit(f"{name!r} is no name of a clip; write it as ClipToMedian.")
+    stem = hyphenated(name).replace("-", "_").removeprefix("clip_")
+    line = f"from truestep.engine.clipping.{stem} import {name} as {name}\n"
+    lines = (root / NAMES).read_text("utf-8").splitlines(keepends=True)
+    next_line = next(each for each in lines if each.startswith("from ") and each > line)
+    return [
+        write(root, CLIPS / f"{stem}.py", CLIP.format(name=name)),
+        insert(root, NAMES, next_line, line),
+        insert(root, CLIP_PAGE, "| a function, or", CLIP_ROW.format(name=name)),
+        insert(root, API, ".. autoclass:: truestep.ClipFunction\n", f".. autoclass:: truestep.{name}\n\n"),
+    ]
+
+
 def start(root: Path, what: str, topic: str, name: str, kind: str) -> list[Path]:
     """Write the files; return their paths."""
     if not re.fullmatch(r"([A-Z][a-z0-9]+)+", name):
         raise SystemExit(
-            f"{name!r} is no name of a class; write it as LossSummed, after the fault and not the fix."
+            f"{name!r} is no name of a class; write it as LossSummed, after the mistake and not the fix."
         )
     home = CHECKS if what == "check" else ERRORS
     topics = sorted(path.name for path in (root / home).iterdir() if (path / "__init__.py").exists())
     if topic not in topics:
         raise SystemExit(f"There is no topic {topic!r}. There are: {', '.join(topics)}.")
     file = home / topic / f"{hyphenated(name).replace('-', '_')}.py"
-    head = '# SPDX-License-Identifier: Apache-2.0\n"""FILL IN: the fault in a few words."""\n\n'
+    head = '# SPDX-License-Identifier: Apache-2.0\n"""FILL IN: the mistake in a few words."""\n\n'
     if what == "error":
         return [write(root, file, head + ERROR.format(name=name))]
     body = KINDS[kind].format(name=name, page=CHECK_PAGE, code=next_code(root, topic))
@@ -159,12 +219,17 @@ def start(root: Path, what: str, topic: str, name: str, kind: str) -> list[Path]
 def main() -> None:
     """Read the command line, write the files, say what they are."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["check", "error"])
-    parser.add_argument("topic", help="the folder it belongs to")
-    parser.add_argument("name", help="the class, named after the fault: LossSummed")
-    parser.add_argument("--kind", choices=KINDS, default="read", help="how a check finds its fault")
+    kinds = parser.add_subparsers(dest="what", required=True)
+    for what in ("check", "error"):
+        options = kinds.add_parser(what)
+        options.add_argument("topic", help="the folder it belongs to")
+        options.add_argument("name", help="the class, named after the mistake: LossSummed")
+        options.add_argument("--kind", choices=KINDS, default="read", help="how a check finds its mistake")
+    kinds.add_parser("clip").add_argument("name", help="the class: ClipToMedian")
     given = parser.parse_args()
-    for path in start(ROOT, given.what, given.topic, given.name, given.kind):
+    topic, kind = getattr(given, "topic", ""), getattr(given, "kind", "")
+    is_clip = given.what == "clip"
+    for path in start_clip(ROOT, given.name) if is_clip else start(ROOT, given.what, topic, given.name, kind):
         sys.stdout.write(f"{path}\n")
 
 

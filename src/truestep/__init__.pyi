@@ -28,12 +28,12 @@ from truestep.engine.averages import EMA as EMA
 from truestep.engine.batches import Split as Split
 from truestep.engine.batches import split_along as split_along
 from truestep.engine.choices import Choice as Choice
-from truestep.engine.clipping import Clip as Clip
-from truestep.engine.clipping import ClipAdaptive as ClipAdaptive
-from truestep.engine.clipping import ClipFunction as ClipFunction
-from truestep.engine.clipping import ClipNorm as ClipNorm
-from truestep.engine.clipping import ClipValue as ClipValue
+from truestep.engine.clipping.adaptive import ClipAdaptive as ClipAdaptive
+from truestep.engine.clipping.base import Clip as Clip
+from truestep.engine.clipping.function import ClipFunction as ClipFunction
+from truestep.engine.clipping.norm import ClipNorm as ClipNorm
 from truestep.engine.clipping.standalone import clip_gradients as clip_gradients
+from truestep.engine.clipping.value import ClipValue as ClipValue
 from truestep.engine.data import BatchSource as BatchSource
 from truestep.engine.data import BlockShuffle as BlockShuffle
 from truestep.engine.data import ByLength as ByLength

@@ -12,7 +12,6 @@ import pytest
 from support.pages import HAND_WRITTEN
 
 import truestep
-from truestep.engine.clipping import KINDS
 from truestep.engine.precision import APEX_LEVELS, MODES
 
 REPOSITORY = Path(__file__).parents[2]
@@ -85,11 +84,9 @@ def test_the_figure_of_the_lock_and_the_ring_is_drawn_by_its_script_and_readable
         assert float(x) + width / (2 if anchor == "middle" else 1) <= script["WIDTH"] + 30, text
 
 
-def test_every_precision_and_clip_has_its_row():
+def test_every_precision_has_its_row():
     rows = [line for line in text_of("choose-precision.md").splitlines() if line.startswith("| `")]
     assert [name for name in MODES | APEX_LEVELS if not any(f'`"{name}"`' in row for row in rows)] == []
-    clips = text_of("choose-clip.md")
-    assert [kind.__name__ for kind in KINDS.values() if f"`ts.{kind.__name__}(" not in clips] == []
 
 
 def test_every_exception_is_in_the_tree():

@@ -7,7 +7,9 @@ from typing import NamedTuple
 from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError
-from truestep.engine.clipping import Clip, ClipAdaptive, ClipValue
+from truestep.engine.clipping.adaptive import ClipAdaptive
+from truestep.engine.clipping.base import Clip
+from truestep.engine.clipping.value import ClipValue
 from truestep.engine.optimizers import has_wrong_kernel, optimizer_needs_closure
 from truestep.engine.options import LearnerOptions
 from truestep.engine.precision import Precision

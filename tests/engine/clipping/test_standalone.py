@@ -7,17 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.clips import EXAMPLES
 from torch import nn
 
 import truestep as ts
-from truestep.engine.clipping import KINDS
-
-EXAMPLES = {
-    "norm": ts.ClipNorm(0.5),
-    "value": ts.ClipValue(0.1),
-    "adaptive": ts.ClipAdaptive(0.01),
-    "function": lambda gradients: [g.mul_(0.5) for g in gradients.values()],
-}
 
 
 def leaves(seed, scale, dtype=torch.float32, shapes=((4, 3, 2), (5,), (), (0,))):
@@ -55,10 +48,6 @@ def test_a_value_clip_ends_on_torchs_bits(same, scale, max_value):
     nn.utils.clip_grad_value_(torchs, max_value)
     ts.clip_gradients(ours, ts.ClipValue(max_value))
     assert same(gradients(torchs), gradients(ours))
-
-
-def test_every_kind_has_an_example_here():
-    assert set(KINDS) == set(EXAMPLES)
 
 
 def network():

@@ -1,19 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of gradient clipping, one file each; this table is the closed set of them."""
+"""Kinds of gradient clipping, one file each: what `run.learner(clip=)` takes."""
 
 from truestep.core.errors import OptionError
-from truestep.engine.clipping.adaptive import ClipAdaptive
 from truestep.engine.clipping.base import Clip
 from truestep.engine.clipping.function import ClipFunction
-from truestep.engine.clipping.norm import ClipNorm
-from truestep.engine.clipping.value import ClipValue
-
-KINDS: dict[str, type[Clip]] = {
-    "norm": ClipNorm,
-    "value": ClipValue,
-    "adaptive": ClipAdaptive,
-    "function": ClipFunction,
-}
 
 
 def clip_from_option(option: object) -> Clip | None:
@@ -39,8 +29,9 @@ def clip_from_option(option: object) -> Clip | None:
             f"clip={option} does not say what is clipped: write ts.ClipNorm({option}) or ts.ClipValue({option})."
         )
     raise OptionError(
-        f"clip={option!r} is no kind of clipping. There are: {', '.join(kind.__name__ for kind in KINDS.values())}."
+        f"clip={option!r} is no kind of clipping, so it is not known what to do with the gradients: write ts.ClipNorm(1.0), "
+        "another kind (docs/choose-clip.md has them all), or a function of {name: gradient}."
     )
 
 
-__all__ = ["KINDS", "Clip", "ClipAdaptive", "ClipFunction", "ClipNorm", "ClipValue", "clip_from_option"]
+__all__ = ["Clip", "clip_from_option"]
