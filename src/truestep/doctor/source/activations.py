@@ -5,7 +5,7 @@ import ast
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 from truestep.doctor.source.values import Position, sources, value_origins
 
@@ -36,17 +36,12 @@ def without_activation(module: SourceModule, loss: ast.Call, given: ast.expr | N
     return [replaced(module, made, text_of(module, inner))]
 
 
-def makers(module: SourceModule, node: ast.expr, depth: int = 0) -> list[ast.expr]:
+@asked_once(())
+def makers(module: SourceModule, node: ast.expr, depth: int = 0) -> tuple[ast.expr, ...]:
     """Return where the operations that `last_operations` names are written: the calls, or the layers' constructors."""
-    key = (makers, node)
-    if key not in module.remembered:
-        module.remembered[key] = []  # a cycle ends here
-        origins = list(sources(module, node)) if depth <= MAX_DEPTH else []
-        calls = [(each, position) for each, position in origins if isinstance(each, ast.Call)]
-        found = [made for each, position in calls for made in _makers_in(module, each, depth, position)]
-        module.remembered[key] = list(dict.fromkeys(found))
-    known: list[ast.expr] = module.remembered[key]
-    return known
+    calls = [(each, position) for each, position in sources(module, node) if isinstance(each, ast.Call)]
+    found = [made for each, position in calls for made in _makers_in(module, each, depth, position)]
+    return tuple(dict.fromkeys(found))
 
 
 def _makers_in(module: SourceModule, call: ast.Call, depth: int, position: Position) -> list[ast.expr]:

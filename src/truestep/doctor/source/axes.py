@@ -6,25 +6,16 @@ import re
 
 from truestep.doctor.source.batches import cut_from, sizes_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.shapes import KEEP_SHAPE
 from truestep.doctor.source.values import constant, value_origins
 
 _BY_LAYER = re.compile(r"^torch\.nn\.\w*(?:Conv|Norm|Pool)\w*?([123])d$")
 
 
+@asked_once(None)
 def num_axes(module: SourceModule, node: ast.expr | None, depth: int = 0) -> int | None:
     """Return the number of axes of a tensor; None where it can't be told."""
-    key = (num_axes, node)
-    if key not in module.remembered:
-        module.remembered[key] = None  # a cycle ends here
-        is_near = node is not None and depth <= MAX_DEPTH
-        module.remembered[key] = _num_axes(module, node, depth) if is_near else None
-    found: int | None = module.remembered[key]
-    return found
-
-
-def _num_axes(module: SourceModule, node: ast.expr | None, depth: int) -> int | None:
     match node:
         case ast.Name() | ast.Attribute():
             return _by_name(module, node, depth)

@@ -8,7 +8,7 @@ from truestep.doctor.library.operations import CUTS, MAKERS
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.signatures import own_name
 
 _OFF = {"no_grad", "inference_mode"}
@@ -76,17 +76,11 @@ def is_without_grad(module: SourceModule, node: ast.AST) -> bool:
     return False
 
 
+@asked_once(False)
 def has_no_graph(module: SourceModule, node: ast.expr | None, depth: int = 0) -> bool:
     """Tell whether a value that was computed is without its graph on every way to it: detached, a number, under no_grad."""
-    key = (has_no_graph, node)
-    if key not in module.remembered:
-        module.remembered[key] = False  # a cycle ends here
-        near = node if depth <= MAX_DEPTH else None
-        module.remembered[key] = near is not None and _has_no_graph(module, near, depth)
-    return bool(module.remembered[key])
-
-
-def _has_no_graph(module: SourceModule, node: ast.expr, depth: int) -> bool:
+    if node is None:
+        return False
     if isinstance(node, ast.Call):
         if loses_graph(node) or module.qualify(node.func) in _NUMBERS or is_without_grad(module, node):
             return True

@@ -3,16 +3,18 @@
 
 import ast
 import re
+from collections.abc import Set as AbstractSet
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.once import asked_once
 
 _COUNTS = ("range", "enumerate", "trange", "count")
 _NAMED = re.compile(r"^(global_|n_|num_)?(epoch|step|iteration|iter)(_num)?$")
 
 
-def counted_loops(module: SourceModule, node: ast.expr, depth: int = 0) -> set[ast.AST] | None:
+@asked_once(frozenset())
+def counted_loops(module: SourceModule, node: ast.expr, depth: int = 0) -> AbstractSet[ast.AST] | None:
     """Return the loops whose iterations a value counts, none for another value; None where it is out of sight."""
     match node:
         case ast.BinOp(op=ast.Add() | ast.Sub(), right=ast.Constant()):
@@ -21,13 +23,8 @@ def counted_loops(module: SourceModule, node: ast.expr, depth: int = 0) -> set[a
             return counted_loops(module, node.right, depth)
         case ast.Call(func=ast.Name(id="int"), args=[inner]):
             return counted_loops(module, inner, depth)
-        case ast.Name() | ast.Attribute() if depth <= MAX_DEPTH:
-            key = (counted_loops, node)
-            if key not in module.remembered:
-                module.remembered[key] = set()  # a cycle ends here
-                module.remembered[key] = _counted_by_name(module, node, depth)
-            found: set[ast.AST] | None = module.remembered[key]
-            return found
+        case ast.Name() | ast.Attribute():
+            return _counted_by_name(module, node, depth)
     return set()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, stored_in, walk
-from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.once import asked_once
 
 BATCHES, UPDATES = "batches", "updates"
 _KEEPS = ("int", "round", "max", "min", "ceil", "floor", "float")
@@ -20,17 +20,9 @@ _EXAMPLES = re.compile(r"batch_size|bsz|examples|samples|tokens", re.IGNORECASE)
 _WINDOW = re.compile(r"accum|sync_gradients|update_step|should_step", re.IGNORECASE)
 
 
+@asked_once(None)
 def counted_unit(module: SourceModule, node: ast.expr, depth: int = 0) -> str | None:
     """Return what a number counts, where every way to it says the same."""
-    key = (counted_unit, node)
-    if key not in module.remembered:
-        module.remembered[key] = None  # a cycle ends here
-        module.remembered[key] = _counted_unit(module, node, depth) if depth <= MAX_DEPTH else None
-    found: str | None = module.remembered[key]
-    return found
-
-
-def _counted_unit(module: SourceModule, node: ast.expr, depth: int) -> str | None:
     match node:
         case ast.Call():
             return _of_call(module, node, depth)

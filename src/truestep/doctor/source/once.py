@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goes from node to node, to each once, by whichever way it is met first.
+"""Goes from node to node, to each once, and asks a question about each once.
 
 A method that calls itself at a dozen places hands its parameters to itself as often: there are a dozen times as many
 ways with each step back, and always the same few nodes.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from truestep.doctor.source.resolving import MAX_DEPTH
 
 Node = TypeVar("Node", bound=Hashable)
+Question = TypeVar("Question", bound=Callable[..., Any])
 
 
 def each_once(
@@ -27,3 +29,26 @@ def each_once(
                 yield each
                 further += behind(each)
         nearest = further
+
+
+def asked_once(at_cycle: object) -> Callable[[Question], Question]:
+    """Remember the answers to a question about nodes, asked as `(where, node, depth=0, *further)`.
+
+    One that comes back to itself, or leads further than `MAX_DEPTH` steps, is answered `at_cycle`.
+    """
+
+    def decorate(question: Question) -> Question:
+        @wraps(question)
+        def ask(where: Any, node: object, depth: int = 0, *further: object) -> Any:
+            known, key = where.remembered, (question, node, *further)
+            if key in known:
+                return known[key]
+            if depth > MAX_DEPTH:
+                return at_cycle
+            known[key] = at_cycle
+            known[key] = question(where, node, depth, *further)
+            return known[key]
+
+        return cast("Question", ask)
+
+    return decorate

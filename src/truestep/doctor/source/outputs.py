@@ -6,7 +6,7 @@ import ast
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.numbers import whole_number
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.once import asked_once, each_once
 from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.values import argument, name_of_layer, seen_through, sources, value_origins
 
@@ -16,16 +16,11 @@ _MOVES_AXES = operations(shape="other turned")
 _HEADS = ("fc", "head", "classifier")  # of torchvision's models, replaced for another number of classes
 
 
+@asked_once(False)
 def named_already(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
     """Tell whether a softmax over what a model gives comes first: where that is wrong, it is named there."""
-    key = (named_already, node)
-    if key not in module.remembered:
-        module.remembered[key] = False  # a cycle ends here
-        calls = [each for each, _ in sources(module, node) if isinstance(each, ast.Call)]
-        module.remembered[key] = depth <= MAX_DEPTH and any(
-            is_softmax(module, each) or _ends_in_softmax(module, each, depth) for each in calls
-        )
-    return bool(module.remembered[key])
+    calls = [each for each, _ in sources(module, node) if isinstance(each, ast.Call)]
+    return any(is_softmax(module, each) or _ends_in_softmax(module, each, depth) for each in calls)
 
 
 def is_softmax(module: SourceModule, call: ast.Call) -> bool:
@@ -51,20 +46,10 @@ def _ends_in_softmax(module: SourceModule, call: ast.Call, depth: int) -> bool:
     return False
 
 
+@asked_once(None)
 def num_outputs(module: SourceModule, node: ast.expr, depth: int = 0) -> int | None:
     """Return the width of a tensor that a model gives, where every way to it shows the same."""
-    key = (num_outputs, node)
-    if key not in module.remembered:
-        module.remembered[key] = None  # a cycle ends here
-        module.remembered[key] = _num_outputs(module, node, depth)
-    width: int | None = module.remembered[key]
-    return width
-
-
-def _num_outputs(module: SourceModule, node: ast.expr, depth: int) -> int | None:
     found: set[int | None] = set()
-    if depth > MAX_DEPTH:
-        return None
     for value, place in sources(module, node):
         if value is not None and _reshaped(module, node, value):
             return None

@@ -5,7 +5,8 @@ import ast
 import re
 
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.resolving import MAX_DEPTH, Resolver
+from truestep.doctor.source.once import asked_once
+from truestep.doctor.source.resolving import Resolver
 
 _MAKERS = re.compile(
     r"^(absl|addict|argparse|click|configargparse|configparser|easydict|fire|fvcore|hydra|json|jsonargparse|ml_collections|mmcv"
@@ -17,21 +18,14 @@ _NAMED = re.compile(
 )
 
 
+@asked_once(False)
 def is_setting(resolver: Resolver, node: ast.expr, depth: int = 0) -> bool:
     """Tell whether something is the settings of the program, by what made them, or lies under them."""
-    key = (is_setting, node)
-    if key not in resolver.remembered:
-        resolver.remembered[key] = False  # a cycle ends here
-        resolver.remembered[key] = _is_setting(resolver, node, depth)
-    return bool(resolver.remembered[key])
-
-
-def _is_setting(resolver: Resolver, node: ast.expr, depth: int) -> bool:
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
         if _NAMED.match((dotted(node) or "").rpartition(".")[2]):
             return True
-    if not isinstance(node, ast.Name) or depth > MAX_DEPTH:
+    if not isinstance(node, ast.Name):
         return False
     hint = resolver.annotation(node)
     if hint is not None and _MAKERS.match(resolver.linker.qualify(hint) or ""):

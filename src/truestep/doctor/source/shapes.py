@@ -6,6 +6,7 @@ import ast
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.batches import sizes_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.outputs import num_outputs
 from truestep.doctor.source.values import argument, constant
 
@@ -14,17 +15,9 @@ KEEP_SHAPE = operations(shape="same")
 _MAKERS = operations(shape="sized counted")
 
 
-def row_or_column(module: SourceModule, node: ast.expr) -> str | None:
+@asked_once(None)
+def row_or_column(module: SourceModule, node: ast.expr, depth: int = 0) -> str | None:  # noqa: ARG001 - asked so
     """Return "row" or "column" if the last change of shape, on every way here, left the value so."""
-    key = ("row or column", node)
-    if key not in module.remembered:
-        module.remembered[key] = None  # a cycle ends here
-        module.remembered[key] = _row_or_column(module, node)
-    shape: str | None = module.remembered[key]
-    return shape
-
-
-def _row_or_column(module: SourceModule, node: ast.expr) -> str | None:
     match node:
         case ast.Name():
             return _of_name(module, node)

@@ -5,7 +5,7 @@ import ast
 
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.once import asked_once
 
 _MAKERS = {f"torch.{name}" for name in operations(numbers="drawn filled copied joined")} | {
     "torch.autograd.Variable",
@@ -15,17 +15,11 @@ _SAME = operations(numbers="kept itself home moved rounded whole indices") - ope
 _OF_LAYERS = ("weight", "bias")
 
 
+@asked_once(False)
 def is_tensor(module: SourceModule, node: ast.expr | None, depth: int = 0) -> bool:
     """Tell whether an expression is a tensor, on every way to it."""
-    key = (is_tensor, node)
-    if key not in module.remembered:
-        module.remembered[key] = False  # a cycle ends here
-        near = node if depth <= MAX_DEPTH else None
-        module.remembered[key] = near is not None and _is_tensor(module, near, depth)
-    return bool(module.remembered[key])
-
-
-def _is_tensor(module: SourceModule, node: ast.expr, depth: int) -> bool:
+    if node is None:
+        return False
     if isinstance(node, ast.Call):
         if module.qualify(node.func) in _MAKERS:
             return True

@@ -4,11 +4,13 @@
 import ast
 import re
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from truestep.doctor.library.operations import SAME_NUMBERS, operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
+from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.resolving import MAX_DEPTH
 
 # what leaves the meaning of the numbers as it is: shapes, devices, types, graph
@@ -208,25 +210,16 @@ def behind(module: SourceModule, node: ast.expr) -> Iterator[ast.Call]:
                 waiting += [value for value in values if value is not None and module.scope(value) is scope]
 
 
+@asked_once(frozenset({None}))
 def last_operations(
     module: SourceModule, node: ast.expr, depth: int = 0, position: Position = ()
-) -> set[str | None]:
+) -> AbstractSet[str | None]:
     """Return the names of the operations that may have made a tensor last; None where one is unknown.
 
     A name is the last part of the operation's: `softmax` for `F.softmax(x)`, `x.softmax(1)`,
     `nn.Softmax()(x)`, and for a module of this file whose forward ends so.
     """
-    key = (last_operations, node, position)
-    if key not in module.remembered:
-        module.remembered[key] = {None}  # a cycle ends here
-        module.remembered[key] = _last_operations(module, node, depth, position)
-    return set(module.remembered[key])
-
-
-def _last_operations(module: SourceModule, node: ast.expr, depth: int, position: Position) -> set[str | None]:
     found: set[str | None] = set()
-    if depth > MAX_DEPTH:
-        return {None}
     for origin, place in sources(module, node, position):
         if isinstance(origin, ast.Call):
             found |= _operation(module, origin, depth, place)

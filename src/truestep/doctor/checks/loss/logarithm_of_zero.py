@@ -3,6 +3,7 @@
 
 import ast
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
@@ -52,7 +53,7 @@ class LogarithmOfZero(SourceCheck):
                 made = " or ".join(sorted(str(each) for each in operations))
                 yield At(call, f"log of the result of {made}, which can be 0: -inf, then NaN.", RISK)
 
-    def _is_tensor(self, module: SourceModule, inner: ast.expr, operations: set[str | None]) -> bool:
+    def _is_tensor(self, module: SourceModule, inner: ast.expr, operations: AbstractSet[str | None]) -> bool:
         """`abs` is a magnitude only on the result of a transform; elsewhere nothing is known of it."""
         if "abs" not in operations:
             return True
