@@ -143,6 +143,16 @@ def imported_packages(path: Path) -> set[str]:
     return found
 
 
+def test_bytecode_is_read_in_one_place():
+    readers = {name_of(path) for path in FILES if {"dis"} & imported_names(path)}
+    assert readers == {"core/call_site.py"}
+
+
+def imported_names(path: Path) -> set[str]:
+    nodes = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Import)]
+    return {alias.name for node in nodes for alias in node.names}
+
+
 def layer(package: str) -> int:
     return next(index for index, names in enumerate(LAYERS) if package in names)
 
