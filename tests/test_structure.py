@@ -45,6 +45,7 @@ LAYERS = [
     {"mirror"},
     {"checkpoints", "machine"},
     {"nn"},
+    {"instrument"},
     {"core"},
 ]
 
