@@ -44,9 +44,11 @@ def test_each_listener_hears_each_call_once_while_it_listens(events):
     here, heard = {}, []
     for name in events:
         if name in here:
-            here.pop(name).remove()
+            call, layer = here.pop(name)
+            call.remove(layer)
         else:
-            here[name] = put_around(home, "double", telling(heard, name))
+            layer = telling(heard, name)
+            here[name] = put_around(home, "double", layer), layer
         heard.clear()
         assert home.double(3) == 6
         assert heard == [*here][::-1]  # the newest first
@@ -58,13 +60,15 @@ def test_each_listener_hears_each_call_once_while_it_listens(events):
 def test_another_librarys_wrapper_on_top_stays_and_works(goes_first):
     home, _ = module()
     heard = []
-    placed = put_around(home, "double", telling(heard, "ours"))
+    layers = telling(heard, "ours"), telling(heard, "again")
+    first = put_around(home, "double", layers[0])
     theirs = telling(heard, "theirs")(home.double)
     home.double = theirs
-    again = put_around(home, "double", telling(heard, "again"))
+    second = put_around(home, "double", layers[1])
     assert (home.double(1), heard) == (2, ["again", "theirs", "ours"])
-    for each in (placed, again) if goes_first == "ours" else (again, placed):
-        each.remove()
+    ends = [(first, layers[0]), (second, layers[1])]
+    for call, layer in ends if goes_first == "ours" else reversed(ends):
+        call.remove(layer)
     assert home.double is theirs
     assert home.double(1) == 2
 

@@ -7,7 +7,7 @@ order: a watch may end before or behind the run that it began in.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 Call = Callable[..., Any]
 Layer = Callable[[Call], Call]
@@ -43,22 +43,14 @@ class InstrumentedCall:
         self.called = called
 
 
-class PlacedLayer(NamedTuple):
-    """A layer around a call, by which it can be taken away."""
-
-    call: InstrumentedCall
-    layer: Layer
-
-    def remove(self) -> None:
-        """Take it away."""
-        self.call.remove(self.layer)
-
-
 _calls: dict[tuple[int, str], InstrumentedCall] = {}
 
 
-def put_around(owner: Any, name: str, layer: Layer) -> PlacedLayer | None:
-    """Put a layer around a function of a module, or a method that a class defines itself; None where there is none."""
+def put_around(owner: Any, name: str, layer: Layer) -> InstrumentedCall | None:
+    """Put a layer around a function of a module, or a method that a class defines itself; None where there is none.
+
+    `remove(layer)` of what is returned takes it away.
+    """
     now = vars(owner).get(name)
     if not callable(now):
         return None
@@ -66,7 +58,7 @@ def put_around(owner: Any, name: str, layer: Layer) -> PlacedLayer | None:
     if call is None or call.called is not now:  # in what another library has put on top, ours stay
         call = _calls[_key(owner, name)] = InstrumentedCall(owner, name, now)
     call.add(layer)
-    return PlacedLayer(call, layer)
+    return call
 
 
 def _key(owner: Any, name: str) -> tuple[int, str]:

@@ -64,7 +64,7 @@ class BesideUpdates:
         self._omissions.is_stepped_by_hand = True
         kind = type(optimizer).__name__
         if self._is_by_hand(owner):
-            self._once("step", owner, _said("step_by_hand", owner, kind=kind))
+            self._once("step_by_hand", owner, kind=kind)
         else:
             raise OptionError(_said("second_step", owner, kind=kind))
 
@@ -75,14 +75,14 @@ class BesideUpdates:
             return
         kind = type(schedule).__name__
         if not any(schedule.optimizer is each for each in owner.optimizers):
-            if owner.counters.attempts and not self._screen.has_said(f"step beside {owner.name}"):
+            if owner.counters.attempts and not self._screen.has_said(f"step_by_hand {owner.name}"):
                 raise OptionError(
                     _said("schedule_of_none", owner, kind=kind, rate=f"{owner.learning_rate:g}")
                 )
         elif owner.schedules.names:
             raise OptionError(_said("second_schedule", owner, kind=kind, schedule=owner.schedules.names[0]))
         else:
-            self._once("schedule", owner, _said("schedule_by_hand", owner, kind=kind))
+            self._once("schedule_by_hand", owner, kind=kind)
 
     def clears(self, holder: Optimizer | nn.Module) -> None:
         """Tell of gradients that are cleared, which the next update does."""
@@ -90,7 +90,7 @@ class BesideUpdates:
             return  # the update looks at its gradients itself
         owner = self._owner_of(holder) if isinstance(holder, Optimizer) else self._owner_within(holder)
         if owner is not None and self._holds_an_update(owner):
-            self._once("zero_grad", owner, _said("cleared", owner))
+            self._once("cleared", owner)
 
     def clips(self, parameters: list[Tensor], by: str) -> None:
         """Refuse to clip gradients that were stepped with already, or are not whole yet."""
@@ -119,7 +119,7 @@ class BesideUpdates:
                 if _gradients(learner) != gradients:
                     self._by_hand[learner.name] = learner.counters.attempts
                     if learner.counters.attempts and not self._is_kept_beside(learner):
-                        self._once("backward", learner, _said("went_back", learner))
+                        self._once("went_back", learner)
 
         return look
 
@@ -173,17 +173,15 @@ class BesideUpdates:
         made = learner.counters.attempts > 0
         return made and not self._is_by_hand(learner) and not self._is_kept_beside(learner)
 
-    def _once(self, what: str, learner: LearnerParts, text: str) -> None:
-        if not self._screen.has_said(key := f"{what} beside {learner.name}"):
-            site = user_call_site()
-            self._screen.say_once(f"{site.place}: {text}" if site else text, key)
+    def _once(self, what: str, learner: LearnerParts, **values: str) -> None:
+        if not self._screen.has_said(key := f"{what} {learner.name}"):
+            site, said = user_call_site(), _said(what, learner, **values)
+            self._screen.say_once(f"{site.place}: {said}" if site else said, key)
 
 
 def _said(what: str, owner: LearnerParts | None = None, **values: str) -> str:
     """Return what is said of something done beside an update."""
-    said = guidance("beside an update", what, name=owner.name if owner else "", **values)
-    assert said is not None
-    return said
+    return guidance("beside an update", what, name=owner.name if owner else "", **values) or what
 
 
 def _nothing() -> None:

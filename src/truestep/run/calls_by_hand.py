@@ -15,21 +15,22 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer, lr_scheduler
 
-from truestep.instrument.calls import Call, Layer, PlacedLayer, put_around
+from truestep.instrument.calls import Call, InstrumentedCall, Layer, put_around
 from truestep.instrument.steps import UNDER_WAY, look_at_steps, make_own_step
 
 if TYPE_CHECKING:
     from truestep.run.beside import BesideUpdates
 
 _listeners: "dict[int, weakref.ref[BesideUpdates]]" = {}
-_placed: list[PlacedLayer | None] = []
+_placed: list[tuple[InstrumentedCall, Layer]] = []
 
 
 def listen_to_calls_by_hand(listener: "BesideUpdates") -> None:
     """Tell `listener` of each call from now on, before it is made; it may raise an error in the place of the call."""
     if not _listeners:
         look_at_steps(_before_step)
-        _placed.extend(put_around(*each) for each in _layers())
+        placed = ((put_around(owner, name, layer), layer) for owner, name, layer in _layers())
+        _placed.extend((call, layer) for call, layer in placed if call is not None)
     number = id(listener)
     # a run that was dropped is told no more
     _listeners[number] = weakref.ref(listener, lambda _: _leave(number))
@@ -45,8 +46,8 @@ def _leave(number: int) -> None:
         return
     look_at_steps(None)
     while _placed:
-        if (placed := _placed.pop()) is not None:
-            placed.remove()
+        call, layer = _placed.pop()
+        call.remove(layer)
 
 
 def _told() -> "list[BesideUpdates]":

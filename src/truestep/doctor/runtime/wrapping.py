@@ -18,16 +18,16 @@ class WatchWrappers:
         self._undo: list[Callable[[], None]] = []
         self._functions: dict[int, InstrumentedCall] = {}
 
-    def method(self, owner: Any, name: str, layer: Layer) -> None:
+    def method(self, owner: Any, name: str, layer: Layer) -> InstrumentedCall | None:
         """Put a layer around a method that the class defines itself."""
-        if (placed := put_around(owner, name, layer)) is not None:
-            self._undo.append(placed.remove)
+        if (call := put_around(owner, name, layer)) is not None:
+            self._undo.append(functools.partial(call.remove, layer))
+        return call
 
     def function(self, owner: Any, name: str, layer: Layer) -> None:
         """Put a layer around a function of a module; where the user's modules imported it before, `exchange` does."""
-        if (placed := put_around(owner, name, layer)) is not None:
-            self._undo.append(placed.remove)
-            self._functions[id(placed.call.original)] = placed.call
+        if (call := self.method(owner, name, layer)) is not None:
+            self._functions[id(call.original)] = call
 
     def exchange(self) -> None:
         """Put the wrapped functions where the user's modules hold them; each is gone through once, so that it stays cheap."""
