@@ -111,7 +111,7 @@ def learner_is_no_pickle(name: str) -> str:
 
 
 def tell_observer_of(error: Exception, batch: Any, observer: "UpdateObserver") -> None:
-    """Say beside an exception what the function was called with; a rank that is gone is no fault of the batch."""
+    """Say beside an exception what the function was called with; a rank that is gone has nothing to do with the batch."""
     if not isinstance(error, RankError):
         _note_batch(error, batch)
         observer.failed(error)

@@ -22,15 +22,15 @@ def is_answered_by_message(crash: Crash, error: BaseException) -> bool:
     return isinstance(error, _ANSWERED) and own_frame(crash) is not None and ends_in_raise(error)
 
 
-def own_code_fault(crash: Crash, error: BaseException) -> Explanation | None:
+def own_code_mistake(crash: Crash, error: BaseException) -> Explanation | None:
     """Return what is said of a slip in this package; None where it is none."""
     frame = own_frame(crash)
     if frame is None or not isinstance(error, _SLIPS) or ends_in_raise(error):
         return None
     return Explanation(
-        name="fault-of-truestep",
+        name="mistake-of-truestep",
         error=crash.title,
-        means="Truestep's own code failed here, most likely by a fault of Truestep and none of yours.",
+        means="Truestep's own code failed here, most likely by a mistake of Truestep's and none of yours.",
         here=None,
         at=f"{frame.place} in {frame.function}: {frame.text}".strip(": "),
         values=(),
