@@ -137,14 +137,14 @@ def start(root: Path, what: str, topic: str, name: str, kind: str) -> list[Path]
     """Write the files; return their paths."""
     if not re.fullmatch(r"([A-Z][a-z0-9]+)+", name):
         raise SystemExit(
-            f"{name!r} is no name of a class; write it as LossSummed, after the mistake and not the fix."
+            f"{name!r} is no name of a class; write it as LossSummed, after the fault and not the fix."
         )
     home = CHECKS if what == "check" else ERRORS
     topics = sorted(path.name for path in (root / home).iterdir() if (path / "__init__.py").exists())
     if topic not in topics:
         raise SystemExit(f"There is no topic {topic!r}. There are: {', '.join(topics)}.")
     file = home / topic / f"{hyphenated(name).replace('-', '_')}.py"
-    head = '# SPDX-License-Identifier: Apache-2.0\n"""FILL IN: the mistake in a few words."""\n\n'
+    head = '# SPDX-License-Identifier: Apache-2.0\n"""FILL IN: the fault in a few words."""\n\n'
     if what == "error":
         return [write(root, file, head + ERROR.format(name=name))]
     body = KINDS[kind].format(name=name, page=CHECK_PAGE, code=next_code(root, topic))
@@ -161,8 +161,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["check", "error"])
     parser.add_argument("topic", help="the folder it belongs to")
-    parser.add_argument("name", help="the class, named after the mistake: LossSummed")
-    parser.add_argument("--kind", choices=KINDS, default="read", help="how a check finds its mistake")
+    parser.add_argument("name", help="the class, named after the fault: LossSummed")
+    parser.add_argument("--kind", choices=KINDS, default="read", help="how a check finds its fault")
     given = parser.parse_args()
     for path in start(ROOT, given.what, given.topic, given.name, given.kind):
         sys.stdout.write(f"{path}\n")
