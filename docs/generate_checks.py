@@ -17,7 +17,7 @@ INTRODUCTION = f"""\
 
 # Checks
 
-Each check names one fault, and has a page with an example that it finds and one that is right: both are its tests.
+Each check names one mistake, and has a page with an example that it finds and one that is right: both are its tests.
 
 *read*: found in the source, by `truestep read` and `truestep doctor`; *run*: found while the script runs, by `truestep doctor`;
 *both*: in both ways. The severity is what a finding may be, the gravest first; a bug that rests on a name alone is told as a risk.
@@ -53,7 +53,7 @@ def table() -> str:
     parts = [INTRODUCTION, f"There are {len(every)}.\n"]
     for topic, members in groupby(every, key=topic_of):
         parts.append(f"## {topic.capitalize()}\n")
-        parts.append("| code | severity | how | fault |\n|---|---|---|---|")
+        parts.append("| code | severity | how | mistake |\n|---|---|---|---|")
         parts += [
             f"| [{each.code}](checks/{each.code}.md) | {severity(each)} | {how(each)} | {each.page().summary} |"
             for each in members

@@ -13,7 +13,8 @@ import truestep
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [REPOSITORY / "README.md", *HAND_WRITTEN]
-SOURCES = sorted(Path(truestep.__file__).parent.rglob("*.py"))
+PACKAGE = Path(truestep.__file__).parent
+SOURCES = [*sorted(PACKAGE.rglob("*.py")), PACKAGE / "core" / "guidance.md"]
 
 ENGINE = (
     *(
@@ -37,11 +38,10 @@ ENGINE = (
 
 
 def names_in(path):
-    """Return what is written as `ts.NAME` or `truestep.NAME(`, where a page's code imports truestep as ts."""
+    """Return what is written as `ts.NAME` or `truestep.NAME(`, where a page's code imports truestep as ts; NAME is any."""
     text = path.read_text(encoding="utf-8")
-    return set(re.findall(r"\bts\.([A-Za-z_]\w*)", text)) | set(
-        re.findall(r"\btruestep\.([A-Za-z]\w*)\(", text)
-    )
+    found = re.findall(r"\bts\.([A-Za-z_]\w*)", text) + re.findall(r"\btruestep\.([A-Za-z]\w*)\(", text)
+    return {*found} - {"NAME"}
 
 
 @pytest.mark.parametrize("name", ENGINE)

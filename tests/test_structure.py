@@ -45,6 +45,7 @@ LAYERS = [
     {"mirror"},
     {"checkpoints", "machine"},
     {"nn"},
+    {"instrument"},
     {"core"},
 ]
 
@@ -141,6 +142,16 @@ def imported_packages(path: Path) -> set[str]:
             continue
         found |= {name.split(".")[1] for name in names if "." in name}
     return found
+
+
+def test_bytecode_is_read_in_one_place():
+    readers = {name_of(path) for path in FILES if {"dis"} & imported_names(path)}
+    assert readers == {"core/call_site.py"}
+
+
+def imported_names(path: Path) -> set[str]:
+    nodes = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Import)]
+    return {alias.name for node in nodes for alias in node.names}
 
 
 def layer(package: str) -> int:

@@ -4,6 +4,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import truestep as ts
 
@@ -143,6 +144,21 @@ def test_steps_outside_of_a_loss_are_the_users_own(make_learner):
     mine.step()
     net.update(lambda x: net(x).squeeze(1), X)
     mine.step()
+
+
+def test_an_update_within_a_loss_leaves_the_refusal_of_steps_as_it_was(make_learner):
+    """Both learners have a context of their own, as those of two runs."""
+    inner, outer = (make_learner(nn.Linear(3, 1)) for _ in range(2))
+    before = dict(_global_optimizer_pre_hooks)
+
+    def loss(x):
+        inner.update(lambda rows: inner(rows).squeeze(1), x)
+        outer.optimizers[0].step()
+        return outer(x).squeeze(1)
+
+    with pytest.raises(ts.LossError, match="The loss function stepped an optimizer"):
+        outer.update(loss, X)
+    assert dict(_global_optimizer_pre_hooks) == before
 
 
 def test_a_loss_that_calls_backward_and_returns_itself_is_explained(make_learner):

@@ -124,7 +124,7 @@ OPTIONS = {
     "callbacks": ({"callbacks": []}, "the loop is plain python"),
     "gradient_clip_val": (
         {"gradient_clip_val": 1.0},
-        r"run\.learner\(net, optimizer, clip=ts\.ClipNorm\(1\.0\)\)",
+        r"run\.learner\(module, optimizer, clip=ts\.ClipNorm\(1\.0\)\)",
     ),
     "accumulate_grad_batches": (
         {"accumulate_grad_batches": 4},

@@ -303,7 +303,7 @@ def test_a_slip_in_our_own_code_is_called_ours(tmp_path, monkeypatch):
     with pytest.raises(AttributeError, match="'NoneType'") as caught, ts.explain_errors():
         net.update(lambda rows: net(rows).square(), torch.ones(2, 2))
     (note,) = notes(caught.value)
-    assert note.startswith(f"{TITLE}fault-of-truestep")
+    assert note.startswith(f"{TITLE}mistake-of-truestep")
     assert "update.py" in note
     assert "truestep env" in note
     assert "return" not in note
@@ -314,4 +314,4 @@ def test_a_slip_in_the_users_loss_is_his(tmp_path):
     with pytest.raises(AttributeError) as caught, ts.explain_errors():
         net.update(lambda rows: None.shape, torch.ones(2, 2))
     (note,) = notes(caught.value)
-    assert "fault-of-truestep" not in note
+    assert "mistake-of-truestep" not in note

@@ -12,7 +12,6 @@ from torch import nn
 
 import truestep as ts
 from truestep.engine.precision import MODES
-from truestep.run import elsewhere
 
 SGD = lambda p: torch.optim.SGD(p, lr=0.1)
 
@@ -529,13 +528,6 @@ def test_a_pass_that_goes_on_has_the_length_of_its_rest(tmp_path):
                     break
                 break
         assert found == lengths[:1]
-
-
-def test_no_word_of_elsewhere_is_a_word_of_here(run):
-    import inspect
-
-    for function, words in ((ts.Run.__init__, elsewhere.RUN), (ts.Run.learner, elsewhere.LEARNER)):
-        assert not words.keys() & inspect.signature(function).parameters.keys()
 
 
 def test_how_far_a_run_has_come_is_told_in_epochs_done_as_the_bar_counts_them(tmp_path, capsys):

@@ -37,7 +37,6 @@ ROOMS = ("engine", "run", "checkpoints", "model")
 DEVICE_REASONS = {
     "engine/forwarding.py": "the names of methods that move a module, which are refused; and whether it is where it would go",
     "engine/data/memory.py": "whether two devices are the same",
-    "run/elsewhere.py": "words of other libraries, and what is to be written for them",
     "run/loop_random.py": "the name under which a device's stream is saved",
     "run/endings.py": "the names of methods that move a tensor",
     "run/device.py": "what a user may have written for a device",

@@ -31,7 +31,7 @@ CHECK = typer.Argument(
 
 
 class How(StrEnum):
-    """How a check finds its fault."""
+    """How a check finds its mistake."""
 
     READ = "read"
     RUN = "run"
@@ -39,7 +39,7 @@ class How(StrEnum):
 
 
 HOW = typer.Option(
-    help="Only the checks that find their fault so: in the source, while a script runs, or in both ways."
+    help="Only the checks that find their mistake so: in the source, while a script runs, or in both ways."
 )
 
 
@@ -76,7 +76,7 @@ def _named(name: str) -> list[type[Check]]:
 
 
 def _wanted(check: str | None, found: list[type[Check]], how: How | None) -> list[type[Check]]:
-    """Return those of the checks found that find their fault so, or the one of this name, or those with these words."""
+    """Return those of the checks found that find their mistake so, or the one of this name, or those with these words."""
     if check is not None and not found:
         found = _named(check) or checks_with_words(check) or [find_check(check)]
     chosen = [each for each in found if how is None or _how(each) in (how, How.BOTH)]
@@ -117,8 +117,8 @@ def _entry(check: type[Check]) -> dict[str, object]:
 
 def _show_table(wanted: list[type[Check]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("code", "severity", "how", "fault"):
-        table.add_column(name, no_wrap=name != "fault")
+    for name in ("code", "severity", "how", "mistake"):
+        table.add_column(name, no_wrap=name != "mistake")
     for check in wanted:
         table.add_row(check.code, _severity(check), _how(check), check.page().summary)
     show_on_screen(table)

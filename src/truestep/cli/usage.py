@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from truestep.core.errors import nearest_names
-from truestep.core.other_words import option_by_other_name
+from truestep.core.guidance import option_by_other_name
 
 # typer has its own copy of click or the installed one, by its version; this class is in both
 USAGE_ERROR = cast(type[Exception], typer.BadParameter.__mro__[1])

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a user's code calls, and which variable takes what it gets: names that the user knows, for messages."""
+"""What the bytecode of a user's code does at a call: where it is, which variable takes the result, which loop goes through it."""
 
 import dis
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from traceback import walk_stack
-from types import FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
 from truestep.core.frames import is_library_file
@@ -20,15 +22,52 @@ class UserCallSite(NamedTuple):
 
 def user_call_site() -> UserCallSite | None:
     """Return where the innermost running line of the user's own code calls; None where there is none."""
-    for frame, line in walk_stack(sys._getframe(1)):
-        if not is_library_file(path := frame.f_code.co_filename):
-            return UserCallSite(f"{Path(path).name}:{line}", _variable(frame))
-    return None
+    frame = _user_frame()
+    if frame is None:
+        return None
+    return UserCallSite(
+        f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}", _variable(frame.f_code, frame.f_lasti)
+    )
 
 
-def _variable(frame: FrameType) -> str | None:
-    """Return what the instruction behind the running call stores into; the name alone of an attribute."""
-    following = (each for each in dis.get_instructions(frame.f_code) if each.offset > frame.f_lasti)
+def loop_pair_at_call() -> tuple[str, str] | None:
+    """Return the two names that a `for` of the user's takes each item of the running call apart into; None elsewhere."""
+    frame = _user_frame()
+    return None if frame is None else _loop_pair(frame.f_code, frame.f_lasti)
+
+
+def is_asked_by_import(package: str) -> bool:
+    """Whether the innermost running line outside of a package is `from ... import name`."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame = frame.f_back
+    return _instruction(frame.f_code, frame.f_lasti) == "IMPORT_FROM"
+
+
+def ends_in_raise(error: BaseException) -> bool:
+    """Whether the innermost line of an exception's traceback is a `raise`."""
+    trail: TracebackType | None = error.__traceback__
+    while trail is not None and trail.tb_next is not None:
+        trail = trail.tb_next
+    return trail is not None and _instruction(trail.tb_frame.f_code, trail.tb_lasti) == "RAISE_VARARGS"
+
+
+def _user_frame() -> FrameType | None:
+    frames = (frame for frame, _ in walk_stack(sys._getframe(2)))
+    return next((each for each in frames if not is_library_file(each.f_code.co_filename)), None)
+
+
+def _instruction(code: CodeType, place: int) -> str:
+    return dis.opname[code.co_code[place]] if place >= 0 else ""
+
+
+def _behind(code: CodeType, place: int) -> Iterator[dis.Instruction]:
+    return (each for each in dis.get_instructions(code) if each.offset > place and each.opname != "NOP")
+
+
+def _variable(code: CodeType, place: int) -> str | None:
+    """Return what the instruction behind a call stores into; the name alone of an attribute."""
+    following = _behind(code, place)
     first, second = next(following, None), next(following, None)
     if first and second and first.opname.startswith("LOAD_") and second.opname == "STORE_ATTR":
         first = second
@@ -37,3 +76,18 @@ def _variable(frame: FrameType) -> str | None:
     # two in one, from Python 3.13 on
     name = first.argval[0] if isinstance(first.argval, tuple) else first.argval
     return name if isinstance(name, str) else None
+
+
+@cache
+def _loop_pair(code: CodeType, place: int) -> tuple[str, str] | None:
+    found = [each for each, _ in zip(_behind(code, place), range(5), strict=False)]
+    if [each.opname for each in found[:3]] != ["GET_ITER", "FOR_ITER", "UNPACK_SEQUENCE"] or found[
+        2
+    ].argval != 2:
+        return None
+    first, second = found[3:5]
+    if isinstance(first.argval, tuple):  # two in one, from Python 3.13 on
+        return first.argval
+    if not first.opname.startswith("STORE_"):
+        return None
+    return str(first.argval), str(second.argval) if second.opname.startswith("STORE_") else "batch"

@@ -9,35 +9,30 @@ from types import FunctionType
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.core.other_words import FORMS, OPTIONS, option_by_other_name
+from truestep.core.guidance import guidance, option_by_other_name
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 Kind = TypeVar("Kind", bound=type)
-Explain = str | Callable[[tuple[Any, ...]], str]
+Explain = Callable[[tuple[Any, ...]], str | None]
 
-_NOTHING: Mapping[str, str] = {}
 _DECORATORS = ("contextlib", "torch.utils._contextlib")  # of context managers, and of torch.no_grad()
 _MARK = "_explained_as"
 
 
-def check_keyword_options(
-    owner: str, given: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] = _NOTHING
-) -> None:
-    """Raise an OptionError for the first of `given` that is not `known`; `elsewhere` says what to write for other words."""
-    if said := _unknown_keyword(owner, given, list(known), elsewhere):
+def check_keyword_options(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise an OptionError for the first of `given` that is not `known`."""
+    if said := _unknown_keyword(owner, given, list(known)):
         raise OptionError(said)
 
 
-def _unknown_keyword(
-    owner: str, given: Iterable[str], known: list[str], elsewhere: Mapping[str, str]
-) -> str | None:
+def _unknown_keyword(owner: str, given: Iterable[str], known: list[str]) -> str | None:
     for name in given:
         if name in known:
             continue
         said = f"{owner} has no option {name!r}."
-        if name in elsewhere:
-            return f"{said} Write {elsewhere[name]}."
+        if instead := guidance(f"{owner}(NAME=...)", name):
+            return f"{said} Write {instead}."
         if word := option_by_other_name(name, known):
             return f"{said} Here it is called {word}: {owner}({word}=...)."
         return f"{said} {nearest_names(name, known)}"
@@ -57,15 +52,14 @@ def is_argument_error(error: TypeError, through: str | tuple[str, ...] | None = 
 
 
 def raises_option_errors(
-    owner: str, elsewhere: Mapping[str, str] = _NOTHING, otherwise: Explain | None = None
+    owner: str, otherwise: Explain | None = None
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
     """Decorate a function so that arguments that it does not take raise an OptionError that says what to write.
 
     Args:
-        owner: what the function is called where it is used, "run.data".
-        elsewhere: for keywords as other libraries have them, what to write.
-        otherwise: what is said where no keyword is wrong, or a method's function of its arguments that says it; by default what
-            goes by name, and what is missing.
+        owner: what the function is called where it is used, "run.data"; by that the table of guidance is asked.
+        otherwise: of a method, a function of its arguments that says what to write where no keyword is wrong; by default it is
+            what the table has for the call, else what goes by name, and what is missing.
     """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -79,11 +73,12 @@ def raises_option_errors(
                 signature = inspect.signature(function)
                 named = _named(signature)
                 takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+                form = guidance("NAME(...)", owner)
                 # of a function that takes any name, what it says itself is no guess
-                is_named = bool(named or elsewhere) and not (takes_any and otherwise is not None)
-                said = _unknown_keyword(owner, keywords, named, elsewhere) if is_named else None
-                if said is None and otherwise is not None:
-                    said = otherwise if isinstance(otherwise, str) else otherwise(arguments[1:])
+                said = (
+                    _unknown_keyword(owner, keywords, named) if named and not (takes_any and form) else None
+                )
+                said = said or (otherwise(arguments[1:]) if otherwise is not None else None) or form
                 said = said or _too_many(owner, signature, arguments)
                 said = said or _missing(owner, signature, arguments, keywords)
                 if said is None:
@@ -166,7 +161,7 @@ def with_option_errors(called: str, public: Any) -> Any:
 
     A function stands in the place of the one that its module defines, so that it can be pickled by its name.
     """
-    explains = raises_option_errors(called, OPTIONS.get(called, _NOTHING), FORMS.get(called))
+    explains = raises_option_errors(called)
     if isinstance(public, type):
         constructor = vars(public).get("__init__")
         if isinstance(constructor, FunctionType) and not hasattr(constructor, _MARK):

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects that users hold: a name that one does not have is answered with what to write, asked for or set."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from truestep.core.errors import NO_GUESS, did_you_mean
+from truestep.core.guidance import guidance
 
 _MOST_NAMES = 12
 
 
-def no_attribute_message(called: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str]) -> str:
-    """Return the message for a name that something does not have; `elsewhere` says what to write for other libraries' names."""
+def no_attribute_message(called: str, variable: str, name: str, known: Iterable[str]) -> str:
+    """Return the message for a name that something does not have; `variable` is what the table of guidance calls it."""
     said = f"{called} has no attribute {name!r}"
     if name.startswith("_"):  # a protocol that somebody asks for
         return said
-    if name in elsewhere:
-        return f"{said}: {elsewhere[name]}."
+    if instead := guidance(f"{variable}.NAME", name):
+        return f"{said}: {instead}."
     public = sorted(each for each in known if not each.startswith("_"))
     all_of_them = f"It has {', '.join(public)}." if 0 < len(public) <= _MOST_NAMES else ""
     return f"{said}. {did_you_mean(name, public) or all_of_them}".rstrip()
@@ -27,15 +28,15 @@ class HelpfulAttributes:
     __slots__ = ()
     _called: ClassVar[str]
     """What it is called in a sentence: "A run"."""
-    _elsewhere: ClassVar[Mapping[str, str]]
-    """What to write for names that other libraries' objects of its kind have."""
+    _variable: ClassVar[str]
+    """What the table of guidance calls it: "run"."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             """Say what to write."""
             known = () if name.startswith("_") else dir(self)  # which asks for names of its own
-            said = no_attribute_message(self._called, name, known, self._elsewhere)
+            said = no_attribute_message(self._called, self._variable, name, known)
             raise AttributeError(said, name=name, obj=NO_GUESS)
 
 
@@ -43,8 +44,6 @@ class SealedAttributes(HelpfulAttributes):
     """Besides, once `_seal` is called, nothing can be set but what `_settable` names: nobody would read it."""
 
     _settable: ClassVar[frozenset[str]] = frozenset()
-    _set_instead: ClassVar[Mapping[str, str]] = {}
-    """What to write for names that people set."""
     _is_sealed = False
 
     def _seal(self) -> None:
@@ -59,9 +58,9 @@ class SealedAttributes(HelpfulAttributes):
             object.__setattr__(self, name, value)
 
     def _not_settable(self, name: str) -> str:
-        if name in self._set_instead:
-            return f"{self._called} is not told {name!r} by setting it: {self._set_instead[name]}."
+        if instead := guidance(f"{self._variable}.NAME = ...", name):
+            return f"{self._called} is not told {name!r} by setting it: {instead}."
         if hasattr(self, name):
             return f"{name!r} of {self._called[0].lower()}{self._called[1:]} can be read, not set."
-        said = no_attribute_message(self._called, name, dir(self), self._elsewhere)
+        said = no_attribute_message(self._called, self._variable, name, dir(self))
         return f"{said}{'' if said.endswith(('?', '.')) else '.'} Set, it would be read by nobody."

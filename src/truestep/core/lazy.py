@@ -57,7 +57,7 @@ def _load(package: str, home: str, name: str, called: str | None) -> Any:
         from truestep.core.called_modules import refuse_calls_of_modules
         from truestep.core.calls import with_option_errors
 
-        refuse_calls_of_modules()
+        refuse_calls_of_modules(sys.modules[package])
         value = with_option_errors(f"{called}.{name}", value)
         if home != package:
             setattr(import_module(home), name, value)  # by whichever way it is imported it is one
@@ -65,8 +65,11 @@ def _load(package: str, home: str, name: str, called: str | None) -> Any:
 
 
 def _unknown(package: str, name: str, names: list[str]) -> Exception:
+    from truestep.core.call_site import (
+        is_asked_by_import,  # reads bytecode: 5 ms, which only a wrong name need pay
+    )
     from truestep.core.errors import NO_GUESS, did_you_mean
-    from truestep.core.other_words import name_from_other_library
+    from truestep.core.guidance import name_from_other_library
 
     said = f"module {package!r} has no attribute {name!r}."
     # tools ask every module for such names, thousands of times: looking for the nearest one takes a millisecond
@@ -78,16 +81,6 @@ def _unknown(package: str, name: str, names: list[str]) -> Exception:
         said += f" It is in ts.nn: ts.nn.{name}."
     else:
         said += f" {name_from_other_library(name) or f'{near}dir({package}) lists all names.'}"
-    if _is_imported_from():
+    if is_asked_by_import(_PACKAGE):
         return ImportError(said, name=package)
     return AttributeError(said, name=name, obj=NO_GUESS)
-
-
-def _is_imported_from() -> bool:
-    """Whether `from package import name` asks: python would put words of its own in the place of an AttributeError's."""
-    import dis  # 5 ms, which only a wrong name need pay
-
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
-        frame = frame.f_back
-    return frame.f_lasti >= 0 and dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"

@@ -145,7 +145,7 @@ def _names(module: SourceModule, node: ast.AST) -> dict[str, str]:
 
 
 def _rests_on_a_guess(module: SourceModule, node: ast.AST) -> bool:
-    """Tell whether only a name says that this is an optimizer, a model or a loader: then it is no certain fault."""
+    """Tell whether only a name says that this is an optimizer, a model or a loader: then it is no certain mistake."""
     kinds = ("optimizer", "scheduler", "scaler", "module", "ddp", "loader", "loss")
     subjects = [each for each in _subjects(node) if module.qualify(each) != "torch.optim"]  # the package
     return any(module.kind(each) in kinds and module.is_guess(each) for each in subjects)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a check is: a source check reads a file, a watcher follows a run, a probe tries the model.
 
-One file under `checks/<topic>/` holds one check, named after the fault. Its docstring is its page.
+One file under `checks/<topic>/` holds one check, named after the mistake. Its docstring is its page.
 None of them imports torch at module level.
 """
 
@@ -47,7 +47,7 @@ class Unsure:
 
 
 class Check(ABC):
-    """One fault: its code, its name and its page."""
+    """One mistake: its code, its name and its page."""
 
     code: ClassVar[str]
     is_preview: ClassVar[bool] = False  # until it was true in code that its author did not know
@@ -60,12 +60,12 @@ class Check(ABC):
 
     @classmethod
     def name(cls) -> str:
-        """Return the fault's name as findings show it."""
+        """Return the mistake's name as findings show it."""
         return check_name(cls.__name__)
 
     @classmethod
     def found_by(cls) -> list[str]:
-        """Return how it finds the fault: "read" in the source, "run" while the script runs, or both."""
+        """Return how it finds the mistake: "read" in the source, "run" while the script runs, or both."""
         kinds = {"SourceCheck": "read", "Watcher": "run", "Probe": "run", "ExperimentRelation": "run"}
         return [way for name, way in kinds.items() if name in {base.__name__ for base in cls.__mro__}]
 
@@ -101,13 +101,15 @@ class SourceCheck(Check):
 
     rewrites: ClassVar[Rewrites] = "fix"  # what its rewrite is
     never: ClassVar[tuple[Action, ...]] = ()  # what it says does not happen: told of a closed world alone
-    words: ClassVar[tuple[str, ...]] = ()  # a program with none of these can't have the fault
-    shows_as: ClassVar[tuple[str, ...]] = ()  # running checks that see this fault by what it does: told once
+    words: ClassVar[tuple[str, ...]] = ()  # a program with none of these can't have the mistake
+    shows_as: ClassVar[
+        tuple[str, ...]
+    ] = ()  # running checks that see this mistake by what it does: told once
 
     @abstractmethod
     def read(self, module: "SourceModule") -> Iterator[At | Unsure]:
-        """Yield the faults of one file, and the places where it can't be told."""
+        """Yield the mistakes of one file, and the places where it can't be told."""
 
     def rewrite(self, module: "SourceModule", node: Any) -> "Edits":
-        """Return the edits that mend the fault at a node that `read` gave; none where that takes a choice."""
+        """Return the edits that mend the mistake at a node that `read` gave; none where that takes a choice."""
         return ()

@@ -66,7 +66,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One fault at one place: what happened, what shows it, and what to write instead."""
+    """One mistake at one place: what happened, what shows it, and what to write instead."""
 
     code: str
     name: str

@@ -37,7 +37,7 @@ def _borne_out(finding: Finding, same: Sequence[Finding]) -> Finding:
 
 
 def _is_same_fault(read: Finding, ran: Finding) -> bool:
-    """Tell whether the run shows, by the same check or by what the fault does, what reading found there."""
+    """Tell whether the run shows, by the same check or by what the mistake does, what reading found there."""
     check = checks().get(read.code)
     shows_as = check.shows_as if check is not None and issubclass(check, SourceCheck) else ()
     if ran.code != read.code and ran.code not in shows_as:
@@ -46,7 +46,7 @@ def _is_same_fault(read: Finding, ran: Finding) -> bool:
 
 
 def _places(ran: Finding) -> Iterator[Place]:
-    """Yield where a fault did harm, and where the value was made that did it."""
+    """Yield where a mistake did harm, and where the value was made that did it."""
     yield ran.place
     if (made_at := Place.of_text(str(ran.evidence.get("made_at") or ""))) is not None:
         yield made_at

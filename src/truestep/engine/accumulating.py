@@ -11,7 +11,6 @@ from truestep.core.calls import methods_raise_option_errors
 from truestep.core.errors import LossError, OptionError, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.engine.backward import backward_of_part
-from truestep.engine.elsewhere import ACCUMULATING
 from truestep.engine.loss_scales import divisor_of, tell_of_block, tell_of_scale
 from truestep.engine.losses import LossOutput, Weighted, read_loss
 from truestep.engine.parts import LearnerParts
@@ -28,7 +27,7 @@ from truestep.engine.untrained import note_frozen
 class Accumulating(HelpfulAttributes):
     """An update in the making, see `Learner.accumulating`; `result` holds the `Update` once the block has ended."""
 
-    _called, _elsewhere = "The update of a net.accumulating() block", ACCUMULATING
+    _called, _variable = "The update of a net.accumulating() block", "block"
 
     def __init__(self, learner: LearnerParts, weight: float | None) -> None:
         if weight is not None:

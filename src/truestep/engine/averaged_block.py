@@ -16,11 +16,7 @@ _WRITE = "Write with net.averaged(): and call net(inputs) within the block."
 class AveragedBlock(HelpfulAttributes):
     """What `net.averaged()` returns; the average stands in for the weights from its entry to its end."""
 
-    _called = "The block of net.averaged()"
-    _elsewhere = dict.fromkeys(
-        ("state_dict", "parameters", "eval", "module", "modules"),
-        "within it the learner has the average: with net.averaged(): net.module",
-    )
+    _called, _variable = "The block of net.averaged()", "averaged"
 
     def __init__(self, parts: LearnerParts) -> None:
         self._parts = parts

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An exponential moving average of a learner's weights."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
@@ -11,14 +11,8 @@ from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.core.held import HelpfulAttributes
-from truestep.core.other_words import advice_by_word
 from truestep.core.wording import a_type
 from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
-
-_ELSEWHERE = advice_by_word("""
-update update_parameters step store restore copy_to apply_shadow module register: a learner averages after each update,
-    run.learner(net, optimizer, ema=ts.EMA(0.999)), and with net.averaged(): has the average in the place of the weights
-""")
 
 
 @dataclass(frozen=True)
@@ -37,7 +31,7 @@ class EMA(HelpfulAttributes):
     """
 
     _called: ClassVar[str] = "ts.EMA, which says how weights are averaged,"
-    _elsewhere: ClassVar[Mapping[str, str]] = _ELSEWHERE
+    _variable: ClassVar[str] = "ema"
 
     decay: float = 0.999
     _: KW_ONLY

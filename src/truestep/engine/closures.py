@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from truestep.engine.optimizers import optimizer_parameters
-from truestep.engine.own_steps import step_optimizer
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import UpdateEvidence, UpdateVerdict
 from truestep.engine.result import Update, update_result
@@ -23,6 +22,7 @@ from truestep.engine.step import (
 )
 from truestep.engine.strategies import UpdateHooks
 from truestep.engine.sums import LossTotals
+from truestep.instrument.steps import step_optimizer
 
 
 class _SkippedError(Exception):

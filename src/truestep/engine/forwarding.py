@@ -10,7 +10,7 @@ from torch import nn
 
 from truestep.core.errors import OptionError, did_you_mean
 from truestep.core.frames import warn_user
-from truestep.engine.elsewhere import LEARNER
+from truestep.core.guidance import as_sentence, guidance
 
 if TYPE_CHECKING:
     from truestep.engine.learner import Learner
@@ -24,8 +24,8 @@ def unknown_attribute(learner: "Learner", name: str) -> str:
     """Return the message for an attribute that neither the learner nor its module has, with the nearest that one has."""
     module = learner.module
     message = f"Neither the learner {learner.name!r} nor its module ({type(module).__name__}) has the attribute {name!r}."
-    if name in LEARNER:
-        return f"{message} {LEARNER[name]}"
+    if instead := guidance("net.NAME", name):
+        return f"{message} {as_sentence(instead)}"
     names = [each for each in {*dir(learner), *dir(module)} if not each.startswith("_")]
     return f"{message} {did_you_mean(name, names)}".rstrip()
 

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
-from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from truestep.engine.optimizer_states import refuse_unsavable_states
-from truestep.engine.own_steps import LOOKING, step_optimizer
 from truestep.engine.processes.shards import is_divided_over_ranks
+from truestep.instrument.steps import BEFORE_STEPS, LOOKING, step_optimizer
 
 _gradient: Callable[[Tensor], Any] = attrgetter("grad")
 _nothing = repeat(None)
@@ -143,9 +143,8 @@ class FusedOptimizerStep:
             self._step_as_torch()
             return
         # torch calls them in its own `step`, which they may have been registered to see.
-        before = _global_optimizer_pre_hooks
         # one that looks at others' steps needs not see these
-        if any(self._hooks) or len(before) > (LOOKING in before):
+        if any(self._hooks) or len(BEFORE_STEPS) > (LOOKING in BEFORE_STEPS):
             step_optimizer(optimizer)
             return
         if gathered is not None and self._takes_gathered:

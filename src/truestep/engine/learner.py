@@ -15,7 +15,6 @@ from truestep.engine.accumulating import Accumulating
 from truestep.engine.averaged_block import AveragedBlock
 from truestep.engine.batches import Batch, Split
 from truestep.engine.context import LearnerContext
-from truestep.engine.elsewhere import NEW_UPDATE
 from truestep.engine.evaluation import Values, evaluate
 from truestep.engine.forwarding import forwarded_to_module, set_on_module, unknown_attribute, warn_of_hidden
 from truestep.engine.making import make_parts
@@ -129,7 +128,7 @@ class Learner:
         """Whether this learner trains yet: `starts_at` batches have been counted."""
         return self._parts.started
 
-    @raises_option_errors("net.update", NEW_UPDATE, wrong_update_message)
+    @raises_option_errors("net.update", wrong_update_message)
     def update(
         self,
         loss: Loss,
@@ -175,7 +174,7 @@ class Learner:
 
     # ------------------------------------------------------------------ looking
 
-    @raises_option_errors("net.evaluate", otherwise=wrong_evaluate_message)
+    @raises_option_errors("net.evaluate", wrong_evaluate_message)
     def evaluate(self, values: Values, data: Any, *, metric: Any = None, averaged: bool = False) -> Any:
         """Average `values(batch)` over `data` in evaluation mode, without gradients.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
-from truestep.core.other_words import option_by_other_name
+from truestep.core.guidance import option_by_other_name
 from truestep.core.wording import a_type
 from truestep.engine.outputs import check_loss_outputs
 

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, OptionError
+from truestep.core.guidance import guidance
 from truestep.core.held import HelpfulAttributes
-from truestep.core.other_words import FORMS
 from truestep.engine.clipping.base import gradient_norms, total_gradient_norm
-from truestep.engine.elsewhere import UPDATE
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
 
@@ -72,7 +71,7 @@ class Update(HelpfulAttributes):
     """
 
     __slots__ = ("_norm", "_number", "_weights", "skipped", "sums")
-    _called, _elsewhere = "What net.update returned", UPDATE
+    _called, _variable = "What net.update returned", "update"
 
     skipped: Tensor
     sums: LossTotals
@@ -82,7 +81,7 @@ class Update(HelpfulAttributes):
 
     def __init__(self) -> None:
         """Raise an OptionError: a learner makes it (`update_result`)."""
-        raise OptionError(FORMS["ts.Update"])
+        raise OptionError(guidance("NAME(...)", "ts.Update"))
 
     @property
     def loss(self) -> Tensor:

@@ -3,18 +3,16 @@
 
 from collections.abc import Sequence
 from operator import attrgetter, is_
-from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from truestep.core.errors import LossError
 from truestep.engine.batches import Batch, is_pair_batch, map_batch_tensors
 from truestep.engine.optimizers import optimizer_parameters
 from truestep.engine.parts import LearnerParts
+from truestep.instrument.steps import BEFORE_STEPS
 
-_HOOK = -1  # torch numbers its own from 0
 _gradient = attrgetter("grad")
 
 
@@ -24,19 +22,18 @@ class LossSideEffects:
     def __init__(self, learners: Sequence[LearnerParts]) -> None:
         self._learners = learners
         self._weights = [weight for learner in learners for weight in learner.weights.parameters]
-        self._hook = self._refuse_step
+        self._refuse = self._refuse_step
         self._none = [None] * len(self._weights)
         self._before: tuple[list[Tensor | None], list[int]] | None = None
 
     def begin(self, *, cleared: bool) -> None:
         """A loss is about to be called; `cleared`: no parameter has a gradient yet. Steps are refused until `end`."""
         self._before = None if cleared else self._gradients()
-        # 0.2 µs; torch's register_optimizer_step_pre_hook and its handle take 4, at each call of a loss.
-        _global_optimizer_pre_hooks[_HOOK] = self._hook
+        BEFORE_STEPS[self] = self._refuse
 
     def end(self) -> None:
         """The loss has returned, or raised."""
-        _global_optimizer_pre_hooks.pop(_HOOK, None)
+        BEFORE_STEPS.pop(self, None)
 
     def check(self) -> None:
         """Raise a LossError if the gradients are not as they were at `begin`."""
@@ -54,7 +51,7 @@ class LossSideEffects:
         gradients: list[Tensor | None] = list(map(_gradient, self._weights))
         return gradients, [gradient._version for gradient in gradients if gradient is not None]
 
-    def _refuse_step(self, optimizer: Optimizer, *_: Any) -> None:
+    def _refuse_step(self, optimizer: Optimizer, *_: object) -> None:
         owners = {
             id(parameter): learner.name
             for learner in self._learners

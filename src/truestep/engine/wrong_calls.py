@@ -20,34 +20,28 @@ _CORRECT = (
 )
 _MOST_LEAVES = 6  # of a batch that are shown; more would hide the error they stand beside
 _BETWEEN = ("truestep.engine.", "torch.nn.modules.module")
-_COMPUTED = (
-    "For a loss that is computed already write with net.accumulating() as update: update.backward(loss)."
-)
 
 
 def loss_is_no_function(loss: Any) -> str:
     """Say that a value was given in the place of a loss function."""
     return (
         f"update was given {a_type(loss)} instead of a loss function. The engine calls the loss itself, so that it "
-        "can split the batch or try it again: def loss(batch): ... and then net.update(loss, batch). "
-        + _COMPUTED
+        "can split the batch or try it again: def loss(batch): ... and then net.update(loss, batch). For a loss that is computed "
+        "already write with net.accumulating() as update: update.backward(loss)."
     )
 
 
-def wrong_update_message(arguments: tuple[Any, ...]) -> str:
-    """Say what `net.update` takes, for a call that python refused."""
+def wrong_update_message(arguments: tuple[Any, ...]) -> str | None:
+    """Say what `net.update` takes, where no function or several batches were given."""
     loss = arguments[0] if arguments else None
     if loss is not None and not callable(loss):
         return loss_is_no_function(loss)
-    if len(arguments) > 2:
-        names = ", ".join("xyzuvw"[: len(arguments) - 1])
-        return (
-            f"net.update was given {len(arguments) - 1} batches, and takes one, which it may have to split. Put them into a tuple: "
-            f"net.update(loss, ({names})), which the loss takes apart: {names} = batch."
-        )
+    if len(arguments) < 3:
+        return None
+    names = ", ".join("xyzuvw"[: len(arguments) - 1])
     return (
-        "net.update takes a loss function and a batch: def loss(batch): ... returns one loss per example, and "
-        "net.update(loss, batch) calls it. " + _COMPUTED
+        f"net.update was given {len(arguments) - 1} batches, and takes one, which it may have to split. Put them into a tuple: "
+        f"net.update(loss, ({names})), which the loss takes apart: {names} = batch."
     )
 
 
@@ -117,7 +111,7 @@ def learner_is_no_pickle(name: str) -> str:
 
 
 def tell_observer_of(error: Exception, batch: Any, observer: "UpdateObserver") -> None:
-    """Say beside an exception what the function was called with; a rank that is gone is no fault of the batch."""
+    """Say beside an exception what the function was called with; a rank that is gone has nothing to do with the batch."""
     if not isinstance(error, RankError):
         _note_batch(error, batch)
         observer.failed(error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the report on the environment says of one question, where that is a fault."""
+"""What the report on the environment says of one question, where something is wrong."""
 
 
 def environment_verdict(name: str) -> str | None:

@@ -11,7 +11,7 @@ from truestep.explainer.crash import Crash, CrashFrame, read_crash
 from truestep.explainer.explainer import Explainer, Match
 from truestep.explainer.explanation import TITLE, Explanation
 from truestep.explainer.findings import finding_of
-from truestep.explainer.own_code import is_answered_by_message, own_code_fault
+from truestep.explainer.own_code import is_answered_by_message, own_code_mistake
 from truestep.explainer.page import ErrorCase
 from truestep.explainer.values import is_tensor_at_crash
 
@@ -45,7 +45,7 @@ def explain_exception(error: BaseException) -> Explanation | None:
     whole = read_crash(error)
     if is_answered_by_message(whole, error):
         return None
-    if (found := own_code_fault(whole, error)) is not None:
+    if (found := own_code_mistake(whole, error)) is not None:
         return found
     outer = whole.frames
     for each in _chain(error):

@@ -16,7 +16,7 @@ _MAKING = ("__init__", "__getitem__", "__iter__", "forward")  # of objects: what
 def _lines_that_ran(crash: Crash, path: str) -> set[int]:
     """Return the lines of the functions that the error came through, and of those that made the objects in them.
 
-    A finding in any other function is another fault, or of code that never ran.
+    A finding in any other function is another mistake, or of code that never ran.
     """
     codes = {frame.live.f_code for frame in crash.frames if frame.live is not None and frame.path == path}
     for frame in crash.frames:

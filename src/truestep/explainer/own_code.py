@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors out of this package's own code: those it raises say what to write, and what breaks in it is no line of the user's."""
 
-import dis
-
+from truestep.core.call_site import ends_in_raise
 from truestep.core.frames import is_truestep_file
 from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.explanation import Explanation
@@ -20,18 +19,18 @@ def own_frame(crash: Crash) -> CrashFrame | None:
 
 def is_answered_by_message(crash: Crash, error: BaseException) -> bool:
     """Whether this package raised it for a name that it does not have: its message is the answer."""
-    return isinstance(error, _ANSWERED) and own_frame(crash) is not None and _is_raised(error)
+    return isinstance(error, _ANSWERED) and own_frame(crash) is not None and ends_in_raise(error)
 
 
-def own_code_fault(crash: Crash, error: BaseException) -> Explanation | None:
+def own_code_mistake(crash: Crash, error: BaseException) -> Explanation | None:
     """Return what is said of a slip in this package; None where it is none."""
     frame = own_frame(crash)
-    if frame is None or not isinstance(error, _SLIPS) or _is_raised(error):
+    if frame is None or not isinstance(error, _SLIPS) or ends_in_raise(error):
         return None
     return Explanation(
-        name="fault-of-truestep",
+        name="mistake-of-truestep",
         error=crash.title,
-        means="Truestep's own code failed here, most likely by a fault of Truestep and none of yours.",
+        means="Truestep's own code failed here, most likely by a mistake of Truestep's and none of yours.",
         here=None,
         at=f"{frame.place} in {frame.function}: {frame.text}".strip(": "),
         values=(),
@@ -39,13 +38,3 @@ def own_code_fault(crash: Crash, error: BaseException) -> Explanation | None:
         fix="report it with this traceback, what `truestep env` prints, and the lines of your script that lead to it.",
         not_told=None,
     )
-
-
-def _is_raised(error: BaseException) -> bool:
-    """Whether its innermost line is a `raise`."""
-    trail = error.__traceback__
-    while trail is not None and trail.tb_next is not None:
-        trail = trail.tb_next
-    if trail is None or trail.tb_lasti < 0:
-        return False
-    return dis.opname[trail.tb_frame.f_code.co_code[trail.tb_lasti]] == "RAISE_VARARGS"

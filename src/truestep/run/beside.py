@@ -16,13 +16,14 @@ from torch.optim import Optimizer
 from truestep.core.call_site import user_call_site
 from truestep.core.errors import LossError, OptionError
 from truestep.core.forks import undo_in_children
+from truestep.core.guidance import guidance
 from truestep.engine.parts import LearnerParts
 from truestep.engine.side_effects import stepped_in_loss
-from truestep.run import beside_words as words
 from truestep.run.calls_by_hand import ignore_calls_by_hand, listen_to_calls_by_hand
 from truestep.run.omissions import RunOmissions
 from truestep.run.state import RunState
 
+_CLIPS = {"norm": "ts.ClipNorm(1.0)", "value": "ts.ClipValue(0.5)"}
 _LOOKED_AT = 16  # a backward of another model's, beside hundreds of weights, must stay as fast as it is
 
 
@@ -57,29 +58,31 @@ class BesideUpdates:
             raise stepped_in_loss(optimizer, owner.name)
         if any(optimizer is each for each in owner.optimizers):
             by_hand = self._is_by_hand(owner) or not owner.counters.attempts
-            raise OptionError((words.OWN_STEP_BY_HAND if by_hand else words.OWN_STEP).format(name=owner.name))
+            raise OptionError(_said("own_step_by_hand" if by_hand else "own_step", owner))
         if self._is_kept(optimizer) or not (owner.counters.attempts or self._run.cursor.in_body):
             return
         self._omissions.is_stepped_by_hand = True
         kind = type(optimizer).__name__
         if self._is_by_hand(owner):
-            self._once("step", owner, words.STEP_BY_HAND.format(name=owner.name, kind=kind))
+            self._once("step_by_hand", owner, kind=kind)
         else:
-            raise OptionError(words.SECOND_STEP.format(name=owner.name, kind=kind))
+            raise OptionError(_said("second_step", owner, kind=kind))
 
     def moves(self, schedule: Any) -> None:
         """Refuse a second schedule, and one of an optimizer that never steps; tell of one that no checkpoint keeps."""
         owner = self._owner_of(schedule.optimizer)
         if owner is None or self._is_kept(schedule) or self._is_kept(schedule.optimizer):
             return
-        said = {"name": owner.name, "kind": type(schedule).__name__, "rate": owner.learning_rate}
+        kind = type(schedule).__name__
         if not any(schedule.optimizer is each for each in owner.optimizers):
-            if owner.counters.attempts and not self._screen.has_said(f"step beside {owner.name}"):
-                raise OptionError(words.SCHEDULE_OF_NONE.format(**said))
+            if owner.counters.attempts and not self._screen.has_said(f"step_by_hand {owner.name}"):
+                raise OptionError(
+                    _said("schedule_of_none", owner, kind=kind, rate=f"{owner.learning_rate:g}")
+                )
         elif owner.schedules.names:
-            raise OptionError(words.SECOND_SCHEDULE.format(**said, schedule=owner.schedules.names[0]))
+            raise OptionError(_said("second_schedule", owner, kind=kind, schedule=owner.schedules.names[0]))
         else:
-            self._once("schedule", owner, words.SCHEDULE_BY_HAND.format(**said))
+            self._once("schedule_by_hand", owner, kind=kind)
 
     def clears(self, holder: Optimizer | nn.Module) -> None:
         """Tell of gradients that are cleared, which the next update does."""
@@ -87,22 +90,22 @@ class BesideUpdates:
             return  # the update looks at its gradients itself
         owner = self._owner_of(holder) if isinstance(holder, Optimizer) else self._owner_within(holder)
         if owner is not None and self._holds_an_update(owner):
-            self._once("zero_grad", owner, words.CLEARED.format(name=owner.name))
+            self._once("cleared", owner)
 
     def clips(self, parameters: list[Tensor], by: str) -> None:
         """Refuse to clip gradients that were stepped with already, or are not whole yet."""
         owner = self._owner_among(parameters)
         if owner is not None and self._context.is_busy:
-            raise LossError(words.CLIPPED_WITHIN[by].format(name=owner.name))
+            raise LossError(_said("clipped_within", owner, by=by, clip=_CLIPS[by]))
         if owner is not None and self._holds_an_update(owner):
-            raise OptionError(words.CLIPPED[by].format(name=owner.name))
+            raise OptionError(_said("clipped", owner, by=by, clip=_CLIPS[by]))
 
     def scales(self, scaler: GradScaler) -> None:
         """Refuse a loss that is multiplied by a factor which nobody takes away."""
         if not scaler.is_enabled():
             return
         if self._context.is_busy:
-            raise LossError(words.SCALED.format(scale=scaler.get_scale()))
+            raise LossError(_said("scaled", scale=f"{scaler.get_scale():g}"))
         self._is_scaled_by_hand = True
 
     def goes_back(self) -> Callable[[], None]:
@@ -116,7 +119,7 @@ class BesideUpdates:
                 if _gradients(learner) != gradients:
                     self._by_hand[learner.name] = learner.counters.attempts
                     if learner.counters.attempts and not self._is_kept_beside(learner):
-                        self._once("backward", learner, words.WENT_BACK.format(name=learner.name))
+                        self._once("went_back", learner)
 
         return look
 
@@ -124,7 +127,7 @@ class BesideUpdates:
         """Say of a scaled backward behind an update that the loss of one is a number; one alone is explained by its line."""
         made = any(each.counters.attempts for each in self._context.learners.values())
         if made and self._is_scaled_by_hand and not self._context.is_busy:
-            raise OptionError(words.BACKWARD_BEHIND) from error
+            raise OptionError(_said("backward_behind")) from error
 
     # ------------------------------------------------------------------ whose it is
 
@@ -170,10 +173,15 @@ class BesideUpdates:
         made = learner.counters.attempts > 0
         return made and not self._is_by_hand(learner) and not self._is_kept_beside(learner)
 
-    def _once(self, what: str, learner: LearnerParts, text: str) -> None:
-        if not self._screen.has_said(key := f"{what} beside {learner.name}"):
-            site = user_call_site()
-            self._screen.say_once(f"{site.place}: {text}" if site else text, key)
+    def _once(self, what: str, learner: LearnerParts, **values: str) -> None:
+        if not self._screen.has_said(key := f"{what} {learner.name}"):
+            site, said = user_call_site(), _said(what, learner, **values)
+            self._screen.say_once(f"{site.place}: {said}" if site else said, key)
+
+
+def _said(what: str, owner: LearnerParts | None = None, **values: str) -> str:
+    """Return what is said of something done beside an update."""
+    return guidance("beside an update", what, name=owner.name if owner else "", **values) or what
 
 
 def _nothing() -> None:

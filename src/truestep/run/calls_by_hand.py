@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of torch's by which people train by hand: while a run is open, whoever listens is told before each is made.
 
-They are methods of torch's classes, replaced by ones that tell and go on, and put back when no run is open. An update of the
-engine makes none of these calls, so it costs nothing.
+Layers stand around them (`instrument/calls.py`) that tell and go on. An update of the engine makes none of these calls, so it
+costs nothing.
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,23 +15,22 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer, lr_scheduler
 
-from truestep.doctor.runtime.wrapping import WatchWrappers
-from truestep.engine.own_steps import UNDER_WAY, look_at_steps, make_own_step
+from truestep.instrument.calls import Call, InstrumentedCall, Layer, put_around
+from truestep.instrument.steps import UNDER_WAY, look_at_steps, make_own_step
 
 if TYPE_CHECKING:
     from truestep.run.beside import BesideUpdates
 
-Call = Callable[..., Any]
-
-
 _listeners: "dict[int, weakref.ref[BesideUpdates]]" = {}
-_wrappers = WatchWrappers()
+_placed: list[tuple[InstrumentedCall, Layer]] = []
 
 
 def listen_to_calls_by_hand(listener: "BesideUpdates") -> None:
     """Tell `listener` of each call from now on, before it is made; it may raise an error in the place of the call."""
     if not _listeners:
-        _install()
+        look_at_steps(_before_step)
+        placed = ((put_around(owner, name, layer), layer) for owner, name, layer in _layers())
+        _placed.extend((call, layer) for call, layer in placed if call is not None)
     number = id(listener)
     # a run that was dropped is told no more
     _listeners[number] = weakref.ref(listener, lambda _: _leave(number))
@@ -43,31 +42,34 @@ def ignore_calls_by_hand(listener: "BesideUpdates") -> None:
 
 
 def _leave(number: int) -> None:
-    if _listeners.pop(number, None) is not None and not _listeners:
-        _wrappers.undo()
+    if _listeners.pop(number, None) is None or _listeners:
+        return
+    look_at_steps(None)
+    while _placed:
+        call, layer = _placed.pop()
+        call.remove(layer)
 
 
 def _told() -> "list[BesideUpdates]":
     return [each for reference in tuple(_listeners.values()) if (each := reference()) is not None]
 
 
-def _install() -> None:
-    look_at_steps(_before_step)
-    _wrappers.call(lambda: look_at_steps(None))
+def _layers() -> Iterator[tuple[Any, str, Layer]]:
+    """Yield each call with what stands around it."""
     for kind in vars(lr_scheduler).values():
         if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler):
-            _wrappers.method(kind, "step", _schedule)
+            yield kind, "step", _schedule
     for owner in (Optimizer, nn.Module):
-        _wrappers.method(owner, "zero_grad", _telling(lambda each, holder, *_, **__: each.clears(holder)))
-    _wrappers.method(GradScaler, "scale", _telling(lambda each, scaler, *_, **__: each.scales(scaler)))
+        yield owner, "zero_grad", _telling(lambda each, holder, *_, **__: each.clears(holder))
+    yield GradScaler, "scale", _telling(lambda each, scaler, *_, **__: each.scales(scaler))
     # what clip_grad_norm_ calls, under whatever name a script has imported that
-    _wrappers.function(clip_grad, "_clip_grads_with_norm_", _telling(_clips_norm))
+    yield clip_grad, "_clip_grads_with_norm_", _telling(_clips_norm)
     for home in (nn.utils, clip_grad):
-        _wrappers.function(home, "clip_grad_value_", _telling(_clips_value))
-    _wrappers.function(torch.autograd, "backward", _backward)
+        yield home, "clip_grad_value_", _telling(_clips_value)
+    yield torch.autograd, "backward", _backward
 
 
-def _telling(tell: Callable[..., None]) -> Callable[[Call], Call]:
+def _telling(tell: Callable[..., None]) -> Layer:
     def make(original: Call) -> Call:
         def called(*arguments: Any, **keywords: Any) -> Any:
             if not torch.compiler.is_compiling():

@@ -18,7 +18,7 @@ from truestep.report.layers import LAYERS, read_reported_looks
 from truestep.run.state import RunState
 
 FULL = 256  # lines after which only every second look is written; again so many, every fourth
-SHOWN = 5  # layers that are named, of those that have one fault
+SHOWN = 5  # layers that are named, of those that do the same
 
 
 class RunLayers:
@@ -132,7 +132,7 @@ def _append(path: Path, text: bytes) -> None:
 
 
 def _sentence(alike: list[LayerFinding]) -> str:
-    """Return what is said of layers with one fault: a deep model has it in a hundred at once, and the report shows each."""
+    """Return what is said of layers that do the same: in a deep model it is a hundred at once, and the report shows each."""
     first, *others = alike
     names = ", ".join(finding.layer for finding in others[:SHOWN])
     more = f" Likewise {len(others)} more: {names}{', ...' if len(others) > SHOWN else ''}." if others else ""

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_flag, check_number
+from truestep.core.guidance import guidance
 from truestep.core.metric_names import ask_for_best_mode
 from truestep.core.system import UNCATCHABLE_SIGNALS
 from truestep.core.wording import a_type
 from truestep.engine.policy import NON_FINITE
 from truestep.model.layers.interval import check_look_interval
 from truestep.report.metrics import is_metric_name
-from truestep.run.elsewhere import LOGGED
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Retention
@@ -203,9 +203,9 @@ def check_logged_values(unnamed: tuple[Any, ...], names: Iterable[str], context:
     if unnamed:
         raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
     for name in names:
-        if name in LOGGED:
+        if instead := guidance("run.log(NAME=...)", name):
             raise OptionError(
-                f"run.log has no option {name!r}, and would log it as a value: leave it out, {LOGGED[name]}."
+                f"run.log has no option {name!r}, and would log it as a value: leave it out, {instead}."
             )
 
 

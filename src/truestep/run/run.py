@@ -34,10 +34,8 @@ from truestep.engine.untrained import refuse_untrained
 from truestep.mirror.address import mirror_of_run
 from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
-from truestep.run import elsewhere
 from truestep.run.made_late import label_of_run_data, refuse_after_run_start, refuse_in_run_loop
 from truestep.run.media.kind import LoggedMedia
-from truestep.run.misread import refuse_misread_batches
 from truestep.run.onward import check_loop_count
 from truestep.run.options import (
     Resume,
@@ -54,6 +52,7 @@ from truestep.run.options import (
 from truestep.run.pass_batches import Batches
 from truestep.run.screen import RunScreen
 from truestep.run.trackers.tracker import Tracker
+from truestep.run.wrong_calls import refuse_misread_batches, wrong_data_message
 
 if TYPE_CHECKING:
     from truestep.engine.learner import Learner
@@ -103,10 +102,10 @@ class Run(SealedAttributes, Shown):
             `docs/howto/spot-machines.md`.
     """
 
-    _called, _elsewhere, _set_instead = "A run", elsewhere.ATTRIBUTES, elsewhere.SET
+    _called, _variable = "A run", "run"
     _settable = frozenset({"state"})
 
-    @raises_option_errors("ts.Run", elsewhere.RUN)
+    @raises_option_errors("ts.Run")
     def __init__(
         self,
         directory: str | Path | None = None,
@@ -163,7 +162,7 @@ class Run(SealedAttributes, Shown):
 
     # ------------------------------------------------------------------ what is trained, and on what
 
-    @raises_option_errors("run.learner", elsewhere.LEARNER, elsewhere.NEW_LEARNER)
+    @raises_option_errors("run.learner")
     def learner(
         self,
         modules: Modules,
@@ -220,7 +219,7 @@ class Run(SealedAttributes, Shown):
         taken = self.context.learners
         return next(n for n in (name, *(f"{name}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
 
-    @raises_option_errors("run.data", otherwise=elsewhere.run_data_message)
+    @raises_option_errors("run.data", wrong_data_message)
     def data(self, data: Any, **options: Unpack[DataKeywords]) -> BatchSource:
         """Make a source of batches; for the options see `ts.DataOptions`.
 
@@ -247,7 +246,7 @@ class Run(SealedAttributes, Shown):
         source._seal()
         return source
 
-    @raises_option_errors("run.track", otherwise=elsewhere.TRACK)
+    @raises_option_errors("run.track")
     def track(self, *, per_rank: bool = False, **objects: Any) -> None:
         """Save these objects with the run, and put them back where it goes on; to be called before the first loop.
 
@@ -266,14 +265,14 @@ class Run(SealedAttributes, Shown):
 
     # ------------------------------------------------------------------ the loop
 
-    @raises_option_errors("run.epochs", otherwise=elsewhere.EPOCHS)
+    @raises_option_errors("run.epochs")
     def epochs(self, total: int) -> Iterator[int]:
         """Yield the numbers of the epochs still to do; the run starts, or goes on, here, and is finished at the end."""
         check_loop_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
         self.session.start()
         return self._loop.epochs(total, self)
 
-    @raises_option_errors("run.steps", otherwise=elsewhere.STEPS)
+    @raises_option_errors("run.steps")
     def steps(self, total: int) -> Iterator[int]:
         """Yield the numbers of the steps still to do, for a training without a data set; between two of them the run is saved.
 
@@ -284,7 +283,7 @@ class Run(SealedAttributes, Shown):
         self._start_pass()
         return self._loop.steps(total, self)
 
-    @raises_option_errors("run.batches", elsewhere.BATCHES)
+    @raises_option_errors("run.batches")
     def batches(self, source: BatchSource, *, limit: int | None = None) -> Batches:
         """Yield the batches of a source that are still to do in this pass; between two of them the run is saved.
 
@@ -329,7 +328,7 @@ class Run(SealedAttributes, Shown):
         )
         self.session.log(numbers, media)
 
-    @raises_option_errors("run.save", otherwise=elsewhere.SAVE)
+    @raises_option_errors("run.save")
     def save(self) -> None:
         """Save a checkpoint at the next moment between two batches."""
         self.session.owner.check()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One folder a topic, one file a fault; found by scanning, registered nowhere."""
+"""One folder a topic, one file a mistake; found by scanning, registered nowhere."""

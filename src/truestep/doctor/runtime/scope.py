@@ -19,7 +19,7 @@ class WatchScope:
     wrap: Callable[[Dispatcher, WatchWrappers], None]
 
 
-# Where the engine drives the loop it does the rest of the protocol itself; these faults stay the user's. None is a
+# Where the engine drives the loop it does the rest of the protocol itself; these mistakes stay the user's. None is a
 # probe: nobody asked for the model to be applied once more.
 # By module and class, so that a run's start imports these and not every check.
 _IN_RUNS = (

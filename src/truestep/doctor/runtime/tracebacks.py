@@ -9,9 +9,11 @@ from types import TracebackType
 
 from torch import overrides
 
+from truestep import instrument
 from truestep.doctor.runtime import operations
 
-_RUNTIME = str(Path(__file__).parent)  # what runs the script, and the wrapped calls
+_RUNTIME = str(Path(__file__).parent)  # what runs the script, and stands around calls
+_OURS = (_RUNTIME, str(Path(instrument.__file__).parent))
 _MODE = operations.__file__
 _OVERRIDES = overrides.__file__
 
@@ -19,7 +21,7 @@ _OVERRIDES = overrides.__file__
 def script_part_of_traceback(trail: TracebackType | None) -> TracebackType | None:
     """Leave out the frames that are ours, at the top of the trail."""
     while trail is not None and (
-        trail.tb_frame.f_code.co_filename.startswith((_RUNTIME, "<frozen runpy>"))
+        trail.tb_frame.f_code.co_filename.startswith((*_OURS, "<frozen runpy>"))
         or "runpy" in trail.tb_frame.f_code.co_filename
     ):
         trail = trail.tb_next
@@ -59,7 +61,7 @@ def frames_unwatched(trail: TracebackType | None) -> list[TracebackType]:
     frames: list[TracebackType] = []
     while trail is not None:
         file = trail.tb_frame.f_code.co_filename
-        if not file.startswith(_RUNTIME):
+        if not file.startswith(_OURS):
             frames.append(trail)
         elif file == _MODE and frames and frames[-1].tb_frame.f_code.co_filename == _OVERRIDES:
             del frames[-2:]  # the function's first try, and the hand-over

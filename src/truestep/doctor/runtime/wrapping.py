@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces some twenty functions of torch by ones that tell the watch, and puts them back."""
+"""What a watch has put around calls of torch and others, so that all of it can be taken away."""
 
 import functools
 import sys
@@ -8,55 +8,39 @@ from types import ModuleType
 from typing import Any
 
 from truestep.core.frames import is_library_file
-
-Maker = Callable[[Callable[..., Any]], Callable[..., Any]]
+from truestep.instrument.calls import InstrumentedCall, Layer, put_around
 
 
 class WatchWrappers:
-    """What was replaced, so that it can be put back exactly."""
+    """Layers around calls, and whatever else is to be undone."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
-        self._wrapped: dict[int, tuple[Any, Any]] = {}
+        self._functions: dict[int, InstrumentedCall] = {}
 
-    def method(self, owner: Any, name: str, make: Maker) -> None:
-        """Wrap a method that the class defines itself."""
-        original = owner.__dict__.get(name)
-        if original is None or not callable(original):
-            return
-        self._put(owner, name, original, functools.wraps(original)(make(original)))
+    def method(self, owner: Any, name: str, layer: Layer) -> InstrumentedCall | None:
+        """Put a layer around a method that the class defines itself."""
+        if (call := put_around(owner, name, layer)) is not None:
+            self._undo.append(functools.partial(call.remove, layer))
+        return call
 
-    def function(self, owner: Any, name: str, make: Maker) -> None:
-        """Wrap a function of a module; where the user's modules imported it before, `exchange` does."""
-        original = getattr(owner, name, None)
-        if original is None:
-            return
-        wrapped = functools.wraps(original)(make(original))
-        self._put(owner, name, original, wrapped)
-        self._wrapped[id(original)] = original, wrapped
-
-    def _put(self, owner: Any, name: str, original: Any, wrapped: Any) -> None:
-        def put_back() -> None:
-            if (
-                vars(owner).get(name) is wrapped
-            ):  # else others have put theirs there meanwhile, or taken all away
-                setattr(owner, name, original)
-
-        setattr(owner, name, wrapped)
-        self._undo.append(put_back)
+    def function(self, owner: Any, name: str, layer: Layer) -> None:
+        """Put a layer around a function of a module; where the user's modules imported it before, `exchange` does."""
+        if (call := self.method(owner, name, layer)) is not None:
+            self._functions[id(call.original)] = call
 
     def exchange(self) -> None:
         """Put the wrapped functions where the user's modules hold them; each is gone through once, so that it stays cheap."""
         for names in _modules_of_the_user():
-            # a name imported under an earlier watch holds that watch's wrapper
+            # a name imported under an earlier watch holds what stood there then
             held = [
-                (key, *pair)
+                (key, call)
                 for key, value in names.items()
-                if (pair := self._wrapped.get(id(getattr(value, "__wrapped__", value))))
+                if (call := self._functions.get(id(getattr(value, "__wrapped__", value))))
             ]
-            for key, original, wrapped in held:
-                names[key] = wrapped
-                self._undo.append(functools.partial(names.__setitem__, key, original))
+            for key, call in held:
+                names[key] = call.called
+                self._undo.append(functools.partial(names.__setitem__, key, call.original))
 
     def handle(self, handle: Any) -> None:
         """Note a hook's handle, to be removed."""
@@ -68,7 +52,7 @@ class WatchWrappers:
 
     def undo(self) -> None:
         """Put everything back, last first."""
-        self._wrapped.clear()
+        self._functions.clear()
         while self._undo:
             self._undo.pop()()
 

@@ -11,33 +11,9 @@ import torch
 
 from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_flag
-from truestep.core.other_words import advice_by_word
 from truestep.core.wording import a_type
 
 Numbers = Sequence[float] | npt.NDArray[Any] | torch.Tensor
-
-# The words of torch's DataLoader, with what stands for them here.
-_ELSEWHERE = advice_by_word("""
-collate_fn: collate=...
-prefetch_factor: prefetch=...
-multiprocessing_context: start_method="spawn"
-worker_init_fn: worker_init=...
-workers: num_workers=...
-batch: batch_size=...
-sampler: shuffle=True, or weights=... for torch's WeightedRandomSampler; a DataLoader may be given as it is, too
-batch_sampler: by_length=... for batches of similar lengths; a DataLoader may be given as it is, too
-generator: nothing: the order is drawn from the run's seed
-name: nothing: a source needs no name; what is measured with it has one, run.log(accuracy=...)
-seed: it for the whole run: ts.Run(directory, seed=0)
-pin_memory: nothing: batches are pinned where that helps
-persistent_workers: nothing: workers stay as long as the source is used
-transform: it into the data set's own __getitem__ or collate=..., whose random numbers the run seeds
-transforms: it into the data set's own __getitem__ or collate=..., whose random numbers the run seeds
-epochs: the loop: for epoch in run.epochs(20)
-split: the parts apart: run.data(train_set, ...) and run.data(test_set, ...)
-device: nothing: batches come on the run's device
-micro_batch: it where the learner is made: run.learner(..., micro_batch=...)
-""")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,7 +127,7 @@ class DataOptions:
     def of(cls, options: Mapping[str, Any]) -> "DataOptions":
         """Return the options given by name; an unknown name is answered with the nearest known ones."""
         known = [field.name for field in dataclasses.fields(cls)]
-        check_keyword_options("run.data", options, known, _ELSEWHERE)
+        check_keyword_options("run.data", options, known)
         return cls(**options)
 
 

@@ -7,20 +7,9 @@ from typing import Any, NamedTuple, NoReturn
 
 from truestep.core.errors import DataError
 from truestep.core.held import SealedAttributes
-from truestep.core.other_words import advice_by_word
 from truestep.core.wording import counted
 from truestep.engine.batches import UNKNOWN, Making
 from truestep.engine.choices import Choice
-from truestep.engine.data.options import DataKeywords
-
-_GIVEN = {
-    name: f"it is said where the source is made, run.data(data, {name}=...)"
-    for name in DataKeywords.__annotations__
-}
-_ELSEWHERE = _GIVEN | advice_by_word("""
-dataset data: what run.data was given is not handed out: keep a name of your own for it
-set_epoch sampler generator set_seed: the order is drawn from the run's seed and the epoch by itself
-""")
 
 
 class MadeBatch(NamedTuple):
@@ -39,7 +28,7 @@ class BatchSource(SealedAttributes, ABC):
     `choices` says how the data is loaded and why.
     """
 
-    _called, _elsewhere, _set_instead = "A source of batches", _ELSEWHERE, _GIVEN
+    _called, _variable = "A source of batches", "source"
 
     num_batches: int | None
     num_samples: int | None

@@ -23,13 +23,13 @@ class _Seen(NamedTuple):
 
 
 class RankLookout:
-    """One rank's waiting in one meeting; it finds out whose fault that is when the time-out is over, or the ranks are apart.
+    """One rank's waiting in one meeting; it finds out which rank is the cause when the time-out is over, or the ranks are apart.
 
     At each look the sign of the next rank is read: where that waits, too, with as many messages begun and at another place, each
     would wait for the other for ever. In a ring of ranks two neighbours are apart if any two are.
-    A rank that has not come and is not busy is at fault at once. All others are looked at twice: one whose sign of life is the same
-    as it was is stopped, or out of reach, though it had come, or was busy. Where all have come, live, and have waited for as long
-    as the time-out, what they send each other does not arrive.
+    A rank that has not come and is not busy is the cause at once. All others are looked at twice: one whose sign of life is the
+    same as it was is stopped, or out of reach, though it had come, or was busy. Where all have come, live, and have waited for as
+    long as the time-out, what they send each other does not arrive.
     """
 
     def __init__(self, world: "World", what: str, meeting: int, since: float) -> None:
@@ -38,7 +38,7 @@ class RankLookout:
         self._seen: _Seen | None = None
 
     def look(self) -> tuple[int | None, str] | None:
-        """Give a sign of life; return the rank at fault (None: all together) and what is to be said of it."""
+        """Give a sign of life; return the rank that is the cause (None: all together) and what is to be said of it."""
         world, now = self._world, time.monotonic()
         where = f"{line_of_user_code() or 'at its end'} (step {world.step})"
         world.ask(lambda: world.notes.waits(self._meeting, self._what, now - self._begun, where))

@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLR
 from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_choice
 from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, schedule_unit
-from truestep.engine.own_steps import step_schedule
+from truestep.instrument.steps import step_schedule
 
 _OURS = {
     "cosine": "warmup_cosine",

@@ -71,7 +71,7 @@ class TorchProbe:
             return TorchBuild(folder=str(self.folder), loads=True, **written, **_of_this_process(self.loaded))
         answer = _answer(self.child)
         if answer["error"] and not self.real_import:
-            # The short way failed, which may be its own fault: the real import decides, and words the error.
+            # The short way failed, which may say nothing of torch: the real import decides, and words the error.
             answer = _answer(self._start("import"))
         answer["architectures"] = tuple(answer.get("architectures", ()))
         return TorchBuild(folder=str(self.folder), loads=answer["error"] is None, **written, **answer)

@@ -26,7 +26,7 @@ _REMEDIES = {
 }
 
 
-class NvmlMissing(Exception):  # noqa: N818  a state of the machine that callers report, no fault
+class NvmlMissing(Exception):  # noqa: N818  a state of the machine that callers report, no error
     """NVML can't be asked at all; the message says why and what helps."""
 
 

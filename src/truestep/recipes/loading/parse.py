@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin
 import tyro
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.core.other_words import option_by_other_name
+from truestep.core.guidance import option_by_other_name
 from truestep.recipes.loading.find import FOLDER, description_of, recipe_name
 from truestep.run.options import Resume
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from truestep.doctor.runtime.history import WatchHistory
 
-TIMES = 3  # a short last batch now and then is no fault
+TIMES = 3  # a short last batch now and then is no mistake
 
 
 class NormOverOneExample(Watcher):

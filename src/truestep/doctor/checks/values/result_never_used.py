@@ -15,7 +15,7 @@ from truestep.doctor.source.uses import names_read, places_read, uses_of
 _ASKS = operations(numbers="measured averaged reduced chosen") | operations(shape="gone")
 _SHAPES = operations(numbers="kept", shape="same other")
 _BUILTINS = ("dict", "list", "tuple", "int", "float", "str", "hasattr", "getattr", "len", "isinstance")
-# methods that change a module where it is, or only where a tensor lies: to drop what they give is no fault of training
+# methods that change a module where it is, or only where a tensor lies: to drop what they give is no mistake of training
 _MOVES = operations(numbers="kept itself home moved rounded", shape="same")
 _TRAINED_WITH = ("forward", "training_step", "__getitem__")
 

@@ -7,7 +7,7 @@ from truestep.explainer.explainer import Crash, Explainer, Match
 class DeviceSideAssert(Explainer):
     """A kernel on the GPU met a value it refuses, nearly always an index out of range.
 
-    Means: the GPU reports late, so the line shown is not the one at fault, and this process can't use CUDA any more.
+    Means: the GPU reports late, so the line shown is not the one that failed, and this process can't use CUDA any more.
 
     Recorded:
         ../aten/src/ATen/native/cuda/Loss.cu:250: nll_loss_forward_reduce_cuda_kernel_2d: block: [0,0,0], thread: [3,0,0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which steps of optimizers and schedules are the engine's own: whoever looks at steps can tell them from a user's."""
+"""Steps of optimizers and schedules: who looks at them before they are made, and which are the engine's own."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,9 +8,19 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
-LOOKING = -2  # the number of a hook that only looks: torch numbers its own from 0
+# Torch calls these before each step, and numbers its own from 0. To put one in takes 0.05 µs, torch's function for it 4.
+BEFORE_STEPS: dict[object, Callable[..., None]] = _global_optimizer_pre_hooks  # type: ignore[assignment]
+LOOKING = -1  # the key of a hook that only looks at others' steps
 UNDER_WAY: set[Optimizer | LRScheduler] = set()
-"""What steps at this moment and is not to be looked at."""
+"""What the engine steps at this moment: that is no step of the user's."""
+
+
+def look_at_steps(hook: Callable[..., None] | None) -> None:
+    """Have torch call `hook(optimizer, args, kwargs)` before each step of any optimizer; None for no more."""
+    if hook is None:
+        BEFORE_STEPS.pop(LOOKING, None)
+    else:
+        BEFORE_STEPS[LOOKING] = hook
 
 
 def make_own_step(
@@ -32,11 +42,3 @@ def step_optimizer(optimizer: Optimizer, *closure: object) -> None:
 def step_schedule(schedule: LRScheduler, *metric: float) -> None:
     """Move a schedule on as the engine's."""
     make_own_step(schedule, schedule.step, *metric)
-
-
-def look_at_steps(hook: object) -> None:
-    """Have torch call `hook(optimizer, args, kwargs)` before each step of any optimizer; None for no more."""
-    if hook is None:
-        _global_optimizer_pre_hooks.pop(LOOKING, None)
-    else:
-        _global_optimizer_pre_hooks[LOOKING] = hook  # type: ignore[assignment]

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to write where `run.data` or `run.batches` is called otherwise than it is meant: what only the values tell."""
+
+from collections.abc import Generator
+from typing import Any
+
+from torch import Tensor
+
+from truestep.core.call_site import loop_pair_at_call
+from truestep.core.errors import OptionError
+from truestep.core.structure import batch_leaves
+
+_NUMBERS = {"i", "j", "k", "n", "b", "it", "idx", "ind", "index", "num", "number", "count", "counter", "step", "iteration",
+            "iter_num", "batch_idx", "batch_index", "batch_id", "batch_num", "batch_i", "i_batch", "ibatch", "_"}  # fmt: skip
+
+
+def wrong_data_message(given: tuple[object, ...]) -> str | None:
+    """Say what `run.data` takes where several things were given by place, and none is a size."""
+    if len(given) < 2 or any(isinstance(each, int) for each in given):
+        return None
+    names = ", ".join("xyzuvw"[: len(given)])
+    return (
+        f"run.data was given {len(given)} things by place, and takes one, whose parts are read together. Put them into a "
+        f"tuple: run.data(({names}), batch_size=64); all else goes by name."
+    )
+
+
+def refuse_misread_batches(batches: Generator[Any]) -> Generator[Any]:
+    """Return the batches of a pass; in `for i, batch in run.batches(source)` a pair would be taken apart without a word.
+
+    Where the loop that asks for them takes a number and a batch, the first batch is looked at.
+    """
+    names = loop_pair_at_call()
+    return batches if names is None or names[0] not in _NUMBERS else _looked_at(batches, names)
+
+
+def _looked_at(batches: Generator[Any], names: tuple[str, str]) -> Generator[Any]:
+    for batch in batches:
+        _refuse_pair(batch, names)
+        yield batch
+        break
+    yield from batches
+
+
+def _refuse_pair(batch: Any, names: tuple[str, str]) -> None:
+    first, second = names
+    if isinstance(batch, tuple | list) and len(batch) == 2 and _is_number_of_each(batch[0]):
+        return  # a data set may give each example its number
+    leaves = [batch] if isinstance(batch, Tensor) else [leaf for _, leaf in batch_leaves(batch)]
+    raise OptionError(
+        f"for {first}, {second} in run.batches(source) takes each batch apart ({', '.join(map(_kind, leaves))}): {first!r} would "
+        f"be its first part, and no number. Write for {second} in run.batches(source), for {first}, {second} in "
+        "enumerate(run.batches(source)) to count them, or use run.step, which counts the batches of the whole run."
+    )
+
+
+def _is_number_of_each(part: Any) -> bool:
+    return isinstance(part, Tensor) and part.ndim == 1 and not part.is_floating_point()
+
+
+def _kind(leaf: Any) -> str:
+    return str(tuple(leaf.shape)) if isinstance(leaf, Tensor) else type(leaf).__name__

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of guidance: each row answers where its heading says, and no name of it is one that is there."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import truestep as ts
+from truestep.core import guidance as table
+from truestep.core.guidance import as_sentence, guidance, guidance_in, name_from_other_library
+from truestep.engine.data.options import DataKeywords
+
+TEXT = Path(table.__file__).with_suffix(".md").read_text("utf-8")
+PLACES = sorted(
+    {place for line in re.findall(r"^## (.+)$", TEXT, re.MULTILINE) for place in line.split(", ")}
+)
+CALLS = [each.removesuffix("(NAME=...)") for each in PLACES if each.endswith("(NAME=...)")]
+HELD = [each.removesuffix(".NAME") for each in PLACES if each.endswith(".NAME") and each != "ts.NAME"]
+
+
+@pytest.fixture(scope="module")
+def things(tmp_path_factory):
+    """What a user's variables hold, by what the table calls them."""
+    with ts.Run(tmp_path_factory.mktemp("run"), device="cpu", progress=False, quiet=True) as run:
+        net = run.learner(torch.nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1), ema=ts.EMA())
+        rows = torch.ones(4, 3)
+        found = {"ts": ts, "run": run, "net": net, "source": run.data(rows, batch_size=2), "ema": ts.EMA()}
+        found |= {"block": net.accumulating(), "update": net.update(lambda x: net(x)[:, 0], rows)}
+        found["averaged"] = net.averaged()
+        found["averaged"]._was_entered = True
+        yield found
+
+
+def called(things, call):
+    """Return what a heading calls, as a user's variables have it."""
+    owner, name = call.split(".")
+    return getattr(things[owner], name)
+
+
+@pytest.mark.parametrize("call", sorted({*CALLS} - {"run.log"}))
+def test_each_option_is_answered_where_it_is_given(things, call):
+    given = [torch.ones(4)] if call == "run.data" else []  # which looks at its options itself
+    for name in guidance_in(f"{call}(NAME=...)"):
+        with pytest.raises(ts.OptionError) as caught:
+            called(things, call)(*given, **{name: 1})
+        assert (
+            str(caught.value)
+            == f"{call} has no option {name!r}. Write {guidance(f'{call}(NAME=...)', name)}."
+        )
+
+
+def test_each_option_of_loggers_is_answered_where_it_would_be_logged(things):
+    for name, said in guidance_in("run.log(NAME=...)").items():
+        with pytest.raises(ts.OptionError, match=re.escape(said)):
+            things["run"].log(accuracy=0.5, **{name: 1})
+
+
+@pytest.mark.parametrize("variable", HELD)
+def test_each_name_is_answered_where_it_is_read(things, variable):
+    names = [each for each in guidance_in(f"{variable}.NAME") if not hasattr(things[variable], each)]
+    assert names
+    for name in names:
+        with pytest.raises(AttributeError) as caught:
+            getattr(things[variable], name)
+        said = guidance(f"{variable}.NAME", name)
+        assert str(caught.value).endswith(as_sentence(said) if variable == "net" else f": {said}.")
+
+
+@pytest.mark.parametrize("variable", ["run", "source"])
+def test_each_name_is_answered_where_it_is_set(things, variable):
+    for name in guidance_in(f"{variable}.NAME = ..."):
+        with pytest.raises(AttributeError) as caught:
+            setattr(things[variable], name, 1)
+        assert str(caught.value).endswith(f"by setting it: {guidance(f'{variable}.NAME = ...', name)}.")
+
+
+def test_each_name_of_the_package_is_answered():
+    for name in guidance_in("ts.NAME").keys() - {*dir(ts)}:
+        with pytest.raises(AttributeError) as caught:
+            getattr(ts, name)
+        assert str(caught.value).endswith(f" {name_from_other_library(name)}")
+
+
+def test_every_option_of_the_data_is_named_at_the_source():
+    assert guidance_in("source.NAME = ...").keys() == DataKeywords.__annotations__.keys()
+
+
+def test_no_row_is_left_that_nothing_asks(things):
+    known = {*(f"{each}(NAME=...)" for each in CALLS), *(f"{each}.NAME" for each in HELD)}
+    known |= {"phrases", "ts.NAME", "ts.NAME()", "NAME=...", "NAME(...)", "beside an update"}
+    assert known | {"run.NAME = ...", "source.NAME = ..."} == {*PLACES}
+    for call in CALLS:
+        assert (
+            not guidance_in(f"{call}(NAME=...)").keys()
+            & inspect.signature(called(things, call)).parameters.keys()
+        )
+
+
+def test_what_is_put_in_is_known():
+    phrases = set(
+        re.findall(r"^- (\w+):", TEXT.partition("## phrases")[2].partition("\n## ")[0], re.MULTILINE)
+    )
+    fields = set(re.findall(r"\{(\w+)(?:!r)?\}", TEXT))
+    assert fields - phrases == {"name", "kind", "schedule", "rate", "by", "clip", "scale"}
+    assert max(map(len, TEXT.splitlines())) <= 128
