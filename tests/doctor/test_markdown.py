@@ -27,6 +27,16 @@ def test_blocks_are_one_program_and_lines_are_the_page_s(tmp_path):
     reading = found(tmp_path, f"# A\n\n```python\n{HEAD}```\n\ntext `net`\n\n~~~py title=x\n{LOOP}~~~\n")
     assert [(each.code, each.place.line) for each in reading.findings] == [("LOSS001", 14), ("GRAD001", 15)]
     assert (reading.num_files, reading.unreadable) == (1, [])
+    # nobody may ever run them as one: a page shows one version of a function, then the next
+    assert {each.severity.value for each in reading.findings} == {"risk"}
+    whole = found(tmp_path, f"```python\n{HEAD}{LOOP}```\n").findings
+    assert {each.severity.value for each in whole} == {"bug"}
+
+
+@pytest.mark.parametrize("unit", [" ", "> ", ">", "\t", "    ", "`", "~", "` "])
+def test_a_line_of_many_marks_is_read_in_no_time(unit):
+    """A pattern that can match the same blanks in two ways would try all of them: 2 to the 200."""
+    assert parse_markdown(f"text\n\n{unit * 200}x\n").programs == ()
 
 
 def test_a_block_in_a_list_or_quotation_counts_its_columns_in_the_page(tmp_path):

@@ -5,12 +5,12 @@ import ast
 import re
 from dataclasses import dataclass, replace
 
-from truestep.doctor.finding import Finding, Place
+from truestep.doctor.finding import Finding, Place, Severity
 from truestep.doctor.replacement import parse_source, source_lines, why_source_is_no_python
 from truestep.doctor.snippets import SnippetNames, imports_for, names_of_snippet, programs_of_snippets
 
 ENDINGS = (".md", ".markdown", ".mdx", ".qmd", ".rmd")
-_FENCE = re.compile(r"(?P<indent>(?:[ ]*(?:>[ ]?)?)*)(?P<marks>`{3,}|~{3,})(?P<info>.*)$")
+_FENCE = re.compile(r"(?P<indent>[ >]*)(?P<marks>`{3,}|~{3,})(?P<info>.*)$")
 _INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
 _PYTHON = re.compile(
     r"\s*(?:\{[.{]?\s*(?:code-block\}\s*|code-cell\}\s*)?)?(?:python3?|py|ipython3?)\b", re.IGNORECASE
@@ -28,6 +28,8 @@ class Markdown:
     indents: tuple[int, ...]
     borrowed: frozenset[int] = frozenset()
     """Lines of imports that stand in another program."""
+    is_joined: bool = False
+    """Whether it consists of several snippets, of which the page may show one in place of the other."""
 
     def place(self, place: Place) -> Place:
         """Return where in the page a place of the program is."""
@@ -37,13 +39,16 @@ class Markdown:
     def finding(self, finding: Finding) -> Finding | None:
         """Return a finding of the program as one of the page; a change of an indented block is left out.
 
-        None where it is of a line that belongs to another program.
+        None where it is of a line that belongs to another program. A bug of several snippets together is a risk: nobody
+        may ever run them as one.
         """
         if finding.place.line in self.borrowed:
             return None
         change = finding.replacement
         kept = change if change and not any(self.indents[each.line - 1] for each in change.edits) else None
-        return replace(finding, place=self.place(finding.place), replacement=kept)
+        is_weak = self.is_joined and finding.severity is Severity.BUG
+        severity = Severity.RISK if is_weak else finding.severity
+        return replace(finding, severity=severity, place=self.place(finding.place), replacement=kept)
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ def _program(own: list[int], snippets: list[_Snippet], names: list[SnippetNames]
         for at in other.names.import_lines:
             text[other.first + at], indents[other.first + at] = other.code[at], other.indent
             borrowed.add(other.first + at + 1)
-    return Markdown("\n".join(text) + "\n", tuple(indents), frozenset(borrowed))
+    return Markdown("\n".join(text) + "\n", tuple(indents), frozenset(borrowed), is_joined=len(own) > 1)
 
 
 @dataclass(frozen=True)

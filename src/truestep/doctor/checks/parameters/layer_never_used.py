@@ -81,6 +81,8 @@ def _makes_layer(module: SourceModule, value: ast.expr | None) -> bool:
     name = module.qualify(value.func) or "" if isinstance(value, ast.Call) else ""
     if isinstance(value, ast.Call) and not (value.args or value.keywords):
         return False  # a holder that stays empty has nothing to train
+    if isinstance(value, ast.Call) and literal(module, argument(value, 1, "requires_grad")) is False:
+        return False  # a number of the model that is not to be trained
     short = name.rsplit(".", 1)[-1]
     return name == f"torch.nn.{short}" and short[:1].isupper() and not any(word in short for word in EMPTY)
 
