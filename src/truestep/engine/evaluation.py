@@ -22,6 +22,7 @@ from truestep.engine.counting import BatchCounting
 from truestep.engine.data.same_data import ReadPlace, as_number, refuse_other_data, refuse_other_reading
 from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.engine.losses import Weighted, negative_loss_weights
+from truestep.engine.memory import release_spent_gradients
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
 from truestep.engine.processes.world import World
@@ -78,6 +79,7 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
     totals = _Totals(context.world) if metric is None else FedMetric(metric, context.world)
     stopping = False
     own = [context.rank] if context.rank else []  # several processes: each draws for its own examples
+    release_spent_gradients(context)
     with evaluating(learner):
         for number, (batch, making, _) in enumerate(_compared(_made(data), context.world)):
             context.random.set(random_key(context.seed, _EVALUATION, context.step, number, *own))
