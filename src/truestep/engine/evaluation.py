@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluation: every example once, averaged by weight, with the learner found again as it was."""
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,8 +63,9 @@ def _refuse_other_buffers(context: LearnerContext, world: World) -> None:
         if buffer.numel() and learner.weights.buffer_rules.get(name) != "own"
     ]
     sums = json.dumps([_sum_of(buffer) for _, buffer in places])
-    # Sums tell them apart for a few bytes. They travel as text, in which NaN is equal to itself.
-    everybody = world.share_bytes(sums.encode(), "the buffers of an evaluation")
+    # Sums tell them apart, as text, in which NaN is equal to itself; of these a digest, whose size depends on no number of buffers.
+    digest = hashlib.sha256(sums.encode()).digest()
+    everybody = world.share_bytes(digest, "the buffers of an evaluation")
     if any(each != everybody[0] for each in everybody):
         names, buffers = zip(*places, strict=True)
         refuse_other_buffers(world, "an evaluation", names, buffers)

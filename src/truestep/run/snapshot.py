@@ -26,6 +26,7 @@ from truestep.run.likeness import (
     are_run_weights_finite,
     check_run_switches,
     check_run_weights,
+    ranks_table_digest,
     run_switches,
     run_weight_sums,
 )
@@ -114,16 +115,19 @@ def _ranks(run: RunState, tracked: dict[str, Any]) -> tuple[list[dict[str, Any]]
     }
     if context.world is None:
         return [mine] if tracked else [], are_run_weights_finite(context)
+    table = {"sums": run_weight_sums(context), "switches": run_switches(context)}
     seen = {
-        "sums": run_weight_sums(context),
+        "alike": ranks_table_digest(table),
         "healthy": are_run_weights_finite(context),
-        "switches": run_switches(context),
         "read": {name: [*place] for name, place in places_read(run.cursor).items()},
         "user": run_state_digests(run.user),
     }
     everybody = run.agreement.gathered("a checkpoint", mine | seen)
-    check_run_weights(context, [each.pop("sums") for each in everybody])
-    check_run_switches([each.pop("switches") for each in everybody])
+    if len({each.pop("alike") for each in everybody}) > 1:
+        # Only then does the table travel, which grows with the number of tensors.
+        tables = run.agreement.gathered("a checkpoint", table)
+        check_run_weights(context, [each["sums"] for each in tables])
+        check_run_switches([each["switches"] for each in tables])
     refuse_differing_places([each.pop("read") for each in everybody])
     refuse_differing_run_states([each.pop("user") for each in everybody])
     healthy = [each.pop("healthy") for each in everybody]

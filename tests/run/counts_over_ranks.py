@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training costs each rank, counted: `python counts_over_ranks.py FOLDER NUM_TENSORS...` writes FOLDER/RANK.json.
+
+Messages and bytes are those that this rank hands to torch, `received` the bytes that it gets of all ranks by gathering, requests
+those that our code makes of the store (polls for a key that is not there yet, whose number is a matter of time, are left out).
+What torch's own rendezvous asks of it is not counted.
+"""
+
+import json
+import sys
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import truestep as ts
+from truestep.engine.processes import world
+from truestep.run import agreement
+
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "broadcast",
+    "gather",
+    "reduce",
+    "barrier",
+)
+REQUESTS = ("set", "get", "add", "wait", "multi_get")
+VALUES = 12_000  # of all tensors together, so that an update is one message
+STEPS = 4
+
+
+class Counts:
+    """Counts what goes out of this process, phase by phase."""
+
+    def __init__(self):
+        self.now = Counter()
+        for name in COLLECTIVES:
+            setattr(dist, name, self._counted(getattr(dist, name)))
+        for name in REQUESTS:
+            for kind in (dist.PrefixStore, dist.TCPStore):
+                setattr(kind, name, self._asked(getattr(kind, name)))
+
+    def _counted(self, collective):
+        def call(*given, **options):
+            tensors = [each for each in given if isinstance(each, torch.Tensor)]
+            self.now["messages"] += 1
+            self.now["bytes"] += sum(each.nbytes for each in tensors)
+            lists = [each for each in given if isinstance(each, list)]
+            self.now["received"] += sum(each.nbytes for tensors in lists for each in tensors)
+            return collective(*given, **options)
+
+        return call
+
+    def _asked(self, request):
+        def call(*given, **options):
+            self.now["requests"] += 1
+            return request(*given, **options)
+
+        return call
+
+    def taken(self):
+        """Return what was counted since the last time."""
+        found, self.now = self.now, Counter()
+        return {name: found[name] for name in ("messages", "bytes", "received", "requests")}
+
+
+def open_sockets():
+    links = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return sum(str(link).startswith("socket:") for link in links)
+
+
+class Many(nn.Module):
+    def __init__(self, number):
+        super().__init__()
+        each = max(1, VALUES // number)
+        for place in range(number):
+            self.register_buffer(f"buffer{place}", torch.zeros(1))
+        self.parts = nn.ParameterList([nn.Parameter(torch.randn(each)) for _ in range(number)])
+
+    def forward(self, rows):
+        return rows.sum(1) * torch.cat(list(self.parts)).square().mean()
+
+
+def counted(counts, folder, number):
+    torch.manual_seed(0)
+    found = {}
+    counts.taken()
+    saving = ts.Saving(at_epoch_end=False, every_steps=2 + STEPS + 2, every_seconds=None, background=False)
+    run = ts.Run(folder, progress=False, quiet=True, doctor=False, saving=saving)
+    net = run.learner(Many(number), lambda p: torch.optim.SGD(p, lr=0.01), name="net")
+    rows = run.data(torch.randn(1024, 4), batch_size=8)
+    checked = run.data(torch.randn(64, 4), batch_size=8)
+    batches = iter(run.batches(rows))
+
+    def update():
+        net.update(net, next(batches))
+
+    for _ in range(2):
+        update()
+    found["start"] = counts.taken()
+    for _ in range(STEPS):
+        update()
+    found["steps"] = counts.taken()
+    for _ in range(STEPS):
+        update()
+    found["steps with a save"] = counts.taken()
+    net.evaluate(net, checked)
+    found["evaluation"] = counts.taken()
+    found["process"] = {"sockets": open_sockets(), "threads": len(list(Path("/proc/self/task").iterdir()))}
+    batches.close()
+    run.close()
+    return found
+
+
+def main(folder, numbers):
+    # Neither is a matter of steps: the ranks agree about once a second, and whoever waits looks for a failure twice in it.
+    agreement.SECONDS_BETWEEN, world.POLL = 1e9, timedelta(minutes=10)
+    counts = Counts()
+    found = {number: counted(counts, folder / f"run{number}", number) for number in numbers}
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), [int(each) for each in sys.argv[2:]])
