@@ -42,7 +42,7 @@ class Counts:
         for name in COLLECTIVES:
             setattr(dist, name, self._counted(getattr(dist, name)))
         for name in REQUESTS:
-            for kind in (dist.PrefixStore, dist.TCPStore):
+            for kind in (dist.PrefixStore, dist.TCPStore, dist.HashStore):
                 setattr(kind, name, self._asked(getattr(kind, name)))
 
     def _counted(self, collective):
@@ -93,8 +93,8 @@ def counted(counts, folder, number):
     saving = ts.Saving(at_epoch_end=False, every_steps=2 + STEPS + 2, every_seconds=None, background=False)
     run = ts.Run(folder, progress=False, quiet=True, doctor=False, saving=saving)
     net = run.learner(Many(number), lambda p: torch.optim.SGD(p, lr=0.01), name="net")
-    rows = run.data(torch.randn(1024, 4), batch_size=8)
-    checked = run.data(torch.randn(64, 4), batch_size=8)
+    batch_size = 2 * run.world_size
+    rows, checked = (run.data(torch.randn(times * batch_size, 4), batch_size=batch_size) for times in (32, 8))
     batches = iter(run.batches(rows))
 
     def update():

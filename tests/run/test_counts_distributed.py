@@ -37,7 +37,7 @@ def check_ranks(few, many, times):
             one, other = few[number][ranks[0]], many[number][ranks[1]]
             for phase in PHASES:
                 assert one[phase]["messages"] == other[phase]["messages"], phase
-                assert exponent(one[phase]["bytes"], other[phase]["bytes"], times) < 0.01, phase
+                assert exponent(one[phase]["bytes"], other[phase]["bytes"], times) < 0.05, phase
                 assert exponent(one[phase]["received"], other[phase]["received"], times) < 1.01, phase
         first, last = few[number][1], many[number][1]
         # rank 0 reads a word of each; the others ask as often however many they are
@@ -51,12 +51,14 @@ def check_tensors(ranks):
         few, *more = (found[rank] for found in ranks.values())
         for number, many in zip([*ranks][1:], more, strict=True):
             for phase in PHASES:
-                assert few[phase]["messages"] == many[phase]["messages"], (phase, number)
-                assert few[phase]["received"] == pytest.approx(many[phase]["received"], rel=0.01), phase
-            # the buffers themselves, which rank 0 gives to all
-            assert many["start"]["bytes"] - few["start"]["bytes"] <= 4 * number + 100
-            for phase in PHASES[1:]:
-                assert few[phase]["bytes"] == pytest.approx(many[phase]["bytes"], rel=0.01), phase
+                # what rides with the gradients, a number for each tensor, fits into the one message no more: then two are sent
+                is_larger = number > 4000 and phase != "evaluation"
+                assert 0 <= many[phase]["messages"] - few[phase]["messages"] <= is_larger * 4, (phase, number)
+                gathered = is_larger * 4 * 72 * len(ranks[number])
+                assert abs(many[phase]["received"] - few[phase]["received"]) <= gathered + 200, phase
+                # at the start besides the buffers themselves, which rank 0 gives to all
+                riders = 4 * number * (5 if is_larger else phase == "start")
+                assert abs(many[phase]["bytes"] - few[phase]["bytes"]) <= riders + 200, (phase, number)
 
 
 @linux

@@ -117,3 +117,12 @@ class RunAgreement:
         """Return every rank's tree."""
         assert self._world is not None
         return [unpack_rank_message(each) for each in self._world.share_bytes(pack_rank_message(mine), what)]
+
+    def gathered_by_rank_0(self, what: str, mine: Any) -> list[Any]:
+        """Return every rank's tree on rank 0; on the others one's own, in its place."""
+        world = self._world
+        assert world is not None
+        found = world.bytes_for_rank_0(pack_rank_message(mine), what)
+        if found:
+            return [unpack_rank_message(each) for each in found]
+        return [mine if rank == world.rank else {} for rank in range(world.size)]

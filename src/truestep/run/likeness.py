@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """That the ranks of a run are alike: the same code, options and weights at the start, the same weights at every save."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -95,11 +93,6 @@ def run_switches(context: LearnerContext) -> dict[str, Any]:
 
 def _switches(name: str, learner: LearnerParts) -> dict[str, Any]:
     return {f"{what} of {name!r}": value for what, value in learner.switches.of_rank().items()}
-
-
-def ranks_table_digest(table: dict[str, Any]) -> str:
-    """Return what is the same on all ranks where the table is; as text, in which NaN is equal to itself."""
-    return hashlib.sha256(json.dumps(table).encode()).hexdigest()
 
 
 def check_run_switches(everybody: list[dict[str, Any]]) -> None:
