@@ -86,6 +86,22 @@ class Many(nn.Module):
         return rows.sum(1) * torch.cat(list(self.parts)).square().mean()
 
 
+class Seen:
+    """A metric that tells what it was given, and in which order."""
+
+    num_updates = 0
+
+    def reset(self):
+        self.rows = []
+
+    def update(self, rows):
+        self.num_updates += 1
+        self.rows += rows.tolist()
+
+    def compute(self):
+        return {"are_in_order": self.rows == sorted(self.rows), "mean": torch.tensor(self.rows).mean()}
+
+
 def counted(counts, folder, number):
     torch.manual_seed(0)
     found = {}
@@ -94,7 +110,9 @@ def counted(counts, folder, number):
     run = ts.Run(folder, progress=False, quiet=True, doctor=False, saving=saving)
     net = run.learner(Many(number), lambda p: torch.optim.SGD(p, lr=0.01), name="net")
     batch_size = 2 * run.world_size
-    rows, checked = (run.data(torch.randn(times * batch_size, 4), batch_size=batch_size) for times in (32, 8))
+    rows = run.data(torch.randn(32 * batch_size, 4), batch_size=batch_size)
+    numbers = torch.arange(8.0 * batch_size - 1)  # the last batch is a short one
+    checked = run.data(numbers[:, None].expand(-1, 4), batch_size=batch_size)
     batches = iter(run.batches(rows))
 
     def update():
@@ -111,6 +129,11 @@ def counted(counts, folder, number):
     found["steps with a save"] = counts.taken()
     net.evaluate(net, checked)
     found["evaluation"] = counts.taken()
+    metric = Seen()
+    answer = net.evaluate(lambda batch: batch[:, 0], checked, metric=metric)
+    found["metric"] = counts.taken()
+    assert answer == {"are_in_order": True, "mean": float(numbers.mean())}
+    assert metric.num_updates == (0 if run.rank else 8 * run.world_size)
     found["process"] = {"sockets": open_sockets(), "threads": len(list(Path("/proc/self/task").iterdir()))}
     batches.close()
     run.close()

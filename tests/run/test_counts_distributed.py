@@ -10,7 +10,7 @@ import pytest
 from support.ranks import on_ranks
 
 PROGRAM = Path(__file__).with_name("counts_over_ranks.py")
-PHASES = ("start", "steps", "steps with a save", "evaluation")
+PHASES = ("start", "steps", "steps with a save", "evaluation", "metric")
 SMALL = (10, 1000)
 LARGE = (10, 1000, 10_000)
 
@@ -39,6 +39,10 @@ def check_ranks(few, many, times):
                 assert one[phase]["messages"] == other[phase]["messages"], phase
                 assert exponent(one[phase]["bytes"], other[phase]["bytes"], times) < 0.05, phase
                 assert exponent(one[phase]["received"], other[phase]["received"], times) < 1.01, phase
+        # of others a rank gets small numbers alone, and rank 0 what the metric is given
+        ours, theirs = (rank["metric"] for rank in many[number][:2])
+        assert theirs["received"] <= theirs["messages"] * 72 * len(many[number])
+        assert theirs["received"] < ours["received"]
         first, last = few[number][1], many[number][1]
         # rank 0 reads a word of each; the others ask as often however many they are
         assert all(first[phase]["requests"] == last[phase]["requests"] for phase in PHASES)
@@ -52,7 +56,7 @@ def check_tensors(ranks):
         for number, many in zip([*ranks][1:], more, strict=True):
             for phase in PHASES:
                 # what rides with the gradients, a number for each tensor, fits into the one message no more: then two are sent
-                is_larger = number > 4000 and phase != "evaluation"
+                is_larger = number > 4000 and phase in PHASES[:3]
                 assert 0 <= many[phase]["messages"] - few[phase]["messages"] <= is_larger * 4, (phase, number)
                 gathered = is_larger * 4 * 72 * len(ranks[number])
                 assert abs(many[phase]["received"] - few[phase]["received"]) <= gathered + 200, phase
