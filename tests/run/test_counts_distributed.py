@@ -83,6 +83,26 @@ def test_messages_do_not_grow_with_ranks_or_tensors(tmp_path):
 
 @linux
 @pytest.mark.slow
+def test_one_rank_of_a_thousand_sends_as_many_messages(tmp_path):
+    found = {}
+    for size in (4, 64, 1024):
+        (folder := tmp_path / str(size)).mkdir()
+        (finished,) = on_ranks(PROGRAM.with_name("counts_among_many.py"), folder, size, 10, size=1)
+        assert not finished.status, finished.error
+        found[size] = json.loads((folder / "0.json").read_text())["10"]
+    few, more, most = found.values()
+    for phase in PHASES:
+        assert few[phase]["messages"] == more[phase]["messages"], phase
+        # (a save that takes seconds says so once in each)
+        assert most[phase]["requests"] - few[phase]["requests"] <= (phase == "steps with a save") * 60, phase
+        assert exponent(more[phase]["received"], most[phase]["received"], 16) < 1.1 or phase == "steps", phase
+        # what rides with the gradients, 20 numbers or more of each rank, fits into the one message no more
+        assert most[phase]["messages"] - few[phase]["messages"] <= 4
+        assert most[phase]["bytes"] - few[phase]["bytes"] <= 100 * 1024 * 6, phase
+
+
+@linux
+@pytest.mark.slow
 def test_messages_do_not_grow_with_many_ranks_or_ten_thousand_tensors(tmp_path):
     four, eight, sixteen = (counted(tmp_path / str(size), size, LARGE) for size in (4, 8, 16))
     check_ranks(four, eight, 2)
