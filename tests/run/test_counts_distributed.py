@@ -92,12 +92,12 @@ def test_one_rank_of_a_thousand_sends_as_many_messages(tmp_path):
         found[size] = json.loads((folder / "0.json").read_text())["10"]
     few, more, most = found.values()
     for phase in PHASES:
-        assert few[phase]["messages"] == more[phase]["messages"], phase
         # (a save that takes seconds says so once in each)
         assert most[phase]["requests"] - few[phase]["requests"] <= (phase == "steps with a save") * 60, phase
         assert exponent(more[phase]["received"], most[phase]["received"], 16) < 1.1 or phase == "steps", phase
-        # what rides with the gradients, 20 numbers or more of each rank, fits into the one message no more
-        assert most[phase]["messages"] - few[phase]["messages"] <= 4
+        # what rides with the gradients, and room for more of each rank, fits into the one message no more
+        assert more[phase]["messages"] == most[phase]["messages"], phase
+        assert most[phase]["messages"] - few[phase]["messages"] <= 4, phase
         assert most[phase]["bytes"] - few[phase]["bytes"] <= 100 * 1024 * 6, phase
 
 
