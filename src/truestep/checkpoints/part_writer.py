@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from truestep.checkpoints.copy_room import CopyRoomFinder, processes_on_this_machine
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.parts import write_part_note
 from truestep.checkpoints.prepare import CheckpointPreparer, PreparedCheckpoint
@@ -31,7 +32,8 @@ class CheckpointPartWriter:
     ) -> None:
         self._rank, self._tell, self._background = rank, tell, background
         self._files = files or CheckpointFiles()
-        self._preparing = CheckpointPreparer(CheckpointStaging() if background else None, rank=rank)
+        room = CopyRoomFinder(processes_on_this_machine())
+        self._preparing = CheckpointPreparer(CheckpointStaging(room) if background else None, rank=rank)
         self._writer = BackgroundCheckpointWriter()
 
     def save(self, folder: Path, state: Any) -> None:

@@ -81,7 +81,7 @@ class CheckpointPreparer:
         if self._buffers is None:
             images = [direct_image(file, source) for file, source in zip(plan.layout, sources, strict=True)]
         else:
-            images = self._buffers.take(plan.layout, sources, copying if may_share else None)
+            images = self._buffers.take(plan.layout, sources, copying, may_share=may_share)
         return PreparedCheckpoint(images, tree, copying)
 
 

@@ -7,6 +7,7 @@ where they meet, on a slow disk with all of it copied.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Self
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
 from truestep.checkpoints.memory import saved_bytes_of
+from truestep.checkpoints.new_memory import give_back_pages
 from truestep.core.tensor_bytes import bytes_of_contiguous
 
 ALONE_BYTES = 1 << 20  # a tensor of so much is a piece by itself, which the writer reads where it lies
@@ -96,10 +98,51 @@ class CopyPiece:
         return self.copied()
 
 
-class SharedCopy:
-    """The pieces of a copy, taken by a writer from the front and by the owner of the tensors from the back."""
+class UncopiedPiece(CopyPiece):
+    """A tensor for which there is no buffer: it is read where it lies while its owner waits."""
+
+    def __init__(self, source: Tensor) -> None:
+        super().__init__(torch.empty(0, dtype=torch.uint8), [], [source])
+
+    def direct(self) -> memoryview:
+        """Return the memory of its tensor; of one elsewhere, or that does not lie in a row, a copy."""
+        return saved_bytes_of(self._sources[0].detach().cpu().contiguous())
+
+
+class WrittenMemory:
+    """Memory of a buffer that is written once: given back to the system as soon as nobody hashes it any more."""
 
     def __init__(self) -> None:
+        self._pieces: deque[memoryview] = deque()
+        self._num_bytes, self._lag = 0, Checksum().lag
+
+    def add(self, piece: memoryview) -> None:
+        """Note a piece that was written behind those before."""
+        self._pieces.append(piece)
+        self._num_bytes += len(piece)
+        while self._num_bytes - len(self._pieces[0]) >= self._lag:
+            self._num_bytes -= len(self._pieces[0])
+            give_back_pages(self._pieces.popleft())
+
+
+def read_once(memory: memoryview) -> Iterator[memoryview]:
+    """Yield memory in pieces, each of which is given back when it was written."""
+    written = WrittenMemory()
+    for begin in range(0, len(memory), PIECE_BYTES):
+        piece = memory[begin : begin + PIECE_BYTES]
+        yield piece
+        written.add(piece)
+
+
+class SharedCopy:
+    """The pieces of a copy, taken by a writer from the front and by the owner of the tensors from the back.
+
+    Memory of a buffer that `is_kept` stays for the next save; else it is given back as soon as it is written. Where the writer
+    `is_alone`, the owner copies nothing and waits for it.
+    """
+
+    def __init__(self) -> None:
+        self.is_kept, self.is_alone = True, False
         self._pieces: list[CopyPiece] = []
         self._changed = threading.Condition()
         self._num_read = 0  # by the writer, from the front, as the tensors lie
@@ -117,7 +160,7 @@ class SharedCopy:
 
     def read(self, numbers: range) -> Iterator[memoryview]:
         """Yield the memory of pieces, for the writer, which takes all of them in their order."""
-        beyond = 0
+        beyond, written = 0, WrittenMemory()
         for number in numbers:
             piece = self._pieces[number]
             if self._take(number):
@@ -127,6 +170,8 @@ class SharedCopy:
             beyond += piece.num_bytes
             if beyond >= Checksum().lag:
                 self.release(number)
+            if not self.is_kept:
+                written.add(piece.copied())
 
     def _take(self, number: int) -> bool:
         """Return whether the writer is to read the tensors of a piece; else it is copied when this returns."""
@@ -155,7 +200,7 @@ class SharedCopy:
             while (piece := self._last()) is not None:
                 piece.copy()
             with self._changed:
-                self._changed.wait_for(lambda: self._over or self._num_released == self._num_read)
+                self._changed.wait_for(self._is_done_with_tensors)
         except BaseException:
             with self._changed:
                 self._abandoned = True
@@ -163,6 +208,10 @@ class SharedCopy:
             raise
         for piece in self._pieces:
             piece.let_go()
+
+    def _is_done_with_tensors(self) -> bool:
+        is_ahead = self.is_alone and self._num_read < len(self._pieces)
+        return self._over or (self._num_released == self._num_read and not is_ahead)
 
     def _do(self, job: Callable[[], None]) -> None:
         try:
@@ -179,7 +228,7 @@ class SharedCopy:
         with self._changed:
             self._copied = self._taken
             self._changed.notify_all()
-            if self._over or self._taken == self._num_read:
+            if self._over or self.is_alone or self._taken == self._num_read:
                 return None
             self._taken -= 1
             return self._pieces[self._taken]

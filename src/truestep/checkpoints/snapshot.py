@@ -1,47 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
 """A private copy of a state, taken while its owner waits, from which a writer works beside the training."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import Tensor
 
+from truestep.checkpoints.copy_room import CopyRoom, CopyRoomFinder
 from truestep.checkpoints.layout import FileLayout
 from truestep.checkpoints.memory import saved_bytes_of
 from truestep.checkpoints.save import CheckpointFileImage
-from truestep.checkpoints.shared_copy import CopyPiece, SharedCopy
+from truestep.checkpoints.shared_copy import CopyPiece, SharedCopy, UncopiedPiece, read_once
 from truestep.core.accelerator import copy_late, devices_ahead
 
 MIN_SHARED_BYTES = 32 << 20  # a new buffer of less is filled before a writer has begun
 
 
 class CheckpointStaging:
-    """Host memory for copies, one flat buffer a file, kept from save to save.
+    """Host memory for copies, one flat buffer a file, kept from save to save where there is room.
 
     Allocating memory costs several times what copying into memory in use does, so that only the first save
     pays for it. For tensors of a device that runs ahead the buffers are pinned and the copies are queued on its current
     stream: the caller goes on at once, and later work of that stream can't overtake them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, room: CopyRoomFinder | None = None) -> None:
+        self._room = room or CopyRoomFinder()
         self._buffers: dict[str, Tensor] = {}
         self._places: dict[str, tuple[FileLayout, Tensor, list[Tensor]]] = {}
 
     def take(
-        self, files: list[FileLayout], sources: list[list[Tensor]], shared: SharedCopy | None = None
+        self, files: list[FileLayout], sources: list[list[Tensor]], shared: SharedCopy, *, may_share: bool
     ) -> list[CheckpointFileImage]:
         """Copy what the files are to hold. The images are valid until the next call.
 
-        What goes into large new buffers is not copied but added to `shared`, if that is given.
+        With `may_share` what goes into large new buffers is not copied but added to `shared`; and all of it, without a buffer,
+        where there is no memory for a copy.
         """
-        images = [self._take(file, tensors, shared) for file, tensors in zip(files, sources, strict=True)]
-        wanted = {file.name for file in files}
-        self._buffers = {name: buffer for name, buffer in self._buffers.items() if name in wanted}
-        self._places = {name: place for name, place in self._places.items() if name in wanted}
+        room = self._find_room(files, may_share=may_share)
+        if room is CopyRoom.NONE:
+            self._keep({})
+            return _uncopied_images(files, sources, shared)
+        shared.is_kept = room is CopyRoom.TO_KEEP
+        share = shared if may_share else None
+        images = [
+            self._take(file, tensors, share, is_kept=shared.is_kept)
+            for file, tensors in zip(files, sources, strict=True)
+        ]
+        self._keep({file.name for file in files} if shared.is_kept else {})
         return images
 
+    def _find_room(self, files: list[FileLayout], *, may_share: bool) -> CopyRoom:
+        held = sum(map(len, self._buffers.values()))
+        return self._room.find(sum(file.data_bytes for file in files), held, must_copy=not may_share)
+
+    def _keep(self, wanted: Collection[str]) -> None:
+        """Let go of all buffers but these; the images hold theirs as long as they are needed."""
+        self._buffers = {name: buffer for name, buffer in self._buffers.items() if name in wanted}
+        self._places = {name: place for name, place in self._places.items() if name in wanted}
+
     def _take(
-        self, file: FileLayout, sources: list[Tensor], shared: SharedCopy | None
+        self, file: FileLayout, sources: list[Tensor], shared: SharedCopy | None, *, is_kept: bool
     ) -> CheckpointFileImage:
         devices = devices_ahead(sources)
         before = self._buffers.get(file.name)
@@ -56,7 +75,8 @@ class CheckpointStaging:
             for event in events:
                 event.synchronize()
             yield memoryview(file.header)
-            yield saved_bytes_of(buffer[: file.data_bytes])
+            memory = saved_bytes_of(buffer[: file.data_bytes])
+            yield from [memory] if is_kept else read_once(memory)
 
         return CheckpointFileImage(file, pieces)
 
@@ -81,13 +101,28 @@ class CheckpointStaging:
 
 
 def _shared_image(file: FileLayout, whole: CopyPiece, shared: SharedCopy) -> CheckpointFileImage:
-    numbers = shared.add(list(whole.parts()))
+    return _image_of(file, shared.add(list(whole.parts())), shared)
 
+
+def _image_of(file: FileLayout, numbers: range, shared: SharedCopy) -> CheckpointFileImage:
     def pieces() -> Iterator[memoryview]:
         yield memoryview(file.header)
         yield from shared.read(numbers)
 
     return CheckpointFileImage(file, pieces, lambda: shared.release(numbers.stop))
+
+
+def _uncopied_images(
+    files: list[FileLayout], sources: list[list[Tensor]], shared: SharedCopy
+) -> list[CheckpointFileImage]:
+    """Return images that read the tensors themselves; their owner waits until they are read."""
+    shared.is_alone = True
+    for device in {device for tensors in sources for device in devices_ahead(tensors)}:
+        torch.accelerator.synchronize(device)  # another thread reads them, whose stream is another one
+    return [
+        _image_of(file, shared.add([UncopiedPiece(source) for source in tensors]), shared)
+        for file, tensors in zip(files, sources, strict=True)
+    ]
 
 
 def direct_image(file: FileLayout, sources: list[Tensor]) -> CheckpointFileImage:

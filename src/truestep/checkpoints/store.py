@@ -187,12 +187,15 @@ class CheckpointStore:
     def _prepare(self, state: Any, summary: CheckpointSummary, *, asks: bool) -> PendingCheckpoint:
         """Take a copy of a state, or of a first one let the writer take its share, unless it is asked first whether to write."""
         # imported here so that looking at checkpoints needs no torch
+        from truestep.checkpoints.copy_room import CopyRoomFinder, processes_on_this_machine
         from truestep.checkpoints.prepare import CheckpointPreparer
         from truestep.checkpoints.snapshot import CheckpointStaging
 
         copies = self.background or asks
         if self._preparing is None or (copies and not self._preparing.copies):
-            self._preparing = CheckpointPreparer(CheckpointStaging() if copies else None)
+            num_copying = 1 if self.others is None else processes_on_this_machine()
+            room = CopyRoomFinder(num_copying, may_keep=self.background)
+            self._preparing = CheckpointPreparer(CheckpointStaging(room) if copies else None)
         images, tree, copying = self._preparing.prepared(state, may_share=not asks)
         return PendingCheckpoint(summary=summary, images=images, state=tree, copying=copying)
 

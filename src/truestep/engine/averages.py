@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An exponential moving average of a learner's weights."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
@@ -13,6 +12,7 @@ from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.core.wording import a_type
 from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
+from truestep.engine.shown_average import ShownAverage
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,8 @@ class LearnerAverage:
             source.dtype == mean.dtype for source, mean in zip(self._sources, self.tensors, strict=True)
         )
 
+        self._shown: ShownAverage | None = None
+
     def _now(self, parameters: list[Tensor]) -> list[Tensor]:
         """Return `parameters` and the buffers as they are at this moment: a forward may have assigned new ones."""
         if not self._places:
@@ -114,23 +116,39 @@ class LearnerAverage:
         """Return the parts that this process has, where they are divided."""
         return [part_on_this_rank(tensor) for tensor in tensors] if self._are_divided else tensors
 
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Put the averages in the place of the weights, and the weights back at the end."""
-        places = self._here(self._now(self._parameters))
-        # Copied into the weights, not exchanged with them: the optimizer, hooks and compiled graphs hold these very tensors.
-        kept = [tensor.detach().clone() for tensor in places]
-        with torch.no_grad():
-            torch._foreach_copy_(places, self._here(self.tensors))
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                torch._foreach_copy_(places, kept)
+    def show(self) -> None:
+        """Put the averages in the place of the weights."""
+        # A forward may fill buffers, which are no averages then: only parameters are exchanged.
+        places, num_weights = self._now(self._parameters), len(self._parameters)
+        self._shown = ShownAverage(places, self.tensors, self._here, num_weights)
+        self._shown.begin()
+
+    def hide(self) -> None:
+        """Put the weights back, also after an interrupted `show` or `hide`."""
+        if self._shown is not None:
+            self._shown.back()
+            self._shown = None
+
+    @property
+    def was_written(self) -> bool:
+        """Whether somebody wrote to the weights while the averages were in their place."""
+        return self._shown is not None and self._shown.was_written
+
+    def weights_behind(self, module: nn.Module) -> dict[str, Tensor]:
+        """Return what the weights (and averaged buffers) are by name while averages stand in their place."""
+        if self._shown is None:
+            return {}
+        behind = self._shown.behind
+        named = [
+            *module.named_parameters(remove_duplicate=False),
+            *module.named_buffers(remove_duplicate=False),
+        ]
+        return {name: behind[id(tensor)] for name, tensor in named if id(tensor) in behind}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the averages by the names of parameters and buffers."""
-        return dict(zip([*self._names, *self._places], self.tensors, strict=True))
+        tensors = self.tensors if self._shown is None else self._shown.averages
+        return dict(zip([*self._names, *self._places], tensors, strict=True))
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over the averages."""

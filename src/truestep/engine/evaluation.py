@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluation: every example once, averaged by weight, with the learner found again as it was."""
 
+import hashlib
 import json
 import math
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,8 +24,10 @@ from truestep.engine.counting import BatchCounting
 from truestep.engine.data.same_data import ReadPlace, as_number, refuse_other_data, refuse_other_reading
 from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.engine.losses import Weighted, negative_loss_weights
+from truestep.engine.memory import release_spent_gradients
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
+from truestep.engine.processes.shares import RankShare
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.buffers import refuse_other_buffers
 from truestep.engine.strategies.fillers import shared_example
@@ -61,8 +65,9 @@ def _refuse_other_buffers(context: LearnerContext, world: World) -> None:
         if buffer.numel() and learner.weights.buffer_rules.get(name) != "own"
     ]
     sums = json.dumps([_sum_of(buffer) for _, buffer in places])
-    # Sums tell them apart for a few bytes. They travel as text, in which NaN is equal to itself.
-    everybody = world.share_bytes(sums.encode(), "the buffers of an evaluation")
+    # Sums tell them apart, as text, in which NaN is equal to itself; of these a digest, whose size depends on no number of buffers.
+    digest = hashlib.sha256(sums.encode()).digest()
+    everybody = world.share_bytes(digest, "the buffers of an evaluation")
     if any(each != everybody[0] for each in everybody):
         names, buffers = zip(*places, strict=True)
         refuse_other_buffers(world, "an evaluation", names, buffers)
@@ -78,6 +83,7 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
     totals = _Totals(context.world) if metric is None else FedMetric(metric, context.world)
     stopping = False
     own = [context.rank] if context.rank else []  # several processes: each draws for its own examples
+    release_spent_gradients(context)
     with evaluating(learner):
         for number, (batch, making, _) in enumerate(_compared(_made(data), context.world)):
             context.random.set(random_key(context.seed, _EVALUATION, context.step, number, *own))
@@ -137,7 +143,12 @@ def _with_lent(context: LearnerContext, batch: Any, counting: BatchCounting, *, 
     world = context.world
     if world is None or not context.strategy.divides_weights:
         return batch if is_here else None
-    counts = [int(each[0]) for each in world.meet("a batch of an evaluation", is_here)]
+    number = counting.making.num_of_all_ranks
+    if number is None:
+        counts = [int(each[0]) for each in world.meet("a batch of an evaluation", is_here)]
+    else:  # its order says so on all ranks alike
+        parts = (RankShare(rank, world.size).of(number) for rank in range(world.size))
+        counts = [part.stop - part.start for part in parts]
     if all(counts) or not any(counts):
         return batch if is_here else None
     example = shared_example(batch, counting, counts, world)
@@ -265,11 +276,11 @@ def _sum(numbers: Sequence[float]) -> float:
 
 
 class FedMetric:
-    """A metric that is being given the results of an evaluation; of several processes, each gives all of them to its own."""
+    """A metric that is being given the results of an evaluation; of several processes, rank 0's is given those of all."""
 
     def __init__(self, metric: Any, world: World | None) -> None:
         self._metric, self._world = metric, world
-        # Each process's metric sees everything: to gather again would count it several times.
+        # Rank 0's sees everything: to gather again would count it several times, or wait for ranks that don't come.
         self._syncs = getattr(metric, "sync_on_compute", None)
         metric.reset()
 
@@ -279,7 +290,8 @@ class FedMetric:
             if result is not None:
                 self._update(result)
             return
-        for each in self._world.share_bytes(pack_rank_message(result), "a batch of an evaluation"):
+        # in the order of ranks, which is that of the samples
+        for each in self._world.bytes_for_rank_0(pack_rank_message(result), "a batch of an evaluation"):
             if (found := unpack_rank_message(each)) is not None:
                 self._update(found)
 
@@ -297,7 +309,21 @@ class FedMetric:
             ) from error
 
     def answer(self) -> Any:
-        """Compute the metric, and leave it as it was."""
+        """Compute the metric, and leave it as it was; all processes are given the answer."""
+        try:
+            if self._world is None or not self._world.rank:
+                found = self._computed()
+        finally:
+            self._metric.reset()
+        if self._world is None:
+            return found
+        what = "the answer of a metric"
+        if self._world.rank:
+            return unpack_rank_message(self._world.give_bytes(None, what))
+        self._world.give_bytes(_packed_answer(self._metric, found), what)
+        return found
+
+    def _computed(self) -> Any:
         if self._world is not None and self._syncs:
             self._metric.sync_on_compute = False
         try:
@@ -305,7 +331,18 @@ class FedMetric:
         finally:
             if self._world is not None and self._syncs:
                 self._metric.sync_on_compute = self._syncs
-            self._metric.reset()
+
+
+def _packed_answer(metric: Any, answer: Any) -> bytes:
+    packed = pack_rank_message(answer)
+    try:
+        unpack_rank_message(packed)
+    except pickle.UnpicklingError as error:
+        raise OptionError(
+            f"{type(metric).__name__}.compute returned a {type(answer).__name__} that can't be given to the other processes: only "
+            "numbers, strings, tensors, and lists, tuples and dicts of these travel. Have compute return such values."
+        ) from error
+    return packed
 
 
 def _as_number(value: Any) -> Any:

@@ -6,6 +6,7 @@ import gc
 import torch
 
 from truestep.core.accelerator import release_cached_memory
+from truestep.engine.context import LearnerContext
 
 _SIGNS = (
     "out of memory",
@@ -31,3 +32,11 @@ def release_memory_for_update(device: torch.device) -> None:
     # An exception and its frames hold each other, and so all tensors of the attempt.
     gc.collect()
     release_cached_memory(device)
+
+
+def release_spent_gradients(context: LearnerContext) -> None:
+    """Let go of gradients that every learner has stepped with: nothing needs them until the next update, which drops them."""
+    if context.is_busy:
+        return
+    for learner in context.learners.values():
+        learner.weights.release_spent(with_norm=not learner.policy.measures_norm)

@@ -114,12 +114,12 @@ class Update(HelpfulAttributes):
     @property
     def has_gradient(self) -> bool:
         """Whether `gradient_norm` is known or can still be computed."""
-        return self._norm is not None or self._number == self._weights.num_cleared
+        return self._known_norm is not None or self._number == self._weights.num_cleared
 
     @property
     def gradient_norm(self) -> Tensor:
         """The norm of the normalised gradient before clipping; without a clip it is computed when first asked for."""
-        if self._norm is None:
+        if self._known_norm is None:
             if self._number != self._weights.num_cleared:
                 raise LossError(
                     "The gradient of this update is gone: without a clip its norm is only computed when asked for, and the "
@@ -127,6 +127,14 @@ class Update(HelpfulAttributes):
                 )
             tensors = self._weights.gather().tensors or [torch.zeros((), device=self.skipped.device)]
             self._norm = total_gradient_norm(tensors)
+        assert self._norm is not None
+        return self._norm
+
+    @property
+    def _known_norm(self) -> Tensor | None:
+        spent = self._weights.spent.norm
+        if self._norm is None and spent is not None and spent[0] == self._number:
+            self._norm = spent[1]
         return self._norm
 
     def note_norm(self) -> Tensor | NotedGradientNorm:
@@ -135,7 +143,8 @@ class Update(HelpfulAttributes):
         Its kernels take three times as long in the middle of updates, where others have driven them from the caches.
         """
         weights = self._weights
-        if self._norm is None and self.has_gradient and weights.num_at_hand <= MOST_NOTED_VALUES:
+        is_there = self._known_norm is None and self.has_gradient
+        if is_there and weights.num_at_hand <= MOST_NOTED_VALUES:
             tensors = weights.gather().tensors
             if len(tensors) == len(weights.sizes) and all(map(Tensor.is_contiguous, tensors)):
                 return NotedGradientNorm(tensors, weights.sizes)

@@ -48,7 +48,7 @@ def learner_state(learner: LearnerParts) -> dict[str, Any]:
             "late_groups": late_optimizer_groups(learner),
             "late_buffers": late_buffers(learner),
         },
-        "modules": dict(learner.module.state_dict()),
+        "modules": _module_state(learner),
         "optimizers": [saved_optimizer_state(optimizer) for optimizer in learner.optimizers],
         "schedules": _without_functions(learner.schedules.state_dict()),
         "counters": learner.counters.state_dict(),
@@ -64,6 +64,13 @@ def learner_state(learner: LearnerParts) -> dict[str, Any]:
     if buffers := learner.transient.state_dict():
         state["buffers"] = buffers
     return state
+
+
+def _module_state(learner: LearnerParts) -> dict[str, Any]:
+    """Return the module's state, with the weights also where the average stands in their place."""
+    state = dict(learner.module.state_dict())
+    behind = learner.average.weights_behind(learner.module) if learner.average else {}
+    return state | {name: weight.detach() for name, weight in behind.items() if name in state}
 
 
 def check_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:

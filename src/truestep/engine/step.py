@@ -156,6 +156,7 @@ def apply_step(step: LearnerStep, sums: LossTotals) -> Update:
                 update.skipped = note_skipped(learner, evidence)
     finally:
         torch._C._set_grad_enabled(grad_mode)
+    learner.weights.spent.note()
     learner.context.observer.updated(learner, update)
     return update
 

@@ -11,7 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from truestep.engine.buffer_rules import BufferRule, buffer_rules_of
-from truestep.engine.clipping.base import Gradients, dense_gradient, gradient_values
+from truestep.engine.clipping.base import (
+    Gradients,
+    dense_gradient,
+    gradient_values,
+    total_gradient_norm,
+)
 from truestep.engine.gradient_hooks import (
     HeldHooks,
     call_gradient_hooks,
@@ -21,6 +26,7 @@ from truestep.engine.gradient_hooks import (
 )
 from truestep.engine.optimizers import sparse_gradient_embeddings
 from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
+from truestep.engine.spent_gradients import SpentGradients
 
 _gradient: Callable[[Tensor], Tensor | None] = attrgetter("grad")
 _HALF = (torch.float16, torch.bfloat16)
@@ -48,6 +54,7 @@ class LearnerWeights:
         self.names = [name for name, _ in module.named_parameters()]
         self.parameters = list(module.parameters())
         self.stepped = list(stepped)
+        self.spent = SpentGradients(self.stepped)
         self.has_half = any(parameter.dtype in _HALF for parameter in self.parameters)
         embeddings = sparse_gradient_embeddings(module)
         self.has_sparse = bool(embeddings)
@@ -92,6 +99,14 @@ class LearnerWeights:
             self._sums.clear()
             for stepped in self.stepped:
                 stepped.grad = None
+
+    def release_spent(self, *, with_norm: bool) -> None:
+        """Drop gradients that have done their work; keep their norm if asked to."""
+        if not self.spent.are_there:
+            return
+        if with_norm:
+            self.spent.norm = (self.num_cleared, total_gradient_norm(self.gather().tensors))
+        self.clear()
 
     def accumulate(self) -> None:
         """Move half-precision gradients of a micro-batch into float32 sums."""

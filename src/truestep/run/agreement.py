@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the ranks of a run decide together: to save, to stop, what rank 0 has found; alone, each decision is one's own."""
 
+import hashlib
 import json
 import time
 from collections.abc import Callable
@@ -97,11 +98,15 @@ class RunAgreement:
         """Raise an OptionError where a rank has another value than rank 0, or none; alone, no facts are gathered."""
         if self._world is None:
             return
-        everybody = [json.loads(each) for each in self._world.share_bytes(json.dumps(facts()).encode(), what)]
+        mine = json.dumps(facts()).encode()
+        # Facts grow with the number of tensors, and travel only where their digests differ.
+        if len(set(self._world.share_bytes(hashlib.sha256(mine).digest(), what))) == 1:
+            return
+        everybody = [json.loads(each) for each in self._world.share_bytes(mine, what)]
         first = everybody[0]
-        for rank, mine in enumerate(everybody):
-            for name in [*first, *mine]:
-                one, other = first.get(name), mine.get(name)
+        for rank, found in enumerate(everybody):
+            for name in [*first, *found]:
+                one, other = first.get(name), found.get(name)
                 if one != other:
                     raise OptionError(
                         f"The ranks differ in {what}: {name} is {one} on rank 0 and {other} on rank {rank}. All of "
@@ -112,3 +117,12 @@ class RunAgreement:
         """Return every rank's tree."""
         assert self._world is not None
         return [unpack_rank_message(each) for each in self._world.share_bytes(pack_rank_message(mine), what)]
+
+    def gathered_by_rank_0(self, what: str, mine: Any) -> list[Any]:
+        """Return every rank's tree on rank 0; on the others one's own, in its place."""
+        world = self._world
+        assert world is not None
+        found = world.bytes_for_rank_0(pack_rank_message(mine), what)
+        if found:
+            return [unpack_rank_message(each) for each in found]
+        return [mine if rank == world.rank else {} for rank in range(world.size)]

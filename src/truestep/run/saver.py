@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError, TruestepError
 from truestep.doctor.runtime.operations import without_watched_operations
+from truestep.engine.memory import release_spent_gradients
 from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, MetricsMark
 from truestep.run import snapshot
@@ -320,6 +321,7 @@ class RunSaver:
         run = self._run
         logged = {name: value for name, value in run.logbook.newest.items() if name not in self._logged}
         metrics = logged | self._metrics
+        release_spent_gradients(run.context)
         state, healthy = snapshot.take_run_state(run, in_pieces=self._pieces is not None)
         state["environment"]["went_on"] = self._went_on_from is not None  # its promise was made before
         run.tracked.note_sizes(snapshot.tracked_in(run, state), run.context)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything a checkpoint holds of a run, put together and taken apart."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -114,20 +116,28 @@ def _ranks(run: RunState, tracked: dict[str, Any]) -> tuple[list[dict[str, Any]]
     }
     if context.world is None:
         return [mine] if tracked else [], are_run_weights_finite(context)
-    seen = {
-        "sums": run_weight_sums(context),
-        "healthy": are_run_weights_finite(context),
-        "switches": run_switches(context),
+    _refuse_unlike_ranks(run)
+    finite = context.world.meet("a checkpoint", are_run_weights_finite(context))
+    return run.agreement.gathered_by_rank_0("a checkpoint", mine), all(each for (each,) in finite)
+
+
+def _refuse_unlike_ranks(run: RunState) -> None:
+    """Raise where a rank trains other weights, switches, places in the data or values of the user's than another."""
+    facts = {
+        "sums": run_weight_sums(run.context),
+        "switches": run_switches(run.context),
         "read": {name: [*place] for name, place in places_read(run.cursor).items()},
         "user": run_state_digests(run.user),
     }
-    everybody = run.agreement.gathered("a checkpoint", mine | seen)
-    check_run_weights(context, [each.pop("sums") for each in everybody])
-    check_run_switches([each.pop("switches") for each in everybody])
-    refuse_differing_places([each.pop("read") for each in everybody])
-    refuse_differing_run_states([each.pop("user") for each in everybody])
-    healthy = [each.pop("healthy") for each in everybody]
-    return everybody, all(healthy)
+    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    if len(set(run.agreement.gathered("a checkpoint", digest))) == 1:
+        return
+    # Only then do the facts travel, which grow with the number of tensors.
+    everybody = run.agreement.gathered("a checkpoint", facts)
+    check_run_weights(run.context, [each["sums"] for each in everybody])
+    check_run_switches([each["switches"] for each in everybody])
+    refuse_differing_places([each["read"] for each in everybody])
+    refuse_differing_run_states([each["user"] for each in everybody])
 
 
 def tracked_in(run: RunState, state: dict[str, Any]) -> dict[str, Any]:

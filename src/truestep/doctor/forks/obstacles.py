@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from truestep.core.control_groups import free_memory
 from truestep.doctor.forks.system_calls import ARCHITECTURES
 
 LEAST_FREE_BYTES = 256 << 20
@@ -80,14 +81,4 @@ def _name_of_task(task: int) -> str:
 
 def free_memory_bytes() -> int:
     """Return how much memory this process could still take: of the machine, and of its control group."""
-    lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    free = next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")), 0)
-    most, used = (_number(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-    return free if most is None or used is None else min(free, most - used)
-
-
-def _number(path: str) -> int | None:
-    try:
-        return int(Path(path).read_text("ascii"))
-    except (OSError, ValueError):  # no such group, or "max"
-        return None
+    return free_memory().num_bytes

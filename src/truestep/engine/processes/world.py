@@ -23,7 +23,7 @@ from torch import Tensor
 
 from truestep.core.errors import RankError
 from truestep.core.frames import line_of_user_code
-from truestep.engine.processes.flat import FlatPiece, divide_into_pieces
+from truestep.engine.processes.flat import PIECE_BYTES, FlatPiece, divide_into_pieces
 from truestep.engine.processes.lookout import RankLookout, rank_heartbeat, ranks_are_apart
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.notes import RankNotes
@@ -147,6 +147,26 @@ class World:
         work = self.begin(lambda: dist.all_gather(everybody, padded, group=control, async_op=True))
         self.wait(work, what)
         return [each[:size].numpy().tobytes() for each, size in zip(everybody, sizes, strict=True)]
+
+    def bytes_for_rank_0(self, mine: bytes, what: str) -> list[bytes]:
+        """Return on rank 0 what every rank gave, on the others nothing; it travels in pieces, so that no more memory is needed."""
+        sizes = [int(size) for (size,) in self.meet(what, len(mine))]
+        most, step = max(sizes), max(PIECE_BYTES // self.size, 1)
+        found = [bytearray() for _ in sizes]
+        for begin in range(0, most, step):
+            piece = torch.zeros(min(step, most - begin), dtype=torch.uint8)
+            if part := mine[begin : begin + step]:
+                piece[: len(part)] = torch.frombuffer(bytearray(part), dtype=torch.uint8)
+            for whole, size, each in zip(found, sizes, self._pieces_for_rank_0(piece, what), strict=False):
+                whole += each[: max(0, size - begin)].numpy().data
+        return [bytes(each) for each in found] if self.rank == 0 else []
+
+    def _pieces_for_rank_0(self, piece: Tensor, what: str) -> list[Tensor]:
+        all_pieces = [torch.empty_like(piece) for _ in range(self.size)] if self.rank == 0 else None
+        control = self.links.control
+        work = self.begin(lambda: dist.gather(piece, all_pieces, group_dst=0, group=control, async_op=True))
+        self.wait(work, what)
+        return all_pieces or []
 
     def give_bytes(self, of_rank_0: bytes | None, what: str) -> bytes:
         """Return on every rank what rank 0 gave."""
