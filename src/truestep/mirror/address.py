@@ -2,6 +2,7 @@
 """Where a run's mirror is: what may be written, and what the environment adds."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ SCHEMES = ("s3", "gs", "az", "file")
 VARIABLE = "TRUESTEP_MIRROR"
 LEASE_VARIABLE = "TRUESTEP_MIRROR_LEASE_SECONDS"
 LEASE_SECONDS = 60.0
+_OF_A_PATH = re.compile(rf"({'|'.join(SCHEMES)}):/+")
 
 
 def is_mirror_address(text: Any) -> bool:
@@ -27,6 +29,12 @@ def check_mirror_address(address: Any) -> str:
             "mirror='s3://bucket/runs/x'; also gs://, az:// and, for a shared disk, file:///folder."
         )
     parts = urlsplit(address)
+    places = parts.path.rstrip("/")[1:].split("/")
+    if not address.isprintable() or "//" in parts.path.rstrip("/") or {".", ".."} & set(places):
+        raise OptionError(
+            f"mirror={address!r}: a place in a store is named by a path without '.', '..', '//' and control characters, "
+            f"{parts.scheme}://bucket/runs/x."
+        )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise OptionError(
             f"The mirror's address {parts.scheme}://... holds more than a bucket and a path. Credentials and options are read from "
@@ -37,6 +45,14 @@ def check_mirror_address(address: Any) -> str:
     if parts.scheme != "file" and not parts.netloc:
         raise OptionError(f"mirror={address!r} names no bucket: write {parts.scheme}://bucket/runs/x.")
     return str(address).rstrip("/")
+
+
+def address_of(source: Any) -> str | None:
+    """Return the address that a source is, None for a path and for whatever else; `Path("s3://a/b")` has lost a slash."""
+    text = os.fspath(source) if isinstance(source, os.PathLike) else source
+    if isinstance(source, os.PathLike) and isinstance(text, str) and (match := _OF_A_PATH.match(text)):
+        text = f"{match[1]}://{'/' * (match[1] == 'file')}{text[match.end() :]}"
+    return check_mirror_address(text) if is_mirror_address(text) else None
 
 
 def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:

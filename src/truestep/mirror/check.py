@@ -14,7 +14,7 @@ from truestep.checkpoints.checksum import PIECE_BYTES
 from truestep.checkpoints.manifest import DamagedCheckpointError
 from truestep.core.results import RenderableType, Result, result_facts
 from truestep.mirror.address import check_mirror_address
-from truestep.mirror.objects import MirrorObjects, StoreAwayError, StoreRefusesError
+from truestep.mirror.objects import MirrorObjects, StoreAwayError, StoreRefusesError, store_errors_said
 from truestep.mirror.probe import PROBES, ignores_create_only
 from truestep.mirror.pull import get_checked
 
@@ -53,7 +53,8 @@ class MirrorCheck(Result):
 
 def check_mirror(address: str) -> MirrorCheck:
     """Try a store, and remove again what was made."""
-    objects = MirrorObjects(check_mirror_address(address))
+    with store_errors_said(address):
+        objects = MirrorObjects(check_mirror_address(address))
     base = f"{PROBES}{uuid.uuid4().hex}/"
     try:
         trials = tuple(MirrorTrial(name, _problem(trial, objects, base)) for name, trial in _TRIALS.items())

@@ -18,12 +18,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 from truestep.checkpoints.manifest import DamagedCheckpointError, manifest_body, seal_manifest
+from truestep.checkpoints.names import ATTEMPT
 from truestep.core.errors import RunDirectoryError
 from truestep.mirror.commit import COMMITS, commit_order, number_of_commit
 from truestep.mirror.objects import MirrorObjects, StoreAwayError, StoreRefusesError
 
 LEASES = "lease/"
 _NAME = re.compile(r"lease/(\d{6,})")
+_MARK = re.compile(
+    rf"{re.escape(ATTEMPT)}[\w.-]+", re.ASCII
+)  # a file's name: nothing may reach outside of a directory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +71,8 @@ def parse_lease(number: int, data: bytes) -> Lease | None:
         if body.pop("format") != 1 or body["number"] != number:
             return None
         body |= {name: tuple(map(str, body[name])) for name in ("commits", "marks")}
-        return Lease(**body)
+        lease = Lease(**body)
+        return lease if all(map(_MARK.fullmatch, lease.marks)) else None
     except (DamagedCheckpointError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None
 
