@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run that is killed again and again, each time with its disk, ends with the bits and metrics of one that never was."""
 
-import os
 import random
 import shutil
 import signal
@@ -10,28 +9,10 @@ from pathlib import Path
 
 import pytest
 from support import warm
+from support.mirrors import start
 from support.ranks import free_port
 
 from truestep.mirror.objects import MirrorObjects
-
-TESTS = Path(__file__).parents[1]
-SCRIPT = TESTS / "mirror" / "whole_run.py"
-LEASE = "0.6"
-
-
-def start(place: Path, out: Path, mirror: str | None, **more: str) -> warm.Process:
-    """Start a process on a machine of its own: it sees that folder alone."""
-    place.mkdir(parents=True)
-    paths = os.pathsep.join(filter(None, (warm.paths(), str(TESTS))))
-    env = {
-        **os.environ,
-        "PYTHONPATH": paths,
-        "OMP_NUM_THREADS": "1",
-        "TRUESTEP_MIRROR_LEASE_SECONDS": LEASE,
-        **more,
-    }
-    env |= {"TRUESTEP_MIRROR": mirror} if mirror else {}
-    return warm.Process(str(SCRIPT), str(out), cwd=place, env=env)
 
 
 def start_ranks(place: Path, out: Path, mirror: str | None, ranks: int, **more: str) -> list[warm.Process]:

@@ -17,7 +17,8 @@ def main() -> None:
     warnings.simplefilter("ignore")  # three kills before a save pass a checkpoint over, with a warning
     torch.set_num_threads(1)
     mirror.LOOK_SECONDS = 0.02
-    saving = ts.Saving(every_steps=2, epoch_seconds=0.0, best="accuracy", keep_every=8)
+    grace = float(os.environ.get("GRACE", "25"))
+    saving = ts.Saving(every_steps=2, epoch_seconds=0.0, best="accuracy", keep_every=8, grace_seconds=grace)
     workers = int(os.environ.get("WORKERS", "0"))
     training = Training(augmentation="numpy", micro_batch=3, ema=True, saving=saving, workers=workers)
     pause = float(os.environ.get("PAUSE", "0"))

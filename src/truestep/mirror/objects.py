@@ -71,18 +71,22 @@ class MirrorObjects:
 
     def names(self, prefix: str) -> dict[str, int]:
         """Return the paths below a prefix that ends with a slash, with their sizes."""
-        found = self._asked(lambda: self._store.list(prefix).collect())
+        found = self._in_this_thread(lambda: self._store.list(prefix).collect())
         return {each["path"]: each["size"] for each in found}
 
     def folders(self, prefix: str) -> list[str]:
         """Return what the paths below a prefix go on with to the next slash."""
-        return [*map(str, self._asked(lambda: self._store.list_with_delimiter(prefix)["common_prefixes"]))]
+        return [
+            *map(
+                str, self._in_this_thread(lambda: self._store.list_with_delimiter(prefix)["common_prefixes"])
+            )
+        ]
 
     def changed(self, path: str) -> datetime:
         """Return when an object was last written, by the store's clock."""
-        return self._asked(lambda: self._store.head(path)["last_modified"])
+        return self._in_this_thread(lambda: self._store.head(path)["last_modified"])
 
-    def _asked(self, request: Callable[[], T]) -> T:
+    def _in_this_thread(self, request: Callable[[], T]) -> T:
         """Make a request in this thread."""
         if time.monotonic() >= self._end:
             raise StoreAwayError("the time is over")
