@@ -36,9 +36,7 @@ def train(directory: str, seconds: float, steps: int, every: float) -> None:
 
     torch.set_num_threads(1)
     run = ts.Run(directory, seed=0, quiet=True, progress=False, saving=ts.Saving(every_seconds=every))
-    net = run.learner(
-        nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 512)), lambda p: torch.optim.AdamW(p)
-    )
+    net = run.learner(nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 512)), torch.optim.AdamW)
     data = run.data(torch.randn(4096, 256), batch_size=64, shuffle=True)
 
     def loss(rows: torch.Tensor) -> torch.Tensor:
