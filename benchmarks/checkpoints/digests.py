@@ -5,6 +5,7 @@ python benchmarks/checkpoints/digests.py   # with `pip install blake3`, which no
 """
 
 import hashlib
+import itertools
 import shutil
 import statistics
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import blake3
 import torch
 
-from truestep.checkpoints import CheckpointStore, checksum, verify
+from truestep.checkpoints import CheckpointStore, checksum
 from truestep.checkpoints.checkpoint import Checkpoint
 
 SIZE = 250_000_000  # float32: 1 GB
@@ -46,7 +47,7 @@ def measured(kind, state, folder):
     Checkpoint.open(path).load()
     used.append(time.process_time())
     shutil.rmtree(folder)
-    return [after - before for before, after in zip(used, used[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(used)]
 
 
 def main():

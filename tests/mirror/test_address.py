@@ -46,6 +46,7 @@ def test_what_is_no_address_is_refused_and_no_secret_is_repeated(address, said, 
     [
         (None, "runs/x", "/home/me/runs/x", "s3://bucket/me/runs/x"),
         (None, "runs/x", "/home/me/runs/x-2", "s3://bucket/me/runs/x-2"),  # resume="anew"
+        (None, "runs/x#1 a?", "/home/me/runs/x#1 a?", "s3://bucket/me/runs/x%231%20a%3F"),
         (None, "/scratch/17/x", "/scratch/17/x", "s3://bucket/me/x"),
         (None, None, "/home/me/runs/train-3", "s3://bucket/me/runs/train-3"),
         ("s3://other/y", "runs/x", "/home/me/runs/x", "s3://other/y"),

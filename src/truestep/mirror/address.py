@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from truestep.core.errors import OptionError
 
@@ -73,7 +73,7 @@ def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
             f"The run directory {str(path)!r} leads upwards, so that {VARIABLE} can't be continued by it. Give a path below the "
             "working directory, an absolute one, or ts.Run(..., mirror=...)."
         )
-    return "/".join([check_mirror_address(base), *parts])
+    return "/".join([check_mirror_address(base), *map(quote, parts)])
 
 
 def lease_seconds() -> float:

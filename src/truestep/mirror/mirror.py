@@ -105,6 +105,7 @@ class RunMirror:
         try:
             self._push.send(checkpoint)
             del self._todo[0]
+            self._push.prune()
         except FileNotFoundError:  # pruned before it was pinned: the next is newer
             self._seen = ()
         except DamagedCheckpointError as error:

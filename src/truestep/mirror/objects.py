@@ -8,6 +8,7 @@ interpreter's end in 0.12.1), and is asked for in the caller's thread.
 
 import asyncio
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 120  # of one request: a piece of 8 MiB at 0.6 Mbit a second
+_TOLD = re.compile(r"<Code>(\w+)</Code>\s*<Message>([^<]+)</Message>")
 _NO_BUCKET = "there is no such bucket, or container"
 _METADATA = "169.254.169.254"  # where machines of a cloud ask for credentials
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError", "InvalidPathError", "NotSupportedError")
@@ -47,8 +49,10 @@ def store_errors_said(address: str) -> Iterator[None]:
     except StoreRefusesError as error:
         raise RunDirectoryError(
             f"The mirror {address} can't be used: {error}. Without it nobody knows where the run stands. Say the bucket, and "
-            "in the environment the credentials, that may read and write there; `truestep mirror check ADDRESS` tries them."
+            "in the environment the credentials, that may read, write and delete there; `truestep mirror check ADDRESS` tries them."
         ) from error
+    except OSError as error:  # of the directory
+        raise RunDirectoryError(f"What the mirror {address} holds can't be put here: {error}.") from error
     except StoreAwayError as error:
         raise RunDirectoryError(
             f"The mirror {address} can't be reached: {error}. Without it nobody knows where the run stands. Start again when "
@@ -208,8 +212,10 @@ def _open_store(address: str, *, is_made: bool) -> "ObjectStore":
 
 
 def _explained(error: Exception) -> Exception:
-    """Return a failure with one line of what the client said: the rest is for its developers."""
-    text = " ".join(str(error).partition("\n")[0].split())[:300] or type(error).__name__
+    """Return a failure with what the store said, or one line of what the client did: the rest is for its developers."""
+    told = _TOLD.search(str(error))
+    line = f"{told[2]} ({told[1]})" if told else str(error).partition("\n")[0]
+    text = " ".join(line.split())[:300] or type(error).__name__
     if "NoSuchBucket" in str(error):
         return StoreRefusesError(_NO_BUCKET)
     if _METADATA in text:

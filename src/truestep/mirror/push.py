@@ -122,7 +122,6 @@ class Push:
         ):  # made before, its answer was lost, and what lies beside the checkpoint is newer by now
             commit = parse_commit(commit.key, self._objects.get(commit.key))
         self.commits[commit.key] = commit
-        self._prune()
 
     def _ask(self) -> None:
         if not self._held.still_holds():
@@ -193,7 +192,7 @@ class Push:
 
     # ------------------------------------------------------------------ remove
 
-    def _prune(self) -> None:
+    def prune(self) -> None:
         """Remove the commits that are not to be kept, then the pieces that none needs."""
         kept = self._kept(self._retention, {})
         gone = [key for key in self.commits if key not in kept]
