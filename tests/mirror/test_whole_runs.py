@@ -37,8 +37,8 @@ def check_kills(folder: Path, store: str, kills: int, *, seed: int, ranks: int =
         assert ended(process) == 0, process.error
     made = 0
     for number in range(10 * kills):
-        place, pause = folder / f"machine-{number}", "0.15" if made < kills else "0"
-        processes = start_ranks(place, folder / "end", store, ranks, PAUSE=pause, **more)
+        place, waits = folder / f"machine-{number}", {"PAUSE": "0.1", "HOLDS": ""} if made < kills else {}
+        processes = start_ranks(place, folder / "end", store, ranks, **waits, **more)
         process, log = processes[0], place / "0" / "run" / "metrics.jsonl"
         until, left = time.monotonic() + 60, dice.uniform(0.05, 0.5)
         while made < kills and process.poll() is None and time.monotonic() < until:

@@ -28,17 +28,25 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 120  # of one request: a piece of 8 MiB at 0.6 Mbit a second
 _TOLD = re.compile(r"<Code>(\w+)</Code>\s*<Message>([^<]+)</Message>")
+_TO_CHANGE = (
+    "Say the bucket, and in the environment the credentials, that may read, write and delete there; `truestep mirror check "
+    "ADDRESS` tries them."
+)
 _NO_BUCKET = "there is no such bucket, or container"
 _METADATA = "169.254.169.254"  # where machines of a cloud ask for credentials
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError", "InvalidPathError", "NotSupportedError")
 
 
-class StoreAwayError(Exception):
-    """A request failed for a reason that may go away: the store or the line to it."""
+class StoreError(Exception):
+    """A request failed."""
 
 
-class StoreRefusesError(Exception):
-    """A request failed for a reason that stays: the credentials, say."""
+class StoreAwayError(StoreError):
+    """It failed for a reason that may go away: the store or the line to it."""
+
+
+class StoreRefusesError(StoreError):
+    """It failed for a reason that stays: the credentials, say."""
 
 
 @contextmanager
@@ -46,18 +54,14 @@ def store_errors_said(address: str) -> Iterator[None]:
     """Raise a RunDirectoryError with what to do for a store that can't be reached, or does not let us in."""
     try:
         yield
-    except StoreRefusesError as error:
+    except StoreError as error:
+        refused = isinstance(error, StoreRefusesError)
         raise RunDirectoryError(
-            f"The mirror {address} can't be used: {error}. Without it nobody knows where the run stands. Say the bucket, and "
-            "in the environment the credentials, that may read, write and delete there; `truestep mirror check ADDRESS` tries them."
+            f"The mirror {address} can't be {'used' if refused else 'reached'}: {error}. Without it nobody knows where the run "
+            f"stands. {_TO_CHANGE if refused else 'Start again when it can be.'}"
         ) from error
     except OSError as error:  # of the directory
         raise RunDirectoryError(f"What the mirror {address} holds can't be put here: {error}.") from error
-    except StoreAwayError as error:
-        raise RunDirectoryError(
-            f"The mirror {address} can't be reached: {error}. Without it nobody knows where the run stands. Start again when "
-            "it can be."
-        ) from error
 
 
 class MirrorObjects:
@@ -161,7 +165,7 @@ class MirrorObjects:
             return asyncio.run_coroutine_threadsafe(self._within_time(request), self._loop).result()
         except (CancelledError, asyncio.CancelledError) as error:
             raise StoreAwayError("the time is over") from error
-        except (FileExistsError, FileNotFoundError, StoreAwayError, StoreRefusesError):
+        except (FileExistsError, FileNotFoundError, StoreError):
             raise
         except Exception as error:
             if type(error).__name__ == "AlreadyExistsError":

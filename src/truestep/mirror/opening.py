@@ -14,6 +14,7 @@ from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.retention import Retention
 from truestep.core.errors import CheckpointError, RunDirectoryError
+from truestep.mirror.check import refuse_unfit_store
 from truestep.mirror.commit import StoredCommit, commit_order, number_of_commit
 from truestep.mirror.folder import CHECKPOINTS, MirrorMark, read_mirror_mark, write_mirror_mark
 from truestep.mirror.lease import (
@@ -28,7 +29,6 @@ from truestep.mirror.lease import (
 )
 from truestep.mirror.mirror import RunMirror
 from truestep.mirror.objects import MirrorObjects, store_errors_said
-from truestep.mirror.probe import refuse_unfit_store
 from truestep.mirror.pull import Fetch, read_commits
 from truestep.mirror.push import Push
 
