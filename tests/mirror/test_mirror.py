@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A directory's checkpoints go to a store and come back on an empty machine; one process at a time writes there."""
 
+import shutil
 import threading
 
 import pytest
@@ -184,3 +185,21 @@ def test_every_damaged_object_is_passed_over_or_an_error(folder_store, tmp_path)
             path.write_bytes(content)
     assert seen <= {(1, 1.0), (2, 2.0), CheckpointError, RunDirectoryError}
     assert {(1, 1.0), (2, 2.0)} <= seen
+
+
+def test_what_is_pruned_before_it_is_sent_is_no_news(folder_store, tmp_path, monkeypatch):
+    mirror = mirror_of(folder_store, tmp_path / "a")
+    find = mirror._push.wanted
+
+    def wanted(there):
+        found = find(there)
+        for each in found if len(found) == 1 and found[0].step == 1 else []:
+            shutil.rmtree(each.path)
+        return found
+
+    monkeypatch.setattr(mirror._push, "wanted", wanted)
+    for step in (1, 2):
+        save(tmp_path / "a", step)
+    sent(mirror, 2)
+    mirror.close()
+    assert not mirror.said

@@ -13,6 +13,7 @@ from truestep.mirror import objects as objects_module
 from truestep.mirror.objects import MirrorObjects, StoreRefusesError
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize(
     "name", ["a b", "x#1", "x%20y", "ü", "a+b", "x?y", "(x)", "a=b&c", "'x'", "~x", "a:b", "*"]
 )
@@ -103,7 +104,8 @@ def test_no_bucket_and_no_credentials_are_said(s3_server, s3_store, tmp_path, mo
     assert "has no credentials" in str(said)
 
 
-def test_two_runs_at_one_address_are_told(folder_store, tmp_path):
+def test_two_runs_at_one_address_are_told(folder_store, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRUESTEP_MIRROR_LEASE_SECONDS", "4")
     options = {"quiet": True, "progress": False, "mirror": folder_store}
     with (
         ts.Run(tmp_path / "a", config={"rate": 1}, **options),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a run comes to its mirror: an option, the environment, a recipe's flag; and what `resume=` does where the disk is gone."""
 
+import gc
 import shutil
 from pathlib import Path
 
@@ -45,7 +46,9 @@ def test_anew_beside_a_run_has_a_place_of_its_own(tmp_path, monkeypatch):
     trained("runs/x")
     run = trained("runs/x", resume="anew")
     assert run.directory.name == "x-2"
+    del run
     assert has_commit(tmp_path / "store" / "runs" / "x-2")
+    gc.collect()  # a run of this process that is still there would write to its directory when another takes it over
     shutil.rmtree("runs")
     with pytest.raises(RunDirectoryError, match="holds a run already, and resume='anew' was asked for"):
         trained("runs/x", resume="anew")

@@ -11,8 +11,8 @@ from pathlib import Path
 from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.checkpoints.clean import whole_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.manifest import DamagedCheckpointError, Manifest
-from truestep.core.errors import RunDirectoryError
+from truestep.checkpoints.manifest import Manifest
+from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.core.wording import duration_text
 from truestep.mirror.commit import commit_order
 from truestep.mirror.folder import CHECKPOINTS, marks_in_folder
@@ -96,6 +96,13 @@ class RunMirror:
 
     def _step(self) -> bool:
         """Do one thing; return whether there was nothing to do."""
+        try:
+            return self._is_idle()
+        except FileNotFoundError:  # pruned meanwhile: what is newer is looked for
+            self._seen = ()
+            return False
+
+    def _is_idle(self) -> bool:
         names = tuple(sorted(self._files.names(self._checkpoints)))
         if names != self._seen:
             self._todo, self._seen = self._push.wanted(self._whole()), names
@@ -103,15 +110,15 @@ class RunMirror:
             self._held.write(marks=marks)
         if not self._todo:
             return True
-        checkpoint = Checkpoint.open(self._todo[0].path)
+        checkpoint = self._todo[0]
         self.pinned.add(checkpoint.summary.sequence)
         try:
-            self._push.send(checkpoint)
+            self._push.send(Checkpoint.open(checkpoint.path))
             del self._todo[0]
             self._push.prune()
-        except FileNotFoundError:  # pruned before it was pinned: the next is newer
-            self._seen = ()
-        except DamagedCheckpointError as error:
+        except CheckpointError as error:
+            if not checkpoint.path.exists():  # before it was pinned
+                raise FileNotFoundError(checkpoint.path) from error
             self._unsendable.add(checkpoint.name)
             self._seen = ()
             self.said.append(f"{checkpoint.name} is not sent to {self.address}: {error}")
