@@ -200,6 +200,21 @@ def test_what_is_not_there_is_said(use, folder_store, s3_store, tmp_path, monkey
         use(s3_store)
 
 
+@pytest.mark.parametrize(
+    "address", ["gcs://bucket/x", "https://host/w.safetensors?token=word", "S3://bucket/x"]
+)
+def test_an_address_of_another_kind_is_said(address):
+    for use in (
+        ts.read_checkpoint,
+        ts.runs,
+        ts.write_report,
+        lambda source: ts.load_weights(nn.Linear(1, 1), source),
+    ):
+        with pytest.raises(OptionError, match="is an address that nothing here reads") as raised:
+            use(address)
+        assert "word" not in str(raised.value)
+
+
 def test_reading_asks_for_nothing_that_changes_the_store(folder_store, tmp_path):
     trained(tmp_path / "a", folder_store)
     asked = []

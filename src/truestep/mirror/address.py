@@ -13,6 +13,7 @@ SCHEMES = ("s3", "gs", "az", "file")
 VARIABLE = "TRUESTEP_MIRROR"
 LEASE_VARIABLE = "TRUESTEP_MIRROR_LEASE_SECONDS"
 LEASE_SECONDS = 60.0
+_OF_ANY_KIND = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _OF_A_PATH = re.compile(rf"({'|'.join(SCHEMES)}):/+")
 
 
@@ -52,7 +53,14 @@ def address_of(source: Any) -> str | None:
     text = os.fspath(source) if isinstance(source, os.PathLike) else source
     if isinstance(source, os.PathLike) and isinstance(text, str) and (match := _OF_A_PATH.match(text)):
         text = f"{match[1]}://{'/' * (match[1] == 'file')}{text[match.end() :]}"
-    return check_mirror_address(text) if is_mirror_address(text) else None
+    if is_mirror_address(text):
+        return check_mirror_address(text)
+    if isinstance(text, str) and _OF_ANY_KIND.match(text):
+        raise OptionError(
+            f"{text.partition('?')[0]!r} is an address that nothing here reads. A run is read from its directory, or from its "
+            "mirror: s3://bucket/runs/x, gs://, az:// or file:///shared/runs/x. Fetch a file of weights first."
+        )
+    return None
 
 
 def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
