@@ -8,7 +8,7 @@ import pytest
 from support.mirrors import check_store, mirror_of, newest, requests_of, save, sent
 
 import truestep as ts
-from truestep.core.errors import RunDirectoryError
+from truestep.core.errors import OptionError, RunDirectoryError
 from truestep.mirror import objects as objects_module
 from truestep.mirror.objects import MirrorObjects, StoreRefusesError
 
@@ -113,3 +113,17 @@ def test_two_runs_at_one_address_are_told(folder_store, tmp_path, monkeypatch):
     ):
         ts.Run(tmp_path / "b", config={"rate": 2}, **options)
     assert not Path(tmp_path / "b" / "config.json").exists()
+
+
+@pytest.mark.parametrize("place", ["x", "x/store"])
+def test_a_mirror_in_the_run_s_own_directory_is_refused(place, tmp_path):
+    with pytest.raises(OptionError, match="would be lost with it"):
+        ts.Run(tmp_path / "x", mirror=(tmp_path / place).as_uri(), quiet=True)
+    assert not (tmp_path / place / "lease").exists()
+
+
+def test_a_run_below_another_s_address_is_listed_too(folder_store, tmp_path):
+    for name, address in (("a", folder_store), ("b", f"{folder_store}/b")):
+        save(tmp_path / name, 1)
+        mirror_of(address, tmp_path / name).close()
+    assert {run.directory for run in ts.runs(folder_store).runs} == {folder_store, f"{folder_store}/b"}

@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from truestep.core.errors import OptionError
 
@@ -70,7 +70,7 @@ def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
     Where nothing was given, TRUESTEP_MIRROR is the address of all runs, to which the directory is added.
     """
     if given is not None:
-        return check_mirror_address(given)
+        return _apart(check_mirror_address(given), chosen)
     if not (base := os.environ.get(VARIABLE)):
         return None
     path = Path(directory) if directory is not None else Path("runs") / chosen.name
@@ -81,7 +81,19 @@ def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
             f"The run directory {str(path)!r} leads upwards, so that {VARIABLE} can't be continued by it. Give a path below the "
             "working directory, an absolute one, or ts.Run(..., mirror=...)."
         )
-    return "/".join([check_mirror_address(base), *map(quote, parts)])
+    return _apart("/".join([check_mirror_address(base), *map(quote, parts)]), chosen)
+
+
+def _apart(address: str, directory: Path) -> str:
+    """Return an address; raises an OptionError for a shared disk's folder that lies in the run's own directory."""
+    place = Path(unquote(urlsplit(address).path)) if address.startswith("file://") else None
+    own = Path(os.path.realpath(directory))
+    if place is not None and own in (real := Path(os.path.realpath(place)), *real.parents):
+        raise OptionError(
+            f"The mirror {address} lies in the run's directory {directory}, and would be lost with it. Give a folder of another "
+            "disk: file:///shared/runs/x."
+        )
+    return address
 
 
 def lease_seconds() -> float:

@@ -27,6 +27,7 @@ from truestep.mirror.objects import MirrorObjects, store_errors_said
 from truestep.mirror.pull import NUM_THREADS, fetch_files, get_piece, read_commits
 
 T = TypeVar("T")
+_OF_A_RUN = ("lease", "commits", "pieces", "probe")
 MAX_DEPTH = 4  # a run lies no deeper below an address
 
 
@@ -140,8 +141,8 @@ def runs_below(address: str) -> list[str]:
         below = objects.folders(f"{place}/" if place else "")
         if f"{place}/{LEASES}".strip("/") in below:
             yield f"{address}/{quote(place)}".rstrip("/")
-        elif depth:
-            for each in below:
+        for each in below if depth else ():
+            if each.rpartition("/")[2] not in _OF_A_RUN:
                 yield from found(each, depth - 1)
 
     with open_store(address) as objects:
