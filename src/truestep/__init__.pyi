@@ -3,10 +3,7 @@
 from truestep import nn as nn
 from truestep.checkpoints.apply import apply_state as apply_state
 from truestep.checkpoints.retention import Retention as Retention
-from truestep.checkpoints.sources import read_checkpoint as read_checkpoint
 from truestep.checkpoints.store import CheckpointStore as CheckpointStore
-from truestep.checkpoints.weights import export_weights as export_weights
-from truestep.checkpoints.weights import load_weights as load_weights
 from truestep.core.errors import BatchError as BatchError
 from truestep.core.errors import CheckpointError as CheckpointError
 from truestep.core.errors import DataError as DataError
@@ -66,6 +63,9 @@ from truestep.machine.gpus import gpus as gpus
 from truestep.machine.gpus.use import use_gpus as use_gpus
 from truestep.machine.memory import free_memory as free_memory
 from truestep.machine.memory import leftover_memory as leftover_memory
+from truestep.mirror.sources import export_weights as export_weights
+from truestep.mirror.sources import load_weights as load_weights
+from truestep.mirror.sources import read_checkpoint as read_checkpoint
 from truestep.model.export.onnx import export_onnx as export_onnx
 from truestep.model.graph.graph import graph as graph
 from truestep.model.layers.watch import watch_layers as watch_layers

@@ -14,8 +14,8 @@ from support import warm
 from truestep.checkpoints import CheckpointStore, Retention, save
 from truestep.checkpoints.clean import whole_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.sources import read_checkpoint
 from truestep.core.errors import CheckpointError, OptionError, RunDirectoryError
+from truestep.mirror.sources import read_checkpoint
 
 both = pytest.mark.parametrize("background", [False, True], ids=["at once", "in the background"])
 

@@ -13,9 +13,8 @@ from torch import nn
 from truestep.checkpoints import CheckpointStore
 from truestep.checkpoints.apply import apply_state
 from truestep.checkpoints.dtypes import CODES
-from truestep.checkpoints.sources import read_checkpoint
-from truestep.checkpoints.weights import export_weights, load_weights
 from truestep.core.errors import CheckpointError
+from truestep.mirror.sources import export_weights, load_weights, read_checkpoint
 
 CUT_WHILE_READ = """
 import os, sys, truestep as ts

@@ -11,9 +11,9 @@ import torch
 from typer.testing import CliRunner
 
 from truestep.checkpoints import CheckpointStore, Retention
-from truestep.checkpoints.weights import load_weights
 from truestep.cli.checkpoints import app
 from truestep.core.errors import CheckpointError, OptionError, RunDirectoryError
+from truestep.mirror.sources import load_weights
 
 
 def state(value: float) -> dict:

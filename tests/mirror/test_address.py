@@ -26,6 +26,10 @@ def test_addresses_are_taken_as_they_are(address):
         (Path("x"), "give the address of a place in an object store"),
         (True, "give the address of a place in an object store"),
         ("s3:///x", "names no bucket"),
+        ("s3://bucket//x", "without '.', '..', '//'"),
+        ("s3://bucket/a/../x", "without '.', '..', '//'"),
+        ("file:///shared/./x", "without '.', '..', '//'"),
+        ("s3://bucket/a\nb", "control characters"),
         ("file://shared/x", "an absolute path"),
         ("s3://key:word@bucket/x", "Credentials and options are read from the environment alone"),
         ("s3://bucket/x?token=word", "Credentials and options are read from the environment alone"),
@@ -42,6 +46,7 @@ def test_what_is_no_address_is_refused_and_no_secret_is_repeated(address, said, 
     [
         (None, "runs/x", "/home/me/runs/x", "s3://bucket/me/runs/x"),
         (None, "runs/x", "/home/me/runs/x-2", "s3://bucket/me/runs/x-2"),  # resume="anew"
+        (None, "runs/x#1 a?", "/home/me/runs/x#1 a?", "s3://bucket/me/runs/x%231%20a%3F"),
         (None, "/scratch/17/x", "/scratch/17/x", "s3://bucket/me/x"),
         (None, None, "/home/me/runs/train-3", "s3://bucket/me/runs/train-3"),
         ("s3://other/y", "runs/x", "/home/me/runs/x", "s3://other/y"),

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The line to the store is slow, breaks or is away: the end of a run comes in time, and what was sent is not sent again."""
 
+import signal
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from support.mirrors import check_store, mirror_of, newest, requests_of, save, sent
+import torch
+from support.mirrors import check_store, mirror_of, newest, save, sent, start
 from support.slow_proxy import SlowProxy
 
-from truestep.mirror.objects import StoreAwayError
+from truestep.mirror.objects import MirrorObjects, StoreAwayError
 
 PIECES = 6
 SIZE = PIECES * (8 << 20) // 4  # float32
@@ -45,22 +49,110 @@ def test_what_is_under_way_at_the_deadline_is_cut_off(proxy, s3_store, tmp_path)
     assert newest(tmp_path / "b") == (1, 1.0)
 
 
-def test_an_upload_that_broke_sends_few_pieces_again(folder_store, tmp_path):
-    sent_pieces = []
+def test_no_request_begins_after_the_end_by_a_clock_of_the_tests_own(s3_store, proxy, monkeypatch):
+    now = time.monotonic()
+    objects = MirrorObjects(s3_store)
+    objects.put("there", b"1")
+    monkeypatch.setattr("truestep.mirror.objects.time", SimpleNamespace(monotonic=lambda: now))
+    objects.end_at(now + 25.0)
+    now += 24.9
+    assert objects.get("there") == b"1"
+    now += 0.1
+    begun = len(proxy.requests)
+    for request in (
+        lambda: objects.get("there"),
+        lambda: objects.put("new", b"1"),
+        lambda: objects.create("new", b"1"),
+        lambda: objects.remove(["there"]),
+        lambda: objects.names("x/"),
+        lambda: objects.folders("x/"),
+        lambda: objects.changed("there"),
+    ):
+        with pytest.raises(StoreAwayError, match="the time is over"):
+            request()
+    assert len(proxy.requests) == begun
+    objects.close()
 
-    def breaks(_, words):
-        if words.startswith("put pieces/"):
-            sent_pieces.append(words)
-            if len(sent_pieces) == PIECES - 1:
-                raise StoreAwayError("the line was cut")
 
-    with requests_of(before=breaks):
-        mirror = mirror_of(folder_store, tmp_path / "a")
-        save(tmp_path / "a", 1, size=SIZE, varied=True)
-        sent(mirror, 1)
-        mirror.close()
-    others = 3  # the configuration, the metrics, the end of the file
-    assert len(sent_pieces) <= PIECES + others + 4
+def test_a_signal_behind_a_slow_line_ends_the_process_as_without_a_mirror(proxy, s3_store, tmp_path):
+    """What is under way is cut off: at this rate the last save would take many times the grace."""
+    environment = {"TRUESTEP_MIRROR": s3_store, "GRACE": "1.0", "PAUSE": "0.1"}
+    process = start(tmp_path / "a", tmp_path / "end", None, **environment)
+    objects = MirrorObjects(f"{s3_store}/run")
+    while not objects.names("commits/"):
+        assert process.poll() is None, process.error
+        time.sleep(0.02)
+    there = len(objects.names("commits/"))
+    objects.close()
+    proxy.bytes_per_second = 100.0
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(120) == 143, process.error
+    begun = len(proxy.requests)
+    time.sleep(0.3)
+    assert len(proxy.requests) == begun
+    proxy.bytes_per_second = float("inf")
+    objects = MirrorObjects(f"{s3_store}/run")
+    assert len(objects.names("commits/")) <= there + 1  # one was perhaps on its way
+    objects.close()
+    assert "did not reach" in process.error
+    assert "could not be given back" in process.error
+
+
+def state_of(changed: int) -> dict[str, torch.Tensor]:
+    """Four weights of 4 MB, each in a file of its own; those of one are others."""
+    seeds = [100 + changed, 1, 2, 3]
+    weights = [torch.rand(1_000_000, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+    return {f"part{number}": {"weight": weight} for number, weight in enumerate(weights)}
+
+
+def bytes_in(store: Path) -> int:
+    return sum(path.stat().st_size for path in store.rglob("sha256-*"))
+
+
+def test_of_a_state_of_which_a_quarter_changed_a_quarter_is_sent(folder_store, tmp_path):
+    mirror = mirror_of(folder_store, tmp_path / "a")
+    sizes = [0]
+    for step in (1, 2):
+        save(tmp_path / "a", step, **state_of(step))
+        sent(mirror, step)
+        sizes.append(bytes_in(tmp_path / "store"))
+    mirror.close()
+    first, second = sizes[1], sizes[2] - sizes[1]
+    assert 0.2 < second / first <= 0.27
+
+
+@pytest.mark.slow
+def test_of_one_file_of_400_mb_of_which_a_quarter_changed_a_quarter_is_sent(folder_store, tmp_path):
+    """Pieces are sent whole: a stretch within the file costs up to one more at each end (109 MB for 100 of these)."""
+    mirror = mirror_of(folder_store, tmp_path / "a")
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.rand(100_000_000, generator=draw)
+    sizes = [0]
+    for step in (1, 2):
+        save(tmp_path / "a", step, large={"weight": weight})
+        sent(mirror, step, seconds=120.0)
+        sizes.append(bytes_in(tmp_path / "store"))
+        weight[75_000_000:].uniform_(generator=draw)
+    mirror.close()
+    print(f"first {sizes[1] / 1e6:.1f} MB, a quarter changed: {(sizes[2] - sizes[1]) / 1e6:.1f} MB")
+    assert 0.2 < (sizes[2] - sizes[1]) / sizes[1] <= 0.27
+
+
+def test_an_upload_that_the_network_broke_sends_four_pieces_again_at_most(proxy, s3_store, tmp_path):
+    mirror = mirror_of(s3_store, tmp_path / "a", lease=60.0)
+    proxy.bytes_per_second = 20e6
+    save(tmp_path / "a", 1, size=SIZE, varied=True)
+    while proxy.bytes < 3 * (8 << 20):
+        time.sleep(0.01)
+    proxy.away()
+    time.sleep(0.2)
+    proxy.back()
+    proxy.bytes_per_second = float("inf")
+    sent(mirror, 1, seconds=90.0)
+    mirror.close()
+    assert (
+        SIZE * 4 < proxy.bytes <= (PIECES + 4) * (8 << 20) + 100_000
+    )  # and small objects, and what HTTP adds
 
 
 def test_a_store_that_is_away_stops_nothing_and_is_caught_up(proxy, s3_store, tmp_path, monkeypatch):

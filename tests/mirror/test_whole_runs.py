@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run that is killed again and again, each time with its disk, ends with the bits and metrics of one that never was."""
 
-import os
 import random
 import shutil
 import signal
@@ -10,57 +9,56 @@ from pathlib import Path
 
 import pytest
 from support import warm
+from support.mirrors import start
+from support.ranks import free_port
 
 from truestep.mirror.objects import MirrorObjects
 
-TESTS = Path(__file__).parents[1]
-SCRIPT = TESTS / "mirror" / "whole_run.py"
-LEASE = "0.6"
 
-
-def start(place: Path, out: Path, mirror: str | None, **more: str) -> warm.Process:
-    place.mkdir(parents=True)
-    paths = os.pathsep.join(filter(None, (warm.paths(), str(TESTS))))
-    env = {
-        **os.environ,
-        "PYTHONPATH": paths,
-        "OMP_NUM_THREADS": "1",
-        "TRUESTEP_MIRROR_LEASE_SECONDS": LEASE,
-        **more,
-    }
-    env |= {"TRUESTEP_MIRROR": mirror} if mirror else {}
-    return warm.Process(str(SCRIPT), str(out), cwd=place, env=env)
+def start_ranks(place: Path, out: Path, mirror: str | None, ranks: int, **more: str) -> list[warm.Process]:
+    """Start the processes of a training, each on its own disk; one process needs no other."""
+    if ranks == 1:
+        return [start(place / "0", out.with_name(f"{out.name}-0"), mirror, **more)]
+    more |= {"WORLD_SIZE": str(ranks), "MASTER_PORT": str(free_port()), "LOCAL_RANK": "0"}
+    return [
+        start(place / str(rank), out.with_name(f"{out.name}-{rank}"), mirror, RANK=str(rank), **more)
+        for rank in range(ranks)
+    ]
 
 
 def ended(process: warm.Process, seconds: float = 240.0) -> int:
     return process.wait(seconds)
 
 
-def check_kills(folder: Path, store: str, kills: int, *, seed: int, **more: str) -> None:
-    """Kill by SIGKILL at random moments behind the first commit; each start finds an empty folder."""
+def check_kills(folder: Path, store: str, kills: int, *, seed: int, ranks: int = 1, **more: str) -> None:
+    """Kill all ranks by SIGKILL at random moments behind the first commit; each start finds empty folders."""
     dice = random.Random(seed)
-    undisturbed = start(folder / "undisturbed", folder / "expected", None, **more)
-    assert ended(undisturbed) == 0, undisturbed.error
+    for process in start_ranks(folder / "undisturbed", folder / "expected", None, ranks, **more):
+        assert ended(process) == 0, process.error
     made = 0
     for number in range(10 * kills):
-        place, pause = folder / f"machine-{number}", "0.05" if made < kills else "0"
-        process = start(place, folder / "end", store, PAUSE=pause, **more)
-        log = place / "run" / "metrics.jsonl"
-        until, left = time.monotonic() + 60, dice.uniform(0.05, 0.8)
+        place, waits = folder / f"machine-{number}", {"PAUSE": "0.1", "HOLDS": ""} if made < kills else {}
+        processes = start_ranks(place, folder / "end", store, ranks, **waits, **more)
+        process, log = processes[0], place / "0" / "run" / "metrics.jsonl"
+        until, left = time.monotonic() + 60, dice.uniform(0.05, 0.5)
         while made < kills and process.poll() is None and time.monotonic() < until:
             if log.exists() and left > 0:  # it trains: a moment is drawn from then on
                 until, left = time.monotonic() + left, 0.0
             time.sleep(0.01)
-        if made < kills and process.poll() is None:
-            process.kill()
-        status = ended(process)
-        if status == 0:
+        if made < kills:
+            for each in dice.sample(processes, ranks):
+                if each.poll() is None:
+                    each.kill()
+        statuses = {ended(each) for each in processes}
+        if statuses == {0}:
             break
-        assert status == -signal.SIGKILL, process.error
+        # whoever noticed that the other was gone ended by itself
+        assert -signal.SIGKILL in statuses <= {-signal.SIGKILL, 1}, [each.error for each in processes]
         made += 1
         shutil.rmtree(place)
-    assert made >= min(kills, 2)
-    assert (folder / "end").read_text() == (folder / "expected").read_text()
+    assert made == kills
+    for rank in range(ranks):
+        assert (folder / f"end-{rank}").read_text() == (folder / f"expected-{rank}").read_text()
 
 
 @pytest.mark.timeout(240)
@@ -76,11 +74,17 @@ def test_two_kills_with_an_empty_folder_each_and_secrets_are_nowhere(tmp_path, s
     objects.close()
 
 
+@pytest.mark.timeout(240)
+def test_two_ranks_with_disks_of_their_own_go_on_from_the_mirror(tmp_path):
+    check_kills(tmp_path, (tmp_path / "store").as_uri(), 1, seed=2, ranks=2)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_twenty_kills_with_twenty_empty_folders(tmp_path, store, workers):
-    check_kills(tmp_path, store, 20, seed=3, WORKERS=workers)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_twenty_kills_with_twenty_empty_folders(tmp_path, store, workers, ranks):
+    check_kills(tmp_path, store, 20, seed=3, ranks=ranks, WORKERS=workers)
 
 
 def test_a_signal_sends_the_last_save_before_the_process_ends(tmp_path):

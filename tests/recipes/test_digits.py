@@ -3,6 +3,7 @@
 
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from support import warm
@@ -92,3 +93,19 @@ def test_ctrl_c_saves_says_where_and_exits_130(tmp_path):
     assert process.wait(60) == 130
     assert "stopped as asked" in process.error
     assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_mirror_keeps_the_run_and_an_empty_folder_goes_on(here, tmp_path):
+    pytest.importorskip("obstore")
+    store = (tmp_path / "store").as_uri()
+    here("--epochs", "1", "--out", "first", "--mirror", store)
+    Path("first").rename("lost")
+    here("--epochs", "1", "--out", "second", "--mirror", store, "--resume", "must")
+    assert Path("second/metrics.jsonl").read_bytes() == Path("lost/metrics.jsonl").read_bytes()
+
+
+def test_a_mirror_for_a_folder_that_is_new_at_each_start_is_refused(here, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRUESTEP_MIRROR", (tmp_path / "store").as_uri())
+    with pytest.raises(OptionError, match=r"would begin anew\. Write --out runs/digits/x"):
+        here("--epochs", "1")
+    assert not [*tmp_path.iterdir()]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A directory with checkpoints and a mirror of it, without a training; every request of a holder can be stopped or broken."""
 
+import os
 import threading
 import time
 import zlib
@@ -17,8 +18,12 @@ from truestep.mirror.objects import MirrorObjects
 from truestep.mirror.opening import MirrorOpening, open_mirror
 from truestep.mirror.pull import get_piece, read_commits
 
+from . import warm
+
 RETENTION = Retention(last=2)
 LEASE = 0.4
+TESTS = Path(__file__).parents[1]
+SCRIPT = TESTS / "mirror" / "whole_run.py"
 
 
 def mirror_of(
@@ -35,9 +40,18 @@ def mirror_of(
 
 
 def save(
-    directory: Path, step: int, value: float | None = None, *, size: int = 10, varied: bool = False
+    directory: Path,
+    step: int,
+    value: float | None = None,
+    *,
+    size: int = 10,
+    varied: bool = False,
+    **more: object,
 ) -> None:
-    """Save a checkpoint as a run does; `value` is what its weights are, the step unless it is said, or each another number."""
+    """Save a checkpoint as a run does; `value` is what its weights are, the step unless it is said, or each another number.
+
+    `more` is added to the state.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "config.json"
     if not config.exists():
@@ -49,6 +63,7 @@ def save(
     state = {
         "net": {"weight": weight + torch.arange(size) if varied else weight},
         "logbook": {"mark": [len(lines), zlib.crc32(lines)]},
+        **more,
     }
     with CheckpointStore(directory / "checkpoints", background=False, retention=RETENTION) as store:
         store.save(step, state)
@@ -67,6 +82,21 @@ def sent(mirror: RunMirror, step: int, seconds: float = 20.0) -> None:
     while not any(key.endswith(f"-step-{step}") for key in [*mirror._push.commits]):
         assert time.monotonic() < until, mirror.said
         mirror._ending.wait(0.005)
+
+
+def start(place: Path, out: Path, mirror: str | None, **more: str) -> warm.Process:
+    """Start a process on a machine of its own: it sees that folder alone."""
+    place.mkdir(parents=True)
+    paths = os.pathsep.join(filter(None, (warm.paths(), str(TESTS))))
+    env = {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "OMP_NUM_THREADS": "1",
+        "TRUESTEP_MIRROR_LEASE_SECONDS": "0.6",
+        **more,
+    }
+    env |= {"TRUESTEP_MIRROR": mirror} if mirror else {}
+    return warm.Process(str(SCRIPT), str(out), cwd=place, env=env)
 
 
 def check_store(store: str) -> None:

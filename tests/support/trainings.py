@@ -133,7 +133,8 @@ def digest(run: ts.Run, learners: list[ts.Learner]) -> str:
     for learner in learners:
         add(found, learner.training_state())
     add(found, dict(run.state))
-    for line in (run.directory / "metrics.jsonl").read_text().splitlines():
+    log = run.directory / "metrics.jsonl"
+    for line in log.read_text().splitlines() if run.is_main else ():
         entry = json.loads(line)
         del entry["elapsed_seconds"]
         entry["values"] = {name: value for name, value in entry["values"].items() if name not in TIMES}

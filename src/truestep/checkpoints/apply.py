@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from truestep.checkpoints.weights import load_weights
+from truestep.checkpoints.weights import fit_weights, read_weights
 from truestep.core.errors import CheckpointError, nearest_names
 from truestep.core.trees import map_tree_leaves
 from truestep.core.wording import a_type
@@ -59,7 +59,7 @@ def apply_state(state: Mapping[str, Any], objects: Mapping[str, Stateful]) -> No
 
 def _load(target: Stateful, state: Any) -> None:
     if isinstance(target, nn.Module):
-        load_weights(target, state)
+        fit_weights(target, read_weights(state), "the given dict")
     else:
         # torch's optimizers keep the tensors they are given, and the next step would write to the caller's state.
         target.load_state_dict(copy.deepcopy(state))

@@ -22,12 +22,14 @@ from truestep.core.metric_names import MEASURED, better_way_of_metric
 _MODES: dict[str, Literal["max", "min"]] = {"highest": "max", "lowest": "min"}
 
 
-def checkpoint_overview(directory: Path) -> list[Checkpoint | PassedOver]:
+def checkpoint_overview(
+    directory: Path, files: CheckpointFiles | None = None
+) -> list[Checkpoint | PassedOver]:
     """Return the checkpoints of a run, newest first and damaged ones too; or the one `directory` is."""
+    files = files or CheckpointFiles()
     if (directory / MANIFEST_NAME).exists():
-        return [Checkpoint.open(directory)]
-    folder = _existing(directory)
-    return list(read_checkpoints(CheckpointFiles(), folder))
+        return [Checkpoint.open(directory, files)]
+    return list(read_checkpoints(files, _existing(directory)))
 
 
 def _existing(directory: Path) -> Path:
@@ -39,11 +41,11 @@ def _existing(directory: Path) -> Path:
     return folder
 
 
-def select_checkpoint(directory: Path, which: str | None) -> Checkpoint:
+def select_checkpoint(directory: Path, which: str | None, files: CheckpointFiles | None = None) -> Checkpoint:
     """Return the checkpoint of a step or a name, that of the "highest METRIC" or "lowest METRIC", or the newest sound one."""
     if which is None:
-        return read_newest(directory, Checkpoint.verify)[0]
-    found = checkpoint_overview(directory)
+        return read_newest(directory, Checkpoint.verify, files)[0]
+    found = checkpoint_overview(directory, files)
     extreme, _, metric = which.partition(" ")
     if extreme in _MODES and metric:
         retention = Retention(best=1, best_metric=metric, best_mode=_MODES[extreme])

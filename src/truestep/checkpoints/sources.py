@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a state can come from: a run, a checkpoint, a safetensors file, a file of torch.save."""
+"""The newest checkpoint of a run that can be used, for whoever looks at it from outside."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.checkpoints.files import CheckpointFiles
@@ -29,13 +29,15 @@ def checkpoints_folder(path: Path) -> Path:
     return inside if inside.is_dir() else path
 
 
-def read_newest(path: str | Path, use: Callable[[Checkpoint], T]) -> tuple[Checkpoint, T]:
+def read_newest(
+    path: Path, use: Callable[[Checkpoint], T], files: CheckpointFiles | None = None
+) -> tuple[Checkpoint, T]:
     """Return a checkpoint, given by its folder, or a run's newest of which `use` finds no damage, and what
     it returns.
 
     Reads only; a run that is going on may be asked. Raises CheckpointError where there is none.
     """
-    path, files = Path(path), CheckpointFiles()
+    files = files or CheckpointFiles()
     if (path / MANIFEST_NAME).exists():
         checkpoint = Checkpoint.open(path, files)
         return checkpoint, use(checkpoint)
@@ -65,18 +67,3 @@ def _choose_while_others_prune(
         choice = choose_checkpoint(files, folder, refuse_mid_step_checkpoint, use)
         if choice.checkpoint or committed_checkpoints(files, folder) == names:
             return choice
-
-
-def read_checkpoint(source: str | Path) -> Any:
-    """Return the whole state in a run's newest checkpoint, in one checkpoint, or in a file, on the CPU.
-
-    A file is one of safetensors (its tensors by name) or of torch.save, which is read with
-    `weights_only=True` and can't run code. Raises CheckpointError for what is damaged or would have to run
-    code.
-    """
-    path = Path(source)
-    if path.is_dir():
-        return read_newest(path, Checkpoint.load)[1]
-    from truestep.checkpoints.imports import read_weights_file
-
-    return read_weights_file(path)

@@ -32,35 +32,22 @@ from truestep.core.errors import CheckpointError
 from truestep.core.wording import a_type
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
+_TORCH_SUFFIXES = (".pt", ".pth")
 
 
-def load_weights(
-    module: nn.Module,
-    source: Source,
-    *,
-    checkpoint: str | int | None = None,
-    learner: str | None = None,
-    averages: bool = False,
-    strict: bool = True,
+def fit_weights(
+    module: nn.Module, found: Mapping[str, Tensor], shown: str, *, strict: bool = True
 ) -> Differences:
-    """Load weights into a module: all of them, or, where a name or a shape does not fit, none.
+    """Load weights by name into a module: all of them, or, where a name or a shape does not fit, none.
 
-    `source` is a run's directory (its newest sound checkpoint), one checkpoint, a safetensors file, a file of
-    torch.save, or a state dict. Of a run, `checkpoint` takes another than the newest: a step, a name, or of
-    those kept the "highest accuracy", the "lowest loss", by any metric that was logged. `learner` says whose,
-    where a run has several, and `averages=True` takes the moving averages that it kept. What DataParallel, DDP
-    or torch.compile put into names does not matter. With `strict=False` what fits is loaded, and what does not
-    is returned. Raises CheckpointError with every difference.
+    With `strict=False` what fits is loaded. Raises CheckpointError with every difference; `shown` is where they come from.
     """
-    if isinstance(module, str | os.PathLike):
-        raise CheckpointError("The module comes first: write ts.load_weights(module, source).")
-    found = read_weights(source, checkpoint=checkpoint, learner=learner, averages=averages)
     expected = module.state_dict()
     comparison = compare_weight_names(_shapes(expected), _shapes(found))
     differences = _without_ties(comparison.differences, comparison.pairs, expected)
     if differences and strict:
         raise CheckpointError(
-            f"The weights of {_show(source)} do not fit {type(module).__name__}; nothing was "
+            f"The weights of {shown} do not fit {type(module).__name__}; nothing was "
             f"loaded.\n{differences}\n"
             f"{_held_as(expected, found)}To load what fits: strict=False."
         )
@@ -88,8 +75,9 @@ def read_weights(
     checkpoint: str | int | None = None,
     learner: str | None = None,
     averages: bool = False,
+    files: CheckpointFiles | None = None,
 ) -> dict[str, Tensor]:
-    """Return weights by name, on the CPU, from any of the sources of `load_weights`."""
+    """Return weights by name, on the CPU, from a run's directory, a checkpoint, a file or a state dict."""
     if hasattr(source, "directory"):
         raise CheckpointError(
             f"Weights come from a folder, and not from {a_type(source)}: write run.directory."
@@ -102,7 +90,7 @@ def read_weights(
         )
     if checkpoint is not None and (isinstance(source, Mapping) or not Path(source).is_dir()):
         raise CheckpointError(
-            f"checkpoint={checkpoint!r} chooses among those of a run, and {_show(source)} is no run's directory."
+            f"checkpoint={checkpoint!r} chooses among those of a run, and {show_source(source)} is no run's directory."
         )
     if isinstance(source, Mapping):
         return weights_in(source, lambda: "The dict")
@@ -112,11 +100,12 @@ def read_weights(
             raise CheckpointError(f"{path} is a file, not a run: it has neither learners nor averages.")
         return weights_in(read_weights_file(path), lambda: str(path))
     if checkpoint is not None:
-        return _learner_weights(select_checkpoint(path, str(checkpoint)), learner, averages)
-    return read_newest(path, lambda checkpoint: _learner_weights(checkpoint, learner, averages))[1]
+        return learner_weights(select_checkpoint(path, str(checkpoint), files), learner, averages=averages)
+    return read_newest(path, lambda found: learner_weights(found, learner, averages=averages), files)[1]
 
 
-def _learner_weights(checkpoint: Checkpoint, learner: str | None, averages: bool) -> dict[str, Tensor]:
+def learner_weights(checkpoint: Checkpoint, learner: str | None, *, averages: bool) -> dict[str, Tensor]:
+    """Return the weights of a learner, or of the only one; or the moving averages that it kept."""
     learners = list(state_children(state_subtree(checkpoint.manifest.state, (LEARNERS,))) or ())
     if learner is None and len(learners) != 1:
         names = ", ".join(map(str, learners))
@@ -135,31 +124,19 @@ def _averaged(weights: dict[str, Tensor], averages: dict[str, Tensor]) -> dict[s
     return {name: shared.get(id(weight), weight) for name, weight in weights.items()}
 
 
-def export_weights(
-    source: Source,
-    target: str | os.PathLike[str],
-    *,
-    checkpoint: str | int | None = None,
-    learner: str | None = None,
-    averages: bool = False,
-) -> Path:
-    """Write weights into one plain file that other programs read, and return its path.
-
-    `.safetensors` makes a safetensors file, `.pt` or `.pth` a state dict of torch.save. The file appears
-    whole or not at all. Sources, and which checkpoint of a run, are those of `load_weights`.
-    """
-    path = Path(target)
-    weights = read_weights(source, checkpoint=checkpoint, learner=learner, averages=averages)
-    if path.suffix == SUFFIX:
-        data = _safetensors_pieces(weights)
-    elif path.suffix in (".pt", ".pth"):
-        data = [_torch_file(weights)]
-    else:
+def check_weights_file(path: Path) -> None:
+    """Raise a CheckpointError where weights can't be written to a file of that name."""
+    if path.suffix not in (SUFFIX, *_TORCH_SUFFIXES):
         raise CheckpointError(
             f"{path} ends in {path.suffix!r}; weights go to .safetensors, or to .pt or .pth."
         )
-    _replace_file(path, data)
-    return path
+
+
+def write_weights(weights: dict[str, Tensor], path: Path) -> None:
+    """Write weights into one plain file, which appears whole or not at all."""
+    check_weights_file(path)
+    is_torch = path.suffix in _TORCH_SUFFIXES
+    _replace_file(path, [_torch_file(weights)] if is_torch else _safetensors_pieces(weights))
 
 
 def _safetensors_pieces(weights: dict[str, Tensor]) -> list[memoryview]:
@@ -246,5 +223,6 @@ def _without_ties(
     return Differences(missing, differences.unexpected, differences.reshaped)
 
 
-def _show(source: Source) -> str:
+def show_source(source: Source) -> str:
+    """Return what a message calls a source of weights."""
     return "the given dict" if isinstance(source, Mapping) else str(source)

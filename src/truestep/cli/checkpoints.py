@@ -3,6 +3,8 @@
 
 import warnings
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,18 +12,24 @@ from typing import Annotated, Any
 import typer
 
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.listing import (
     checkpoint_contents,
     checkpoint_overview,
     checkpoint_problem,
     select_checkpoint,
 )
+from truestep.checkpoints.sources import read_newest
 from truestep.cli import screen
 from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED
 from truestep.cli.usage import EXAMPLE, NamedCommands
+from truestep.core.errors import OptionError
 from truestep.core.metric_names import MEASURED
 from truestep.core.results import plain_result
+from truestep.mirror.address import address_of
+from truestep.mirror.folder import CHECKPOINTS
+from truestep.mirror.reading import StoredFiles, read_run
 
 app = typer.Typer(
     cls=NamedCommands,
@@ -31,7 +39,9 @@ app = typer.Typer(
     help="List, verify, show, compare, export and prune the checkpoints of a run.",
 )
 
-Run = Annotated[Path, typer.Argument(help="The run's directory, its checkpoints, or one of them.")]
+Run = Annotated[
+    str, typer.Argument(help="The run's directory, its checkpoints, or one of them; or its mirror's address.")
+]
 Which = Annotated[
     str | None,
     typer.Argument(
@@ -52,7 +62,7 @@ class Mode(Enum):
 @app.command("list")
 def list_checkpoints(run: Run, as_json: Json = False) -> None:
     """List the checkpoints, newest first, from their manifests alone."""
-    found = checkpoint_overview(run)
+    found = read_run(run, checkpoint_overview)
     if as_json:
         _print_json({"checkpoints": [_entry(item) for item in found]})
     elif not found:
@@ -65,11 +75,15 @@ def list_checkpoints(run: Run, as_json: Json = False) -> None:
 def verify(run: Run, as_json: Json = False) -> None:
     """Read every byte of every checkpoint and compare it with its checksum; exit 1 if any is damaged."""
     results: list[dict[str, Any]] = []
-    for item in checkpoint_overview(run):
-        problem = item.reason if isinstance(item, PassedOver) else checkpoint_problem(item)
-        results.append({"name": item.name, "sound": problem is None, "problem": problem})
-        if not as_json:
-            _print(f"{item.name}  {'sound' if problem is None else f'DAMAGED  {problem}'}")
+
+    def verified(path: Path, files: CheckpointFiles) -> None:
+        for item in checkpoint_overview(path, files):
+            problem = item.reason if isinstance(item, PassedOver) else checkpoint_problem(item)
+            results.append({"name": item.name, "sound": problem is None, "problem": problem})
+            if not as_json:
+                _print(f"{item.name}  {'sound' if problem is None else f'DAMAGED  {problem}'}")
+
+    read_run(run, verified)
     if as_json:
         _print_json({"checkpoints": results})
     if not results:
@@ -81,7 +95,7 @@ def verify(run: Run, as_json: Json = False) -> None:
 @app.command()
 def show(run: Run, which: Which = None, as_json: Json = False) -> None:
     """Show what a checkpoint holds: its tensors with dtype and shape, and every other value."""
-    checkpoint = _chosen(run, which)
+    checkpoint = read_run(run, lambda path, files: _chosen(path, files, which))
     values = checkpoint_contents(checkpoint)
     if as_json:
         _print_json({**_entry(checkpoint), "contents": values})
@@ -111,11 +125,11 @@ def diff(
     """
     from truestep.checkpoints.compare import compare_states
 
-    before = _chosen(run, None if second is None else first)
-    after = _chosen(Path(first), None) if second is None else _chosen(run, second)
-    found = compare_states(before.load(), after.load())
+    before, old = _loaded(run, None if second is None else first)
+    after, new = _loaded(first, None) if second is None else _loaded(run, second)
+    found = compare_states(old, new)
     if as_json:
-        paths = {"first": str(before.path), "second": str(after.path)}
+        paths = {"first": before, "second": after}
         _print_json({**paths, **found.to_dict()})
     else:
         for change in found.changes[:LONG_LIST]:
@@ -146,9 +160,10 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the weights alone into one plain file that other programs read."""
-    from truestep.checkpoints.weights import export_weights
+    from truestep.mirror.sources import export_weights
 
-    path = str(export_weights(_chosen(run, which).path, target, learner=learner, averages=averages))
+    with _warnings_on_screen():
+        path = str(export_weights(run, target, checkpoint=which, learner=learner, averages=averages))
     _print_json({"path": path}) if as_json else _print(path)
 
 
@@ -178,7 +193,12 @@ def prune(
         best_mode=None if best_mode is None else best_mode.value,
         every=every,
     )
-    names = prune_checkpoints_in(run, retention, dry_run=dry_run)
+    if (address := address_of(run)) is not None:
+        raise OptionError(
+            f"{address} is a mirror, and what a mirror keeps is what the run's ts.Saving says: no other process removes anything "
+            "there. Give a folder to prune."
+        )
+    names = prune_checkpoints_in(Path(run), retention, dry_run=dry_run)
     if as_json:
         _print_json({"names": names, "removed": not dry_run})
         return
@@ -186,14 +206,33 @@ def prune(
         _print(f"{'would remove' if dry_run else 'removed'} {name}")
 
 
-def _chosen(run: Path, which: str | None) -> Checkpoint:
+def _chosen(path: Path, files: CheckpointFiles, which: str | None) -> Checkpoint:
     """Return a checkpoint; what was passed over to reach it is said on stderr."""
+    with _warnings_on_screen():
+        if which is None and isinstance(files, StoredFiles):  # what is read of it later is checked then
+            return read_newest(path, lambda _: None, files)[0]
+        return select_checkpoint(path, which, files)
+
+
+def _loaded(run: str, which: str | None) -> tuple[str, Any]:
+    """Return where a checkpoint is, and its state."""
+
+    def use(path: Path, files: CheckpointFiles) -> tuple[str, Any]:
+        checkpoint = _chosen(path, files, which)
+        address = address_of(run)
+        where = f"{address}/{CHECKPOINTS}/{checkpoint.name}" if address else str(checkpoint.path)
+        return where, checkpoint.load()
+
+    return read_run(run, use)
+
+
+@contextmanager
+def _warnings_on_screen() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        checkpoint = select_checkpoint(run, which)
+        yield
     for warning in caught:
         screen.warn_on_screen(str(warning.message))
-    return checkpoint
 
 
 def _entry(item: Checkpoint | PassedOver) -> dict[str, Any]:

@@ -15,13 +15,17 @@ app = typer.Typer(add_completion=False)
 @app.command(name="report")
 def make_report(
     directories: Annotated[
-        list[Path], typer.Argument(help="The folders of runs, or a folder that holds them.", metavar="RUN")
+        list[str],
+        typer.Argument(
+            help="The folders of runs, or a folder that holds them; or the addresses of mirrors.",
+            metavar="RUN",
+        ),
     ],
     *,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The page to write; by default report.html in the run, or comparison.html beside the first."
+            help="The page to write; by default report.html in the run, or comparison.html beside the first; of an address, here."
         ),
     ] = None,
     csv: Annotated[
@@ -34,20 +38,24 @@ def make_report(
     The page is one file that loads nothing. Runs that are at work can be given too: nothing of theirs is changed.
     """
     from truestep.cli.screen import print_json_document, show_on_screen, tell_on_screen, warn_on_screen
-    from truestep.report import directories_to_report, render_records, write_page
+    from truestep.report import directories_to_report, render_records, usual_page, write_page
     from truestep.report.compare import compare_runs
+    from truestep.report.places import folders_of_runs
     from truestep.report.record import read_records
 
-    paths = directories_to_report(
-        [run for path in directories_to_report(directories) for run in _runs_at(path)]
-    )
-    records = read_records(paths)
-    found = compare_runs(records)
-    page = write_page(render_records(records), paths, out)
-    if csv is not None:
-        from truestep.report.export import write_metrics_csv
+    with folders_of_runs(directories) as given:
+        paths = directories_to_report(
+            [run for path in directories_to_report(given) for run in _runs_at(path)]
+        )
+        records = read_records(paths)
+        found = compare_runs(records)
+        if csv is not None:
+            from truestep.report.export import write_metrics_csv
 
-        warn_on_screen(f"wrote {counted(write_metrics_csv(paths, found.runs, csv), 'value')} to {csv}")
+            warn_on_screen(f"wrote {counted(write_metrics_csv(paths, found.runs, csv), 'value')} to {csv}")
+        html = render_records(records)
+    first = directories[0] if given[0] != directories[0] else paths[0]
+    page = write_page(html, out or usual_page(first, len(paths)))
     if as_json:
         print_json_document({**found.to_dict(), "report": str(page)})
         return

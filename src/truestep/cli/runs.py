@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep runs`: the runs in a folder, and how each of them stands."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,8 +13,12 @@ app = typer.Typer(add_completion=False)
 @app.command(name="runs")
 def list_runs(
     folder: Annotated[
-        Path, typer.Argument(help="The folder that holds the runs, or the folder of one.", metavar="FOLDER")
-    ] = Path("runs"),
+        str,
+        typer.Argument(
+            help="The folder that holds the runs, or the folder of one; or an address, s3://bucket/runs.",
+            metavar="FOLDER",
+        ),
+    ] = "runs",
     *,
     best: Annotated[
         str | None,
@@ -26,7 +29,7 @@ def list_runs(
     """List the runs in a folder: state, best value, size, and when each was last written.
 
     A run is running, finished, stopped (asked to end), interrupted (killed, or by an exception) or damaged. It may be at work:
-    nothing of it is touched.
+    nothing of it is touched. Of an address the runs are listed whose mirrors lie there, and who holds each.
     """
     from truestep.cli.screen import show_result
     from truestep.report.listing import runs

@@ -2,9 +2,10 @@
 """Where a run's mirror is: what may be written, and what the environment adds."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from truestep.core.errors import OptionError
 
@@ -12,6 +13,8 @@ SCHEMES = ("s3", "gs", "az", "file")
 VARIABLE = "TRUESTEP_MIRROR"
 LEASE_VARIABLE = "TRUESTEP_MIRROR_LEASE_SECONDS"
 LEASE_SECONDS = 60.0
+_OF_ANY_KIND = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_OF_A_PATH = re.compile(rf"({'|'.join(SCHEMES)}):/+")
 
 
 def is_mirror_address(text: Any) -> bool:
@@ -27,6 +30,12 @@ def check_mirror_address(address: Any) -> str:
             "mirror='s3://bucket/runs/x'; also gs://, az:// and, for a shared disk, file:///folder."
         )
     parts = urlsplit(address)
+    places = parts.path.rstrip("/")[1:].split("/")
+    if not address.isprintable() or "//" in parts.path.rstrip("/") or {".", ".."} & set(places):
+        raise OptionError(
+            f"mirror={address!r}: a place in a store is named by a path without '.', '..', '//' and control characters, "
+            f"{parts.scheme}://bucket/runs/x."
+        )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise OptionError(
             f"The mirror's address {parts.scheme}://... holds more than a bucket and a path. Credentials and options are read from "
@@ -39,6 +48,21 @@ def check_mirror_address(address: Any) -> str:
     return str(address).rstrip("/")
 
 
+def address_of(source: Any) -> str | None:
+    """Return the address that a source is, None for a path and for whatever else; `Path("s3://a/b")` has lost a slash."""
+    text = os.fspath(source) if isinstance(source, os.PathLike) else source
+    if isinstance(source, os.PathLike) and isinstance(text, str) and (match := _OF_A_PATH.match(text)):
+        text = f"{match[1]}://{'/' * (match[1] == 'file')}{text[match.end() :]}"
+    if is_mirror_address(text):
+        return check_mirror_address(text)
+    if isinstance(text, str) and _OF_ANY_KIND.match(text):
+        raise OptionError(
+            f"{text.partition('?')[0]!r} is an address that nothing here reads. A run is read from its directory, or from its "
+            "mirror: s3://bucket/runs/x, gs://, az:// or file:///shared/runs/x. Fetch a file of weights first."
+        )
+    return None
+
+
 def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
     """Return the address of a run's mirror, None for none.
 
@@ -46,7 +70,7 @@ def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
     Where nothing was given, TRUESTEP_MIRROR is the address of all runs, to which the directory is added.
     """
     if given is not None:
-        return check_mirror_address(given)
+        return _apart(check_mirror_address(given), chosen)
     if not (base := os.environ.get(VARIABLE)):
         return None
     path = Path(directory) if directory is not None else Path("runs") / chosen.name
@@ -57,7 +81,19 @@ def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
             f"The run directory {str(path)!r} leads upwards, so that {VARIABLE} can't be continued by it. Give a path below the "
             "working directory, an absolute one, or ts.Run(..., mirror=...)."
         )
-    return "/".join([check_mirror_address(base), *parts])
+    return _apart("/".join([check_mirror_address(base), *map(quote, parts)]), chosen)
+
+
+def _apart(address: str, directory: Path) -> str:
+    """Return an address; raises an OptionError for a shared disk's folder that lies in the run's own directory."""
+    place = Path(unquote(urlsplit(address).path)) if address.startswith("file://") else None
+    own = Path(os.path.realpath(directory))
+    if place is not None and own in (real := Path(os.path.realpath(place)), *real.parents):
+        raise OptionError(
+            f"The mirror {address} lies in the run's directory {directory}, and would be lost with it. Give a folder of another "
+            "disk: file:///shared/runs/x."
+        )
+    return address
 
 
 def lease_seconds() -> float:

@@ -5,20 +5,21 @@ import hashlib
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from truestep.checkpoints.checksum import PIECE_BYTES
 from truestep.checkpoints.manifest import DamagedCheckpointError
+from truestep.core.errors import RunDirectoryError
 from truestep.core.results import RenderableType, Result, result_facts
 from truestep.mirror.address import check_mirror_address
-from truestep.mirror.objects import MirrorObjects, StoreAwayError, StoreRefusesError
-from truestep.mirror.probe import PROBES, ignores_create_only
+from truestep.mirror.objects import MirrorObjects, StoreError, store_errors_said
 from truestep.mirror.pull import get_checked
 
-RACES, RACERS = 10, 8
+PROBES, RACES, RACERS = "probe/", 10, 8
 
 
 class MirrorTrial(NamedTuple):
@@ -51,31 +52,47 @@ class MirrorCheck(Result):
         return result_facts(f"{self.address}: {verdict}", facts)
 
 
+def ignores_create_only(objects: MirrorObjects) -> bool:
+    """Make an object twice, and say whether the second came through; it is removed again."""
+    path = f"{PROBES}{uuid.uuid4().hex}"
+    objects.create(path, b"first")
+    try:
+        objects.create_anew(path, b"second")
+    except FileExistsError:
+        return False
+    finally:
+        objects.remove([path])
+    return True
+
+
+def refuse_unfit_store(objects: MirrorObjects) -> None:
+    """Raise a RunDirectoryError for a store in which two runs would not notice each other."""
+    if ignores_create_only(objects):
+        raise RunDirectoryError(
+            f"The store of {objects.address} ignores create-only requests (If-None-Match: *): it answered that an object was made "
+            "that was there already. Two machines that go on with one run would not notice each other there. Choose another store; "
+            "`truestep mirror check ADDRESS` says whether one is fit."
+        )
+
+
 def check_mirror(address: str) -> MirrorCheck:
     """Try a store, and remove again what was made."""
-    objects = MirrorObjects(check_mirror_address(address))
+    with store_errors_said(address):
+        objects = MirrorObjects(check_mirror_address(address))
     base = f"{PROBES}{uuid.uuid4().hex}/"
     try:
         trials = tuple(MirrorTrial(name, _problem(trial, objects, base)) for name, trial in _TRIALS.items())
     finally:
-        with _ignoring_failures():
+        with suppress(StoreError):
             objects.remove([*objects.names(base)])
         objects.close()
     return MirrorCheck(objects.address, trials)
 
 
-@contextmanager
-def _ignoring_failures() -> Iterator[None]:
-    try:
-        yield
-    except (StoreAwayError, StoreRefusesError):
-        return
-
-
 def _problem(trial: Callable[[MirrorObjects, str], str], objects: MirrorObjects, base: str) -> str:
     try:
         return trial(objects, base)
-    except (StoreAwayError, StoreRefusesError, FileExistsError, FileNotFoundError) as error:
+    except (StoreError, FileExistsError, FileNotFoundError) as error:
         return f"{type(error).__name__.removesuffix('Error')}: {error}"
 
 
@@ -118,22 +135,18 @@ def _has_one_winner(objects: MirrorObjects, base: str) -> str:
 
 
 def _raced(objects: MirrorObjects, path: str) -> int:
-    won, start = [], threading.Barrier(RACERS)
+    start = threading.Barrier(RACERS)
 
-    def race(number: int) -> None:
+    def wins(number: int) -> bool:
         start.wait()
         try:
             objects.create(path, b"%d" % number)
-            won.append(number)
-        except (FileExistsError, StoreAwayError, StoreRefusesError):
-            return
+        except (FileExistsError, StoreError):
+            return False
+        return True
 
-    racers = [threading.Thread(target=race, args=(number,)) for number in range(RACERS)]
-    for each in racers:
-        each.start()
-    for each in racers:
-        each.join()
-    return len(won)
+    with ThreadPoolExecutor(RACERS) as racers:
+        return sum(racers.map(wins, range(RACERS)))
 
 
 def _damage_is_seen(objects: MirrorObjects, base: str) -> str:

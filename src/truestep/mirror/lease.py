@@ -18,12 +18,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 from truestep.checkpoints.manifest import DamagedCheckpointError, manifest_body, seal_manifest
+from truestep.checkpoints.names import ATTEMPT
 from truestep.core.errors import RunDirectoryError
 from truestep.mirror.commit import COMMITS, commit_order, number_of_commit
-from truestep.mirror.objects import MirrorObjects, StoreAwayError, StoreRefusesError
+from truestep.mirror.objects import MirrorObjects, StoreError
 
 LEASES = "lease/"
 _NAME = re.compile(r"lease/(\d{6,})")
+_MARK = re.compile(
+    rf"{re.escape(ATTEMPT)}[\w.-]+", re.ASCII
+)  # a file's name: nothing may reach outside of a directory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +71,8 @@ def parse_lease(number: int, data: bytes) -> Lease | None:
         if body.pop("format") != 1 or body["number"] != number:
             return None
         body |= {name: tuple(map(str, body[name])) for name in ("commits", "marks")}
-        return Lease(**body)
+        lease = Lease(**body)
+        return lease if all(map(_MARK.fullmatch, lease.marks)) else None
     except (DamagedCheckpointError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None
 
@@ -91,34 +96,30 @@ def newest_lease(objects: MirrorObjects) -> SeenLease | None:
 
 
 def valid_commits(objects: MirrorObjects, seen: SeenLease | None) -> list[str]:
-    """Return the commits that count, oldest first: the newest holder's own, and those that it went on from.
-
-    Of a damaged lease that list is lost; the holder before it had one.
-    """
+    """Return the commits that count, oldest first: the newest holder's own, and those that it went on from."""
     if seen is None:
         return []
-    there = sorted((key for key in objects.names(COMMITS) if number_of_commit(key)), key=commit_order)
-    number, lease, own = seen.number, seen.lease, {seen.number}
-    while lease is None and number > 1:
-        number -= 1
-        own.add(number)
-        try:
-            lease = parse_lease(number, objects.get(lease_path(number)))
-        except FileNotFoundError:
-            break
+    lease = _sound_lease(objects, seen)
     listed = set(lease.commits) if lease else set()
+    there = sorted((key for key in objects.names(COMMITS) if number_of_commit(key)), key=commit_order)
+    own = range(lease.number if lease else 1, seen.number + 1)
     return [key for key in there if number_of_commit(key) in own or key in listed]
 
 
 def marks_of(objects: MirrorObjects, seen: SeenLease | None) -> tuple[str, ...]:
-    """Return the marks beside the checkpoints, of a damaged lease those of the one before it."""
-    if seen is None:
-        return ()
-    if seen.lease is None and seen.number > 1:
-        path = lease_path(seen.number - 1)
-        before = parse_lease(seen.number - 1, objects.get(path)) if path in objects.names(LEASES) else None
-        return before.marks if before else ()
-    return seen.lease.marks if seen.lease else ()
+    """Return the marks beside the checkpoints."""
+    lease = _sound_lease(objects, seen) if seen else None
+    return lease.marks if lease else ()
+
+
+def _sound_lease(objects: MirrorObjects, seen: SeenLease) -> Lease | None:
+    """Return the newest lease, or where it is damaged the one before, which has a list of commits as well."""
+    lease, number = seen.lease, seen.number
+    with suppress(FileNotFoundError):
+        while lease is None and number > 1:
+            number -= 1
+            lease = parse_lease(number, objects.get(lease_path(number)))
+    return lease
 
 
 def wait_for_turn(objects: MirrorObjects, ours: str, seconds: float) -> SeenLease | None:
@@ -194,10 +195,7 @@ class HeldLease:
                 if not self.still_holds():
                     return
                 self.write()
-            except (
-                StoreAwayError,
-                StoreRefusesError,
-            ):  # the credentials have run out, say: what is sent fails, too, and that is said
+            except StoreError:  # the credentials have run out, say: what is sent fails, too, and that is said
                 continue
 
     def still_holds(self) -> bool:
@@ -226,7 +224,7 @@ class HeldLease:
     def give_back(self) -> None:
         """Show nothing any more, and let whoever comes next take over at once; where that fails, one lease is waited for."""
         self.stop()
-        with suppress(StoreAwayError, StoreRefusesError):
+        with suppress(StoreError):
             self.write(released=True)
 
     def stop(self) -> None:

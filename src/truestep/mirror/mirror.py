@@ -11,16 +11,18 @@ from pathlib import Path
 from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.checkpoints.clean import whole_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.manifest import DamagedCheckpointError, Manifest
-from truestep.core.errors import RunDirectoryError
+from truestep.checkpoints.manifest import Manifest
+from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.core.wording import duration_text
 from truestep.mirror.commit import commit_order
 from truestep.mirror.folder import CHECKPOINTS, marks_in_folder
 from truestep.mirror.lease import HeldLease
-from truestep.mirror.objects import MirrorObjects, StoreAwayError, StoreRefusesError
+from truestep.mirror.objects import MirrorObjects, StoreError
 from truestep.mirror.push import FencedError, Push
 
 LOOK_SECONDS = 0.5
+RETRY_SECONDS = 8.0
+"""The longest pause before a store that is away is tried again."""
 SAID_AFTER_SECONDS = 60.0
 PATIENCE_SECONDS = 60.0
 """How long the end of a run waits for a store that is away."""
@@ -42,6 +44,7 @@ class RunMirror:
         self._todo: list[Checkpoint] = []
         self._away_since: float | None = None
         self._said_away = 0.0
+        self._pause = LOOK_SECONDS
         self._is_closed = False
         self._ending = threading.Event()
         self._stops_at = float("inf")
@@ -72,15 +75,16 @@ class RunMirror:
         while not self._held.is_fenced:
             ending = self._ending.is_set()  # asked first: what was saved before is seen below
             try:
-                idle = self._step()
-                self._back()
+                if not (idle := self._step()):
+                    self._back()
             except FencedError:
                 return
-            except (StoreAwayError, StoreRefusesError) as error:
+            except StoreError as error:
                 self._note_away(error)
                 if self._gives_up():
                     return
-                self._ending.wait(LOOK_SECONDS) if not ending else time.sleep(LOOK_SECONDS / 5)
+                self._pause = min(2 * self._pause, RETRY_SECONDS)  # each try reads and hashes pieces
+                self._ending.wait(self._pause) if not ending else time.sleep(LOOK_SECONDS / 5)
                 continue
             except Exception as error:  # noqa: BLE001 -- a thread's exception would be nobody's
                 self._note_failure(error)
@@ -92,28 +96,38 @@ class RunMirror:
 
     def _step(self) -> bool:
         """Do one thing; return whether there was nothing to do."""
+        try:
+            return self._is_idle()
+        except FileNotFoundError:  # pruned meanwhile: what is newer is looked for
+            self._seen = ()
+            return False
+
+    def _is_idle(self) -> bool:
         names = tuple(sorted(self._files.names(self._checkpoints)))
         if names != self._seen:
-            there = whole_checkpoints(self._files, self._checkpoints, self._unsendable, self._known)
-            self._todo, self._seen = self._push.wanted(there), names
+            self._todo, self._seen = self._push.wanted(self._whole()), names
         if (marks := marks_in_folder(self._checkpoints)) != self._held.lease.marks:
             self._held.write(marks=marks)
         if not self._todo:
             return True
-        checkpoint = Checkpoint.open(self._todo[0].path)
+        checkpoint = self._todo[0]
         self.pinned.add(checkpoint.summary.sequence)
         try:
-            self._push.send(checkpoint)
+            self._push.send(Checkpoint.open(checkpoint.path))
             del self._todo[0]
-        except FileNotFoundError:  # pruned before it was pinned: the next is newer
-            self._seen = ()
-        except DamagedCheckpointError as error:
+            self._push.prune()
+        except CheckpointError as error:
+            if not checkpoint.path.exists():  # before it was pinned
+                raise FileNotFoundError(checkpoint.path) from error
             self._unsendable.add(checkpoint.name)
             self._seen = ()
             self.said.append(f"{checkpoint.name} is not sent to {self.address}: {error}")
         finally:
             self.pinned.discard(checkpoint.summary.sequence)
         return False
+
+    def _whole(self) -> list[Checkpoint]:
+        return whole_checkpoints(self._files, self._checkpoints, self._unsendable, self._known)
 
     def _note_away(self, error: Exception) -> None:
         now = time.monotonic()
@@ -129,7 +143,7 @@ class RunMirror:
     def _back(self) -> None:
         if self._said_away:
             self.said.append(f"the store {self.address} is reached again")
-        self._away_since, self._said_away = None, 0.0
+        self._away_since, self._said_away, self._pause = None, 0.0, LOOK_SECONDS
 
     def _note_failure(self, error: Exception) -> None:
         name = self._todo[0].name if self._todo else "what is to be sent"
@@ -175,7 +189,7 @@ class RunMirror:
             if not self._held.is_fenced:
                 self._say_what_is_left()
                 self._held.write(released=True)
-        except (StoreAwayError, StoreRefusesError):
+        except StoreError:
             self.said.append(
                 f"the lease of {self.address} could not be given back: the next start waits {self._held.lease.seconds:.0f} s for it"
             )
@@ -191,7 +205,8 @@ class RunMirror:
                 return
 
     def _say_what_is_left(self) -> None:
-        if self._todo:
+        # asked anew: what was saved last may never have been looked at
+        if left := self._push.wanted(self._whole()):
             newest = max(self._push.commits, key=commit_order, default=None)
             stands = f"{newest.rpartition('/')[2]} is the newest there" if newest else "nothing is there yet"
-            self.said.append(f"{self._todo[0].name} did not reach {self.address} in time: {stands}")
+            self.said.append(f"{left[0].name} did not reach {self.address} in time: {stands}")

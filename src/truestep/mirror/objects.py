@@ -8,14 +8,17 @@ interpreter's end in 0.12.1), and is asked for in the caller's thread.
 
 import asyncio
 import os
+import re
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError
-from datetime import timedelta
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
-from truestep.core.errors import MissingPackageError
+from truestep.core.errors import MissingPackageError, RunDirectoryError
 from truestep.core.extras import needs_extra
 
 if TYPE_CHECKING:
@@ -24,23 +27,49 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 120  # of one request: a piece of 8 MiB at 0.6 Mbit a second
+_TOLD = re.compile(r"<Code>(\w+)</Code>\s*<Message>([^<]+)</Message>")
+_TO_CHANGE = (
+    "Say the bucket, and in the environment the credentials, that may read, write and delete there; `truestep mirror check "
+    "ADDRESS` tries them."
+)
+_NO_BUCKET = "there is no such bucket, or container"
+_METADATA = "169.254.169.254"  # where machines of a cloud ask for credentials
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError", "InvalidPathError", "NotSupportedError")
 
 
-class StoreAwayError(Exception):
-    """A request failed for a reason that may go away: the store or the line to it."""
+class StoreError(Exception):
+    """A request failed."""
 
 
-class StoreRefusesError(Exception):
-    """A request failed for a reason that stays: the credentials, say."""
+class StoreAwayError(StoreError):
+    """It failed for a reason that may go away: the store or the line to it."""
+
+
+class StoreRefusesError(StoreError):
+    """It failed for a reason that stays: the credentials, say."""
+
+
+@contextmanager
+def store_errors_said(address: str) -> Iterator[None]:
+    """Raise a RunDirectoryError with what to do for a store that can't be reached, or does not let us in."""
+    try:
+        yield
+    except StoreError as error:
+        refused = isinstance(error, StoreRefusesError)
+        raise RunDirectoryError(
+            f"The mirror {address} can't be {'used' if refused else 'reached'}: {error}. Without it nobody knows where the run "
+            f"stands. {_TO_CHANGE if refused else 'Start again when it can be.'}"
+        ) from error
+    except OSError as error:  # of the directory
+        raise RunDirectoryError(f"What the mirror {address} holds can't be put here: {error}.") from error
 
 
 class MirrorObjects:
     """The objects below an address. Paths are relative to it; a request ends with its answer or an error."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, is_made: bool = True) -> None:
         self.address = address
-        self._store = _open_store(address)
+        self._store = _open_store(address, is_made=is_made)
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="truestep-mirror", daemon=True)
@@ -50,13 +79,29 @@ class MirrorObjects:
 
     def names(self, prefix: str) -> dict[str, int]:
         """Return the paths below a prefix that ends with a slash, with their sizes."""
+        found = self._in_this_thread(lambda: self._store.list(prefix).collect())
+        return {each["path"]: each["size"] for each in found}
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return what the paths below a prefix go on with to the next slash."""
+        return [
+            *map(
+                str, self._in_this_thread(lambda: self._store.list_with_delimiter(prefix)["common_prefixes"])
+            )
+        ]
+
+    def changed(self, path: str) -> datetime:
+        """Return when an object was last written, by the store's clock."""
+        return self._in_this_thread(lambda: self._store.head(path)["last_modified"])
+
+    def _in_this_thread(self, request: Callable[[], T]) -> T:
+        """Make a request in this thread."""
         if time.monotonic() >= self._end:
             raise StoreAwayError("the time is over")
         try:
-            found = self._store.list(prefix).collect()
+            return request()
         except Exception as error:
             raise _explained(error) from error
-        return {each["path"]: each["size"] for each in found}
 
     def get(self, path: str) -> bytes:
         """Return an object's content; raises FileNotFoundError where there is none."""
@@ -120,7 +165,7 @@ class MirrorObjects:
             return asyncio.run_coroutine_threadsafe(self._within_time(request), self._loop).result()
         except (CancelledError, asyncio.CancelledError) as error:
             raise StoreAwayError("the time is over") from error
-        except (FileExistsError, FileNotFoundError, StoreAwayError):
+        except (FileExistsError, FileNotFoundError, StoreError):
             raise
         except Exception as error:
             if type(error).__name__ == "AlreadyExistsError":
@@ -141,38 +186,46 @@ class MirrorObjects:
         return bytes(await (await self._store.get_async(path)).bytes_async())
 
     async def _put(self, path: str, data: bytes, mode: Any) -> None:
-        await self._store.put_async(path, data, mode=mode, use_multipart=False)
+        try:
+            await self._store.put_async(path, data, mode=mode, use_multipart=False)
+        except FileNotFoundError as error:
+            raise StoreRefusesError(_NO_BUCKET) from error
 
     async def _remove(self, path: str) -> None:
         await self._store.delete_async([path])
 
 
-def _open_store(address: str) -> "ObjectStore":
+def _open_store(address: str, *, is_made: bool) -> "ObjectStore":
+    """Open a store; of a disk its folder is made, or has to be there."""
     try:
         with needs_extra("remote", "obstore"):
             from obstore.store import LocalStore, from_url
     except MissingPackageError as error:
         raise MissingPackageError(f"A mirror needs obstore. {error}", name=error.name) from error
-    if address.startswith("file://"):
-        from urllib.parse import unquote, urlsplit
-
-        return LocalStore(unquote(urlsplit(address).path), mkdir=True)
     # the client's own options, once given, hide AWS_ALLOW_HTTP from it
     endpoint, allowed = os.environ.get("AWS_ENDPOINT_URL", ""), os.environ.get("AWS_ALLOW_HTTP", "")
     plain = endpoint.startswith("http://") or allowed.lower() in ("1", "true")
-    return from_url(
-        address,
-        client_options={
-            "connect_timeout": "5s",
-            "timeout": f"{TIMEOUT_SECONDS}s",
-            "allow_http": plain,
-        },
-        retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=30)},
-    )
+    client: Any = {"connect_timeout": "5s", "timeout": f"{TIMEOUT_SECONDS}s", "allow_http": plain}
+    retries: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
+    try:
+        if address.startswith("file://"):
+            return LocalStore(unquote(urlsplit(address).path), mkdir=is_made)
+        return from_url(address, client_options=client, retry_config=retries)
+    except Exception as error:
+        raise _explained(error) from error
 
 
 def _explained(error: Exception) -> Exception:
-    """Return a failure with one line of what the client said: the rest is for its developers."""
-    text = " ".join(str(error).partition("\n")[0].split())[:300] or type(error).__name__
-    kind = StoreRefusesError if type(error).__name__ in _REFUSED else StoreAwayError
+    """Return a failure with what the store said, or one line of what the client did: the rest is for its developers."""
+    told = _TOLD.search(str(error))
+    line = f"{told[2]} ({told[1]})" if told else str(error).partition("\n")[0]
+    text = " ".join(line.split())[:300] or type(error).__name__
+    if "NoSuchBucket" in str(error):
+        return StoreRefusesError(_NO_BUCKET)
+    if _METADATA in text:
+        text = (
+            "the environment has no credentials (AWS_ACCESS_KEY_ID and the like), and the machine's own service "
+            f"at {_METADATA} gives none"
+        )
+    kind = StoreRefusesError if type(error).__name__ in _REFUSED or _METADATA in text else StoreAwayError
     return kind(text)

@@ -4,6 +4,7 @@
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.retention import Retention
 from truestep.core.errors import CheckpointError, RunDirectoryError
+from truestep.mirror.check import refuse_unfit_store
 from truestep.mirror.commit import StoredCommit, commit_order, number_of_commit
 from truestep.mirror.folder import CHECKPOINTS, MirrorMark, read_mirror_mark, write_mirror_mark
 from truestep.mirror.lease import (
@@ -26,8 +28,7 @@ from truestep.mirror.lease import (
     wait_for_turn,
 )
 from truestep.mirror.mirror import RunMirror
-from truestep.mirror.objects import MirrorObjects, StoreAwayError, StoreRefusesError
-from truestep.mirror.probe import refuse_unfit_store
+from truestep.mirror.objects import MirrorObjects, store_errors_said
 from truestep.mirror.pull import Fetch, read_commits
 from truestep.mirror.push import Push
 
@@ -49,18 +50,12 @@ def open_mirror(opening: MirrorOpening, say: Say) -> RunMirror:
 
     Raises RunDirectoryError where another process is at work there, where it holds another run, or is not what `resume` asks for.
     """
-    objects = MirrorObjects(opening.address)
-    try:
-        return _opened(objects, opening, say)
-    except (StoreAwayError, StoreRefusesError) as error:
-        objects.close()
-        raise RunDirectoryError(
-            f"The mirror {opening.address} can't be reached: {error}. Without it nobody knows where the run stands. Start again "
-            "when it can be."
-        ) from error
-    except BaseException:
-        objects.close()
-        raise
+    with ExitStack() as opened, store_errors_said(opening.address):
+        objects = MirrorObjects(opening.address)
+        opened.callback(objects.close)
+        mirror = _opened(objects, opening, say)
+        opened.pop_all()
+        return mirror
 
 
 def _opened(objects: MirrorObjects, opening: MirrorOpening, say: Say) -> RunMirror:

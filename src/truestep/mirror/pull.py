@@ -144,7 +144,8 @@ class Fetch:
             self.damaged.add(commit.key)
             return False
         if missing:
-            _write_synced(self._ready[commit.key] / MANIFEST_NAME, commit.manifest_bytes)
+            with replacing_file(self._ready[commit.key] / MANIFEST_NAME) as file:
+                file.write(commit.manifest_bytes)
             sync_folder(CheckpointFiles(), self._ready[commit.key])
             size = sum(file.bytes for files in missing.values() for file in files.values())
             took = f"{byte_size(size)} in {time.monotonic() - begun:.1f} s"
@@ -188,8 +189,3 @@ class Fetch:
             (self._directory / name).parent.mkdir(parents=True, exist_ok=True)
             (aside / name).replace(self._directory / name)
         sync_folder(CheckpointFiles(), self._directory)
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with replacing_file(path) as file:
-        file.write(data)

@@ -3,7 +3,7 @@
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -75,18 +75,13 @@ class Push:
         unsent = {
             self._key(each): each
             for each in there
-            if each.summary.complete and self._key(each) not in self.commits
+            if each.summary.complete
+            and self._key(each) not in self.commits
+            and read_regular_file(each.path / MANIFEST_NAME) not in sent
         }
-        unsent = {
-            key: each
-            for key, each in unsent.items()
-            if read_regular_file(each.path / MANIFEST_NAME) not in sent
-        }
-        kept = self._kept(
-            replace(self._retention, last=1), {key: each.summary for key, each in unsent.items()}
-        )
-        chosen = sorted((key for key in unsent if key in kept), key=commit_order, reverse=True)
-        return [unsent[key] for key in chosen]
+        summaries = {key: each.summary for key, each in unsent.items()}
+        kept = self._kept(replace(self._retention, last=1), summaries)
+        return [unsent[key] for key in sorted(kept & unsent.keys(), key=commit_order, reverse=True)]
 
     def _key(self, checkpoint: Checkpoint) -> str:
         return commit_key(self._held.lease.number, checkpoint.name)
@@ -122,7 +117,6 @@ class Push:
         ):  # made before, its answer was lost, and what lies beside the checkpoint is newer by now
             commit = parse_commit(commit.key, self._objects.get(commit.key))
         self.commits[commit.key] = commit
-        self._prune()
 
     def _ask(self) -> None:
         if not self._held.still_holds():
@@ -131,15 +125,33 @@ class Push:
     def _sent(self, threads: ThreadPoolExecutor, path: Path, size: int) -> StoredFile:
         """Send the pieces of a file's first bytes that are not there yet."""
 
-        def send(at: int) -> StoredPiece:
+        def read(at: int, end: int) -> bytes:
             with path.open("rb") as file:
                 file.seek(at)
-                data = file.read(min(PIECE_BYTES, size - at))
-            if len(data) < min(PIECE_BYTES, size - at):
+                data = file.read(end - at)
+            if len(data) < end - at:
                 raise FileNotFoundError(f"{path} was cut")
-            return self._sent_piece(data)
+            return data
 
-        return StoredFile(size, _of_each(threads, send, range(0, max(size, 1), PIECE_BYTES)))
+        return self._sent_parts(threads, size, read)
+
+    def _sent_bytes(self, threads: ThreadPoolExecutor, data: bytes) -> StoredFile:
+        return self._sent_parts(threads, len(data), lambda at, end: data[at:end])
+
+    def _sent_parts(
+        self, threads: ThreadPoolExecutor, size: int, read: Callable[[int, int], bytes]
+    ) -> StoredFile:
+        """Send pieces, several at a time; one by one where the interpreter is ending and starts no threads."""
+
+        def send(at: int) -> StoredPiece:
+            return self._sent_piece(read(at, min(at + PIECE_BYTES, size)))
+
+        places = range(0, max(size, 1), PIECE_BYTES)
+        try:
+            waiting = [threads.submit(send, at) for at in places]
+        except RuntimeError:
+            return StoredFile(size, tuple(map(send, places)))
+        return StoredFile(size, tuple(each.result() for each in waiting))
 
     def _sent_piece(self, data: bytes) -> StoredPiece:
         digest = hashlib.sha256(data).hexdigest()
@@ -162,11 +174,6 @@ class Push:
             if not (path.is_symlink() or is_unfinished_file(path)):
                 sent[path.relative_to(self._directory).as_posix()] = self._sent_unchanged(threads, path)
         return sent
-
-    def _sent_bytes(self, threads: ThreadPoolExecutor, data: bytes) -> StoredFile:
-        places = range(0, max(len(data), 1), PIECE_BYTES)
-        pieces = _of_each(threads, lambda at: self._sent_piece(data[at : at + PIECE_BYTES]), places)
-        return StoredFile(len(data), pieces)
 
     def _sent_unchanged(self, threads: ThreadPoolExecutor, path: Path) -> StoredFile:
         """Send a file of media, which is written once; it is not read again for each checkpoint."""
@@ -193,7 +200,7 @@ class Push:
 
     # ------------------------------------------------------------------ remove
 
-    def _prune(self) -> None:
+    def prune(self) -> None:
         """Remove the commits that are not to be kept, then the pieces that none needs."""
         kept = self._kept(self._retention, {})
         gone = [key for key in self.commits if key not in kept]
@@ -226,14 +233,3 @@ class Push:
             self._objects.remove(left)
         pieces = map(piece_of_path, self._objects.names(PIECES))
         return {each for each in pieces if each and each.number < number and each not in needed}
-
-
-def _of_each(
-    threads: ThreadPoolExecutor, send: Callable[[int], StoredPiece], places: Sequence[int]
-) -> tuple[StoredPiece, ...]:
-    """Send what begins at each place, several at a time; one by one where the interpreter is ending and starts no threads."""
-    try:
-        waiting = [threads.submit(send, at) for at in places]
-    except RuntimeError:
-        return tuple(send(at) for at in places)
-    return tuple(each.result() for each in waiting)

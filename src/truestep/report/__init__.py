@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`report.html`: what one wants to see of a run, or of several, in one file that needs no network."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truestep.core.errors import OptionError, RunDirectoryError, did_you_mean_path
 from truestep.core.files import replacing_file, told_if_unwritable
+from truestep.mirror.address import address_of
 from truestep.report.names import COMPARISON, REPORT, folder_of_run
 
 if TYPE_CHECKING:
@@ -18,12 +20,20 @@ PAGE_SUFFIXES = ("", ".html", ".htm")
 def render_report(*directories: str | Path) -> str:
     """Return the report of the run in a directory, or of several runs on shared axes, as HTML.
 
-    It depends on the files there alone.
+    It depends on the files there alone. The address of a run's mirror stands for what was sent there.
     """
+    with _records(directories) as records:
+        return render_records(records)
+
+
+@contextmanager
+def _records(directories: Sequence[str | Path]) -> Iterator[list["ReportedRun"]]:
     # Imported here: a run needs it at its end only, and it is a quarter of what importing a run would cost.
+    from truestep.report.places import folders_of_runs
     from truestep.report.record import read_records
 
-    return render_records(read_records(directories_to_report(directories)))
+    with folders_of_runs(directories) as folders:
+        yield read_records(directories_to_report(folders))
 
 
 def render_records(records: Sequence["ReportedRun"]) -> str:
@@ -38,19 +48,28 @@ def write_report(*directories: str | Path, to: str | Path | None = None) -> Path
     """Write the report of a run, or of several runs on shared axes, in place of an older one; return its path.
 
     Args:
-        directories: of the runs; the first of several is drawn first.
-        to: the file; by default `report.html` in the run's directory, of several runs `comparison.html` beside the first.
+        directories: of the runs, or addresses of their mirrors; the first of several is drawn first.
+        to: the file; by default `report.html` in the run's directory, of several runs `comparison.html` beside the first; of an
+            address it is written here.
 
     Raises RunDirectoryError where there is no such directory, OptionError where one is given twice or `to` can't be written.
     """
-    return write_page(render_report(*directories), directories, to)
+    with _records(directories) as records:
+        html = render_records(records)
+    return write_page(html, to or usual_page(directories[0], len(records)))
 
 
-def write_page(html: str, directories: Sequence[str | Path], to: str | Path | None) -> Path:
-    """Write the page of the runs in these directories where `to` says, or where it is looked for; return its path."""
-    first = Path(directories[0])
-    usual = first / REPORT if len(directories) == 1 else first.absolute().parent / COMPARISON
-    path = Path(to) if to else usual
+def usual_page(first: str | Path, num_runs: int) -> Path:
+    """Return where the page of runs is looked for: in the folder of the first or beside it; of an address, here."""
+    name = REPORT if num_runs == 1 else COMPARISON
+    if address_of(first) is not None:
+        return Path(name)
+    return Path(first) / name if num_runs == 1 else Path(first).absolute().parent / name
+
+
+def write_page(html: str, to: str | Path) -> Path:
+    """Write a page, and return its path."""
+    path = Path(to)
     if path.suffix not in PAGE_SUFFIXES:
         raise OptionError(
             f"The page is HTML, and {path.name} would be opened as something else. Write --out {path.with_suffix('.html').name}; "

@@ -5,19 +5,24 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from truestep.checkpoints.sources import FOLDER
 from truestep.core.errors import OptionError, RunDirectoryError, did_you_mean_path, nearest_names
 from truestep.core.files import read_regular_file
 from truestep.core.metric_names import better_way_of_metric
 from truestep.core.results import RenderableType, Result
+from truestep.mirror.address import address_of
 from truestep.report.best import best_metric_value, deciding_metric, declared_best_metric
 from truestep.report.digest import MetricsDigest, forget_oldest_metrics_digests, metrics_digest
 from truestep.report.names import CONFIG, METRICS, REPORT, folder_of_run
-from truestep.report.state import reported_state
+from truestep.report.state import ReportedState, reported_state
+
+if TYPE_CHECKING:
+    from truestep.mirror.reading import StoredRun
 
 MAX_DEPTH = 4  # a run lies no deeper: a folder of data below is not searched to its ground
 
@@ -55,25 +60,42 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
     """Return the runs in a folder and in the folders under it; they may be at work, and nothing of theirs is changed.
 
     Args:
-        folder: where to look; the folder of one run is that run.
+        folder: where to look; the folder of one run is that run. An address ("s3://bucket/runs") lists the runs whose mirrors lie
+            there: how far each has come as sent, and who holds it.
         best: the metric to compare by, the best run first; by default each run's own: the one it saves its
             best checkpoint by, else a score of an evaluation if there is one.
 
     Raises RunDirectoryError where there is no such folder, OptionError where no run has logged `best`.
     """
+    address = address_of(folder)
+    if address is not None:
+        from truestep.report.places import stored_runs
+
+        with stored_runs(address) as stored:
+            listed = _listed([run.directory for run in stored], best)
+            return _sorted(
+                address, [_as_stored(each, run) for each, run in zip(listed, stored, strict=True)], best
+            )
     where = folder_of_run(folder)
     if not where.is_dir():
         raise RunDirectoryError(_without_folder(where))
-    found = [(path, metrics_digest(path)) for path in reportable_runs_in(where)]
+    return _sorted(str(where), _listed(reportable_runs_in(where), best), best)
+
+
+def _listed(paths: list[Path], best: str | None) -> list[RunSummary]:
+    found = [(path, metrics_digest(path)) for path in paths]
     forget_oldest_metrics_digests()
     if best is not None:
         _check_metric(best, [digest for _, digest in found])
-    listed = [_summary(path, digest, best) for path, digest in found]
+    return [_summary(path, digest, best) for path, digest in found]
+
+
+def _sorted(folder: str, listed: list[RunSummary], best: str | None) -> RunList:
     listed.sort(key=lambda run: run.changed_at, reverse=True)
     if best is not None:
         sign = -1 if better_way_of_metric(best) == "max" else 1
         listed.sort(key=lambda run: float("inf") if run.best_value is None else sign * run.best_value)
-    return RunList(folder=str(where), runs=tuple(listed))
+    return RunList(folder=folder, runs=tuple(listed))
 
 
 def _check_metric(metric: str, digests: list[MetricsDigest]) -> None:
@@ -111,6 +133,23 @@ def _found(folder: Path, depth: int) -> Iterator[Path]:
         for path in sorted(folder.iterdir()):
             if depth and path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
                 yield from _found(path, depth - 1)
+
+
+def _as_stored(summary: RunSummary, run: "StoredRun") -> RunSummary:
+    """Say of a run what the store says, in place of the folder that shows it."""
+    from truestep.report.places import state_in_store
+
+    state = state_in_store(run, ReportedState(summary.state, summary.why))
+    created = [datetime.fromisoformat(commit.summary.created) for commit in run.commits[:1]]
+    return replace(
+        summary,
+        directory=run.address,
+        state=state.word,
+        why=state.why,
+        step=max([summary.step, *(commit.summary.step for commit in run.commits[:1])]),
+        size_bytes=run.num_bytes,
+        changed_at=(created or [run.changed()])[0].astimezone(UTC).isoformat(timespec="seconds"),
+    )
 
 
 def _summary(path: Path, digest: MetricsDigest, metric: str | None) -> RunSummary:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a recipe inside a run."""
 
+import os
 import time
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 import truestep
+from truestep.mirror.address import VARIABLE
 from truestep.recipes.loading.parse import ParsedRecipe
 from truestep.run.options import plain_run_config
 
@@ -14,6 +16,11 @@ from truestep.run.options import plain_run_config
 def start_recipe(prepared: ParsedRecipe) -> Path:
     """Train, and return the run's directory."""
     options = prepared.options
+    if options.out is None and options.mirror is None and os.environ.get(VARIABLE):
+        raise truestep.OptionError(
+            f"{VARIABLE} keeps a run at the path of its directory, and without --out that is a new one at each start: a machine "
+            f"that takes over would begin anew. Write --out runs/{prepared.name}/x."
+        )
     directory = options.out or new_directory(Path("runs") / prepared.name)
     config = {"recipe": prepared.name, **plain_run_config(prepared.config)}
     try:

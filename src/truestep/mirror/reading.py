@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a mirror holds, read without a run's directory: nothing is taken, changed or kept, and a run may be at work there."""
+
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+from urllib.parse import quote, unquote
+
+from truestep.checkpoints.checksum import PIECE_BYTES
+from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.manifest import MANIFEST_NAME
+from truestep.checkpoints.names import checkpoint_sequence
+from truestep.core.errors import CheckpointError, RunDirectoryError, TruestepError
+from truestep.core.frames import warn_user
+from truestep.mirror.address import address_of
+from truestep.mirror.commit import PIECES, StoredCommit, StoredFile, StoredPiece
+from truestep.mirror.folder import CHECKPOINTS
+from truestep.mirror.lease import LEASES, lease_path, newest_lease, valid_commits
+from truestep.mirror.objects import MirrorObjects, store_errors_said
+from truestep.mirror.pull import NUM_THREADS, fetch_files, get_piece, read_commits
+
+T = TypeVar("T")
+_OF_A_RUN = ("lease", "commits", "pieces", "probe")
+MAX_DEPTH = 4  # a run lies no deeper below an address
+
+
+class StoredFiles(CheckpointFiles):
+    """Reads files of checkpoints from the store, a piece when it is asked for; each is checked."""
+
+    def __init__(self, objects: MirrorObjects, threads: ThreadPoolExecutor) -> None:
+        self._objects, self._threads = objects, threads
+        self._stored: dict[Path, StoredFile] = {}
+        self._opened: dict[int, StoredFile] = {}
+        self._coming: dict[StoredPiece, Future[bytes]] = {}
+
+    def show(self, path: Path, file: StoredFile) -> None:
+        """Put a file of that size, and no content, where it is looked for."""
+        path.touch()
+        os.truncate(path, file.bytes)
+        self._stored[path] = file
+
+    def open(self, path: Path) -> int:
+        """Open a file, here or in the store."""
+        descriptor = super().open(path)
+        if path in self._stored:
+            self._opened[descriptor] = self._stored[path]
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+        self._opened.pop(descriptor, None)
+        super().close(descriptor)
+
+    def read(self, descriptor: int, buffer: memoryview, at: int) -> int:
+        """Read some bytes, of a file in the store to the end of a piece."""
+        file = self._opened.get(descriptor)
+        if file is None:
+            return super().read(descriptor, buffer, at)
+        number, begin = divmod(at, PIECE_BYTES)
+        if at >= file.bytes:
+            return 0
+        data = self._piece(file, number)[begin : begin + len(buffer)]
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _piece(self, file: StoredFile, number: int) -> bytes:
+        """Return a piece, and have those behind it fetched meanwhile."""
+        known, near = self._coming, file.pieces[number : number + NUM_THREADS]
+        self._coming = {
+            each: known.get(each) or self._threads.submit(get_piece, self._objects, each) for each in near
+        }
+        return self._coming[near[0]].result()
+
+
+class StoredRun:
+    """A run as the store holds it. `directory` looks like that of the run, and `files` reads what lies below its checkpoints."""
+
+    def __init__(self, objects: MirrorObjects, directory: Path, files: StoredFiles) -> None:
+        self._objects, self.files, self.address = objects, files, objects.address
+        self.directory = directory
+        self.seen = newest_lease(objects)
+        self.keys = valid_commits(objects, self.seen)
+        self.commits = _of_one_way(read_commits(objects, self.keys, warn_user))
+        checkpoints = self.directory / CHECKPOINTS
+        checkpoints.mkdir(parents=True)
+        for commit in self.commits:
+            place = checkpoints / commit.name
+            place.mkdir()
+            (place / MANIFEST_NAME).write_bytes(commit.manifest_bytes)
+            for name, file in commit.files.items():
+                files.show(place / name, file)
+        for mark in self.seen.lease.marks if self.seen and self.seen.lease else ():
+            (checkpoints / mark).touch()
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes its pieces have."""
+        return sum(self._objects.names(PIECES).values())
+
+    def changed(self) -> datetime:
+        """Return when its holder last showed that it is alive, by the store's clock."""
+        return self._objects.changed(lease_path(self.seen.number if self.seen else 0))
+
+    def fetch_beside(self) -> None:
+        """Fetch what lies beside the newest checkpoint: configuration, environment, metrics and media."""
+        for commit in self.commits[:1]:
+            fetch_files(self._objects, {self.directory / name: file for name, file in commit.beside.items()})
+
+
+def _of_one_way(found: dict[str, StoredCommit]) -> list[StoredCommit]:
+    """Return commits newest first, without those that a later lease went back behind: they are of the past."""
+    kept: list[StoredCommit] = []
+    for commit in reversed(found.values()):
+        if not kept or (checkpoint_sequence(commit.name) or 0) < (checkpoint_sequence(kept[-1].name) or 0):
+            kept.append(commit)
+    return kept
+
+
+@contextmanager
+def open_store(address: str) -> Iterator[MirrorObjects]:
+    """Open a store to read in it; raises a RunDirectoryError where it can't be reached."""
+    with store_errors_said(address):
+        objects = MirrorObjects(address, is_made=False)
+        try:
+            yield objects
+        finally:
+            objects.close()
+
+
+def runs_below(address: str) -> list[str]:
+    """Return the addresses of the runs at an address and below it."""
+
+    def found(place: str, depth: int) -> Iterator[str]:
+        below = objects.folders(f"{place}/" if place else "")
+        if f"{place}/{LEASES}".strip("/") in below:
+            yield f"{address}/{quote(place)}".rstrip("/")
+        for each in below if depth else ():
+            if each.rpartition("/")[2] not in _OF_A_RUN:
+                yield from found(each, depth - 1)
+
+    with open_store(address) as objects:
+        return list(found("", MAX_DEPTH))
+
+
+@contextmanager
+def stored_run(objects: MirrorObjects) -> Iterator[StoredRun]:
+    """Show the run at an address as a directory; raises a RunDirectoryError where there is none."""
+    with (
+        TemporaryDirectory(prefix="truestep-", ignore_cleanup_errors=True) as folder,
+        ThreadPoolExecutor(NUM_THREADS, "truestep-read") as threads,
+    ):
+        # named like the address, as a page names runs by the ends of their paths
+        places = re.sub(r"[^\w ./-]", "_", unquote(objects.address.partition("://")[2])).strip("/").split("/")
+        directory = Path(folder, *places)
+        with _said_of(objects.address, directory):
+            yield _shown(StoredRun(objects, directory, StoredFiles(objects, threads)))
+
+
+def _shown(run: StoredRun) -> StoredRun:
+    if run.seen is None:
+        raise RunDirectoryError(
+            f"{run.address} holds no run: give the address that ts.Run(..., mirror=...) was given. `truestep runs "
+            f"{run.address}` lists the runs below it."
+        )
+    return run
+
+
+@contextmanager
+def _said_of(address: str, directory: Path) -> Iterator[None]:
+    """Name the address wherever a message or a warning names the directory that stands for it."""
+    folder = str(directory)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            yield
+        except TruestepError as error:
+            if folder not in str(error):
+                raise
+            raise type(error)(str(error).replace(folder, address)) from error
+        finally:
+            said = [str(each.message) for each in caught]
+    for text in said:
+        warn_user(text.replace(folder, address))
+
+
+def read_run(source: str | os.PathLike[str], use: Callable[[Path, CheckpointFiles], T]) -> T:
+    """Return what `use` makes of a run's directory and of what reads its files; the source may be an address."""
+    address = address_of(source)
+    if address is None:
+        return use(Path(source), CheckpointFiles())
+    with open_store(address) as objects:
+        while True:
+            with stored_run(objects) as run:
+                try:
+                    return use(run.directory, run.files)
+                except CheckpointError:
+                    # removed while it was read, by the run that is at work there: what it has now is asked for
+                    if valid_commits(objects, newest_lease(objects)) == run.keys:
+                        raise
