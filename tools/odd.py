@@ -87,7 +87,9 @@ def user(around: Surroundings) -> None:
         *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
         *("--inh-caps=-all", "--bounding-set=-all"),
     ]
-    opened = "; ".join(["umask 022", *_openings(around)])  # what is mounted on has to be open to the other user
+    opened = "; ".join(
+        ["umask 022", *_openings(around)]
+    )  # what is mounted on has to be open to the other user
     script = f'set -eu\n({opened})\nexec "$@"'
     around.command = ["unshare", "-m", "sh", "-c", script, "sh", *become, *around.command]
 
