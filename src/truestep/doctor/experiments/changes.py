@@ -14,6 +14,7 @@ ChangeKind = Literal[
     "second half twice",
     "twice",
     "one",
+    "one collated",
     "constant",
     "exchanged",
     "one changed",
@@ -37,7 +38,7 @@ class Change:
 
     def count(self, examples: Examples) -> int:
         """Return how many examples the changed batch holds."""
-        return {"twice": 2 * examples.count, "one": 1}.get(self.kind, examples.count)
+        return {"twice": 2 * examples.count, "one": 1, "one collated": 1}.get(self.kind, examples.count)
 
     def batch(self, examples: Examples) -> Any:
         """Return the batch that is handed over in its place."""
