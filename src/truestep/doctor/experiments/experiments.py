@@ -15,6 +15,7 @@ from truestep.doctor.experiments.course import TrainingCourse, batches_ahead
 from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment, evaluation_plan
 from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.options import user_criteria
 from truestep.doctor.experiments.step_child import StepPlan
 from truestep.doctor.experiments.step_experiment import StepExperiment
 from truestep.doctor.finding import Place
@@ -145,6 +146,7 @@ class Experiments:
             layers,
             batches_ahead(),
             all(each.num_steps == stepping[0].num_steps for each in stepping),
+            user_criteria(self._history.models, self._history.names),
         )
         if plan.examples.count < 2:
             raise ExperimentNotTriedError("the batch holds a single example")

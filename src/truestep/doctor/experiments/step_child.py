@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -44,6 +44,7 @@ class StepPlan:
     layers: Mapping[str, nn.Module]
     batches_ahead: int = 0  # so many batches are handed over before the one that is used
     steps_together: bool = True  # whether the optimizers have made as many steps each
+    criteria: Mapping[str, nn.Module] = field(default_factory=dict)  # of the script's own, by name
 
 
 class StepChild:
@@ -84,6 +85,7 @@ class StepChild:
         self._wrap()
         if not self._waiting:
             self._change_parameters()
+        change.set_option(plan.criteria)
         count = change.count(examples)
         frozen = [each for module in plan.layers.values() for each in module.buffers(recurse=False)]
         self._noise = SymmetricNoise(

@@ -2,6 +2,7 @@
 """An experiment at a step: children go on from a batch with one thing changed, and are compared with one that changes nothing."""
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -173,6 +174,14 @@ class StepExperiment:
         """Tell whether the script raises, or makes other steps, with a change."""
         found = self.child(change)
         return found.error is not None or len(found.steps) != len(self.base.steps)
+
+    def makes_a_difference(self, change: Change) -> bool:
+        """Tell whether the loss, a gradient or the way of the step is another one with a change, be it by a rounding."""
+        if self.goes_another_way(change):
+            return True
+        found = self.child(change)
+        losses = ([each.losses for each in one.steps] for one in (found, self.base))
+        return self.compared(change).difference > 0 or operator.ne(*losses)
 
     def has_effect(self, item: str) -> bool:
         """Tell whether gradients, or the way of the step, are others with one value of an item for all examples."""
