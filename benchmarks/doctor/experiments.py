@@ -94,11 +94,28 @@ def summary(rows):
             code: dict(Counter(row["relations"][code]["outcome"] for row in rows))
             for code in (rows[0]["relations"] if rows else ())
         },
+        "share_tried_of_applicable": share_tried(rows),
         "median_child_seconds": sorted(row["child_seconds"] for row in tried)[len(tried) // 2]
         if tried
         else None,
         "failures": sum(bool(row["failures"]) for row in rows),
     }
+
+
+# a relation does not apply to a program that has nothing it speaks of
+INAPPLICABLE = ("no evaluation over a loader began after a step", "the batch holds a single example")
+
+
+def share_tried(rows):
+    """Return which share of the relations that apply to a program were tried, over all and for each."""
+    tried, applicable = Counter(), Counter()
+    for row in rows:
+        for code, each in row["relations"].items():
+            if each["outcome"] != "not_tried" or each["reason"] not in INAPPLICABLE:
+                applicable[code] += 1
+                tried[code] += each["outcome"] != "not_tried"
+    each = {code: round(tried[code] / applicable[code], 3) for code in applicable}
+    return {"all": round(sum(tried.values()) / max(1, sum(applicable.values())), 3), **each}
 
 
 def main():

@@ -73,6 +73,40 @@ for x, y in DataLoader(data, batch_size=8, shuffle=True, num_workers=1):
     loss_of(x, y).backward()
     opt.step()
 """,
+    "a batch that a generator holds back": """
+def ahead(batches):
+    waiting = None
+    for batch in batches:
+        if waiting is not None:
+            yield waiting
+        waiting = batch
+    yield waiting
+for epoch in range(2):
+    for x, y in ahead(loader):
+        opt.zero_grad()
+        loss_of(x, y).backward()
+        opt.step()
+""",
+    "held-out rows, as many as a batch holds, between two optimizers": """
+critic, held = nn.Linear(4, 1), torch.randn(8, 4)
+second = torch.optim.Adam(critic.parameters())
+for x, y in loader:
+    opt.zero_grad()
+    loss_of(x, y).backward()
+    opt.step()
+    with torch.no_grad():
+        guess = net(held).argmax(1)
+    second.zero_grad()
+    critic(x).square().mean().backward()
+    second.step()
+""",
+    "gradients that a hook changes, beside others": """
+net[0].bias.register_hook(lambda gradient: gradient.clamp(-1e-3, 1e-3))
+for x, y in loader:
+    opt.zero_grad()
+    loss_of(x, y).backward()
+    opt.step()
+""",
     "dictionaries": """
 loader = DataLoader([{"x": x, "y": y, "name": f"row {i}"} for i, (x, y) in enumerate(data)], batch_size=8, shuffle=True)
 for batch in loader:
@@ -106,17 +140,17 @@ for x, y in loader:
         opt.step()
 """,
     "no operation before the step was given the batch that was handed over": """
-def ahead(batches):
-    waiting = None
+def far_ahead(batches):
+    waiting = []
     for batch in batches:
-        if waiting is not None:
-            yield waiting
-        waiting = batch
-    yield waiting
-for x, y in ahead(loader):
-    opt.zero_grad()
-    loss_of(x, y).backward()
-    opt.step()
+        waiting.append(batch)
+        if len(waiting) > 2:
+            yield waiting.pop(0)
+for epoch in range(3):
+    for x, y in far_ahead(DataLoader(data, batch_size=4, shuffle=True)):
+        opt.zero_grad()
+        loss_of(x, y).backward()
+        opt.step()
 """,
     "no loader handed over a third batch": """
 for first in range(0, 32, 8):
@@ -166,6 +200,131 @@ for number, (x, y) in enumerate(loader):
     watch = watched(PLAIN + code, ("REL004",))
     assert watch.findings == []
     assert watch.experiments.why_not_tried("REL004").startswith("another optimizer steps at other batches")
+
+
+HELD_BACK = """
+def ahead(batches):
+    waiting = None
+    for batch in batches:
+        if waiting is not None:
+            yield waiting
+        waiting = batch
+for epoch in range(4):
+    for number, (x, y) in enumerate(ahead(loader), START):
+        (loss_of(x, y) / 2).backward()
+        if number % 2:
+            opt.step()
+            opt.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("start", ["0", "1"])
+def test_an_accumulation_over_batches_that_are_held_back_begins_with_the_one_that_is_used(start):
+    watch = watched(PLAIN + HELD_BACK.replace("START", start), ("REL007",))
+    assert watch.findings == []
+
+
+TWO_OPTIMIZERS = """
+critic = nn.Linear(3, 1)
+second = torch.optim.Adam(critic.parameters())
+for x, y in loader:
+    BEFORE
+    critic(net(x).detach()).square().mean().backward()
+    second.step()
+    opt.zero_grad()
+    (loss_of(x, y) - critic(net(x)).mean()).backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(("before", "outcome"), [("second.zero_grad()", "held"), ("pass", "broken")])
+def test_gradients_that_another_optimizers_step_left_are_seen_where_both_step_for_each_batch(before, outcome):
+    watch = watched(PLAIN + TWO_OPTIMIZERS.replace("BEFORE", before), ("REL007",))
+    assert watch.experiments.records["REL007"].outcome == outcome
+
+
+def test_a_batch_of_one_is_padded_for_its_example_alone():
+    watch = watched(
+        """
+def collate(rows):
+    lengths = [len(each) for each in rows]
+    return nn.utils.rnn.pad_sequence(rows, True), torch.tensor(lengths)
+loader = DataLoader([torch.randn(2 + i % 5, 4) for i in range(32)], batch_size=8, shuffle=True, collate_fn=collate)
+for x, lengths in loader:
+    mask = torch.arange(lengths.max())[None] < lengths[:, None]
+    opt.zero_grad()
+    ((net(x).sum(2) * mask).sum() / mask.sum()).backward()
+    opt.step()
+""",
+        ("REL006",),
+    )
+    assert watch.findings == []
+    assert watch.experiments.records["REL006"].outcome == "held"
+
+
+EVALUATIONS = {
+    "that counts its batches": """
+net.eval()
+total, batches = 0.0, iter(test_loader)
+with torch.no_grad():
+    for number in range(len(test_loader)):
+        x, y = next(batches)
+        total += F.cross_entropy(net(x), y, reduction="sum").item()
+print(f"loss {total / 16:.4f}")
+""",
+    "with gradients off within its loop alone": """
+net.eval()
+total = 0.0
+for x, y in test_loader:
+    with torch.no_grad():
+        total += F.cross_entropy(net(x), y, reduction="sum").item()
+print(f"loss {total / 16:.4f}")
+""",
+    "of a smaller last batch whose place is known": """
+net.eval()
+found = torch.zeros(20)
+with torch.no_grad():
+    for number, (x, y) in enumerate(DataLoader(TensorDataset(torch.randn(20, 4), torch.arange(20) % 3), batch_size=8)):
+        found[8 * number : 8 * number + len(y)] = F.cross_entropy(net(x), y, reduction="none")
+print(f"loss {found.mean().item():.4f}")
+""",
+    "behind which a number is drawn": """
+net.eval()
+total = 0.0
+with torch.no_grad():
+    for x, y in test_loader:
+        total += F.cross_entropy(net(x), y, reduction="sum").item()
+print(f"loss {total / 16:.4f}")
+print(f"drawn {torch.rand(()).item():.4f}")
+""",
+}
+STEPS = """
+for x, y in loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("name", EVALUATIONS)
+def test_relations_of_an_evaluation_hold(name):
+    watch = watched(STEPS + EVALUATIONS[name], ("REL009", "REL010"))
+    assert watch.findings == []
+    assert {each.outcome for each in watch.experiments.records.values()} == {"held"}
+
+
+def test_an_evaluation_that_draws_noise_for_each_batch_knows_an_order():
+    code = """
+net.eval()
+total, stream = 0.0, torch.Generator().manual_seed(1)
+with torch.no_grad():
+    for x, y in test_loader:
+        total += F.cross_entropy(net(x + torch.randn(x.shape, generator=stream)), y, reduction="sum").item()
+print(f"loss {total / 16:.4f}")
+"""
+    watch = watched(STEPS + code, ("REL008", "REL009"))
+    assert watch.findings == []
+    assert watch.experiments.why_not_tried("REL009").startswith("the evaluation draws random numbers")
 
 
 def test_an_end_of_the_script_within_a_child_ends_the_child_alone():

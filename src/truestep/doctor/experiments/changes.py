@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a child of an experiment changes, and the batch that comes of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ ChangeKind = Literal[
     "second half twice",
     "twice",
     "one",
+    "one collated",
     "constant",
     "exchanged",
     "one changed",
@@ -33,11 +34,19 @@ class Change:
     moved: str = ""  # the block of parameters that is moved
     by: float = 0.0  # how far
     opens_cuts: bool = False  # whether detach() and no_grad() leave the graph whole
+    option: str = ""  # the criterion's that has another value
+    value: float = 0.0  # which
     follows_results: bool = False  # whether it is seen which results of layers nothing is computed from
 
     def count(self, examples: Examples) -> int:
         """Return how many examples the changed batch holds."""
-        return {"twice": 2 * examples.count, "one": 1}.get(self.kind, examples.count)
+        return {"twice": 2 * examples.count, "one": 1, "one collated": 1}.get(self.kind, examples.count)
+
+    def set_option(self, criteria: Mapping[str, Any]) -> None:
+        """Give a criterion the other value."""
+        criterion, _, name = self.option.rpartition(".")
+        if name:
+            setattr(criteria[criterion], name, self.value)
 
     def batch(self, examples: Examples) -> Any:
         """Return the batch that is handed over in its place."""

@@ -2,9 +2,12 @@
 """The course of a training as far as experiments ask for it: which loader's batches lead to steps, and where one may fork."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from truestep.doctor.experiments.step_child import AMID
 
 MOST_EVALUATIONS = 2
 STEP_PLACES = (3, 50)  # about so many batches of a loader have been handed over
@@ -22,6 +25,7 @@ class TrainingCourse:
             tuple[int, int]
         ] = []  # the iterators, and data sets, that handed over batches since a step
         self._backwards_at_step = 0
+        self._window = 1  # so many backwards led to the last step
         self._steps = 0  # since the batch before
         self._last_steps = 0  # in the last batch, or window of batches, that led to any
         self._trained: set[int] = set()
@@ -34,6 +38,7 @@ class TrainingCourse:
         self._steps += 1
         self._trained.update(data for _, data in self._since_step[-1:])
         self._since_step = []
+        self._window = max(1, self.num_backwards - self._backwards_at_step)
         self._backwards_at_step = self.num_backwards
 
     @property
@@ -57,10 +62,17 @@ class TrainingCourse:
         self._places.pop(0)
         return True
 
-    def begins_evaluation(self, iterator: Any) -> bool:
-        """Tell, of a batch that was just noted, whether it is the first of an evaluation that was not tried."""
+    def begins_evaluation(self, iterator: Any, *, are_models_resting: Callable[[], bool]) -> bool:
+        """Tell, of a batch that was just noted, whether it is the first of an evaluation that was not tried.
+
+        Args:
+            iterator: that handed it over.
+            are_models_resting: whether all models are in eval mode, which says it where gradients are on in the loop itself.
+        """
         own = id(iterator._dataset)
-        if torch.is_grad_enabled() or not self._trained or iterator._num_yielded != 1:
+        if not self._trained or iterator._num_yielded != 1:
+            return False
+        if torch.is_grad_enabled() and (own in self._trained or not are_models_resting()):
             return False
         if own in self._evaluated or len(self._evaluated) >= MOST_EVALUATIONS:
             return False
@@ -70,8 +82,10 @@ class TrainingCourse:
     def _obstacle(self, own: int, *, is_alone: bool) -> str | None:
         if own not in self._trained:
             return "no step of an optimizer follows the batches of the loader"
-        if self.num_backwards != self._backwards_at_step:
-            return "a backward came between the last step and the batch"
+        since, ahead = self.num_backwards - self._backwards_at_step, batches_ahead()
+        # a batch that is held back goes backward before this one, and may be the last of its window
+        if (since + ahead) % self._window if ahead else since:
+            return AMID
         if not self._backwards_at_step:
             return "gradients come from no backward()"
         if not is_alone:
@@ -79,8 +93,8 @@ class TrainingCourse:
         return None
 
 
-def batches_ahead() -> int | None:
-    """Return how many batches are handed over before the one that is used, None where that is not known."""
+def batches_ahead() -> int:
+    """Return how many batches are handed over before the one that is used, as far as libraries are known for it."""
     frame = sys._getframe(1)
     while frame is not None and "/truestep/" in frame.f_code.co_filename.replace("\\", "/"):
         frame = frame.f_back  # type: ignore[assignment]

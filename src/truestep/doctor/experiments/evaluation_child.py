@@ -13,11 +13,13 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
+from truestep.doctor.experiments.draws_seen import DrawsSeen
 from truestep.doctor.experiments.going_on import ChildLife
+from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
-EvaluationChangeKind = Literal["none", "cut", "reversed", "seed"]
+EvaluationChangeKind = Literal["none", "cut", "reversed", "seed", "one example"]
 _SEED = 20_250
 Call = Callable[..., Any]
 
@@ -45,9 +47,11 @@ class EvaluationChild:
     def __init__(self, going_on: GoingOn, plan: EvaluationPlan, change: EvaluationChange) -> None:
         self._plan = plan
         self._change = change
-        self._life = ChildLife(going_on)
+        self._life = ChildLife(going_on, self._finish)
         self._cut = self._changed_cut()
         self._batches = self._fetched()
+        self._num_left = len(self._cut)
+        self._draws = DrawsSeen()
 
     def begin(self) -> Any:
         """Put in place what hands over the examples; return the first batch."""
@@ -57,12 +61,18 @@ class EvaluationChild:
             torch.manual_seed(_SEED)
             random.seed(_SEED)
             np.random.seed(_SEED)
-        return next(self._batches)
+        batch = self._next_batch()
+        self._draws.__enter__()  # for the rest of the child's life
+        return batch
 
     def _changed_cut(self) -> list[list[int]]:
         cut = [list(each) for each in self._plan.cut]
         if self._change.kind == "reversed":
-            return [each[::-1] for each in reversed(cut)]
+            # a smaller last batch stays the last one: what knows the sizes reckons with it there
+            whole = [each for each in cut if len(each) == len(cut[0])]
+            return [each[::-1] for each in (*reversed(whole), *cut[len(whole) :])]
+        if self._change.kind == "one example":
+            return [[cut[0][0]] * len(each) for each in cut]
         if self._change.kind == "cut":
             rows, size = [row for each in cut for row in each], self._plan.other_size
             return [rows[first : first + size] for first in range(0, len(rows), size)]
@@ -75,12 +85,18 @@ class EvaluationChild:
         for rows in self._cut:
             yield fetcher.fetch(rows)
 
+    def _finish(self, seen: ChildOutcome) -> None:
+        seen.draws = self._draws.are_seen
+
     def _wrap(self) -> None:
         wrappers = WatchWrappers()
         wrappers.method(_BaseDataLoaderIter, "__next__", self._handing_over)
         wrappers.method(DataLoader, "__iter__", self._beginning)
         wrappers.method(DataLoader, "__len__", self._length)
         wrappers.method(torch.Tensor, "backward", self._ending)
+        if (accelerate := sys.modules.get("accelerate.state")) is not None:
+            # so many rows of the last batch it takes for copies, reckoned from the size of all others; one process makes none
+            accelerate.GradientState.remainder = property(lambda _: 0)
         if (board := sys.modules.get("torch.utils.tensorboard.writer")) is not None:
             wrappers.method(board.SummaryWriter, "add_scalar", _printed)
         register_optimizer_step_pre_hook(lambda *_: self._life.end())
@@ -96,12 +112,17 @@ class EvaluationChild:
         return __next__
 
     def _next_batch(self) -> Any:
+        seen = self._life.seen
         try:
-            return next(self._batches)
+            batch = next(self._batches)
         except StopIteration:
-            self._life.seen.is_whole = True
+            seen.is_whole = True
             self._life.forget()  # what was printed for single batches is another with each cut
             raise
+        self._num_left -= 1
+        if not self._num_left and not self._life.has_told():
+            seen.is_whole = True  # a loop that counts asks for no further one
+        return batch
 
     def _beginning(self, original: Call) -> Call:
         def __iter__(loader: Any) -> Any:  # noqa: N807

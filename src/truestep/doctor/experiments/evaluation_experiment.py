@@ -47,6 +47,23 @@ class EvaluationExperiment:
             raise ExperimentNotTriedError("the evaluation did not go through all examples of its loader")
         return printed_figures(found.printed)
 
+    def demand_no_draws(self) -> None:
+        """Make sure that the evaluation draws no random numbers: with other batches each example gets others.
+
+        Raises:
+            ExperimentNotTriedError: it does.
+        """
+        self.figures(EvaluationChange())
+        if self._known[EvaluationChange()].draws:
+            raise ExperimentNotTriedError("the evaluation draws random numbers, other ones for each batch")
+
+    def moves_with_examples(self, figure: PrintedFigure) -> bool:
+        """Tell whether a printed number is another one where all examples are the first one."""
+        before, after = self.figures(EvaluationChange()), self.figures(EvaluationChange("one example"))
+        if len(before) != len(after):
+            return True
+        return any(a == figure and a.differs(b) for a, b in zip(before, after, strict=True))
+
     def _forked(self, change: EvaluationChange) -> ChildOutcome:
         seconds = self.budget.seconds_left()
         with self.budget.child():

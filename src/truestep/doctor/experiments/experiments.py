@@ -15,6 +15,7 @@ from truestep.doctor.experiments.course import TrainingCourse, batches_ahead
 from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment, evaluation_plan
 from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.options import user_criteria
 from truestep.doctor.experiments.step_child import StepPlan
 from truestep.doctor.experiments.step_experiment import StepExperiment
 from truestep.doctor.finding import Place
@@ -79,11 +80,15 @@ class Experiments:
         try:
             if self.course.hands_over(iterator):
                 self._try_out("step", lambda: self._step_experiment(iterator, batch))
-            if self.course.begins_evaluation(iterator):
+            if self.course.begins_evaluation(iterator, are_models_resting=self._are_models_resting):
                 self._try_out("evaluation", lambda: self._evaluation_experiment(iterator))
         except ChildGoesOn as child:
             return child.batch
         return batch
+
+    def _are_models_resting(self) -> bool:
+        models = self._history.models
+        return bool(models) and not any(each.training for each in models)
 
     def _try_out(self, kind: str, begin: Callable[[], Experiment]) -> None:
         wanted = [each for each in self._relations if each.tried_at == kind]
@@ -127,9 +132,9 @@ class Experiments:
         came.not_tried = came.not_tried or why
 
     def _step_experiment(self, iterator: Any, batch: Any) -> StepExperiment:
-        ahead = batches_ahead()
         in_columns = getattr(iterator, "_collate_fn", None) is default_collate
-        optimizers = [each.optimizer for each in self._history.stepping()]
+        stepping = self._history.stepping()
+        optimizers = [each.optimizer for each in stepping]
         parameters = self._parameters(optimizers)
         layers = {name: module for model in self._history.models for name, module in model.named_modules()}
         plan = StepPlan(
@@ -139,7 +144,9 @@ class Experiments:
             optimizers,
             max(1, self.course.num_steps),
             layers,
-            ahead or 0,
+            batches_ahead(),
+            all(each.num_steps == stepping[0].num_steps for each in stepping),
+            user_criteria(self._history.models, self._history.names),
         )
         if plan.examples.count < 2:
             raise ExperimentNotTriedError("the batch holds a single example")
@@ -172,9 +179,5 @@ class Experiments:
     def why_not_tried(self, code: str) -> str:
         """Return why a relation was tried nowhere."""
         at_step = any(each.code == code and each.tried_at == "step" for each in self._relations)
-        none = (
-            self.course.why_not
-            if at_step
-            else "no loader handed over a first batch without gradients, after a step"
-        )
+        none = self.course.why_not if at_step else "no evaluation over a loader began after a step"
         return self.records[code].not_tried or none

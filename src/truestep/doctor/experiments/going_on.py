@@ -49,6 +49,10 @@ class ChildLife:
         KeptFiles().put_in_place()
         logging.getLogger().addHandler(_LogKept(self._output))
 
+    def has_told(self) -> bool:
+        """Tell whether anything was printed or logged since it was last forgotten."""
+        return self._output.tell() > 0
+
     def forget(self) -> None:
         """Drop what was printed so far."""
         self._output.truncate(0)

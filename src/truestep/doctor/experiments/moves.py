@@ -43,7 +43,11 @@ class BlockMove:
 def block_moves(experiment: "StepExperiment") -> Iterator[BlockMove]:
     """Yield directions along gradient and weights together, for what is cut off may lie across the gradient."""
     for number, step in enumerate(experiment.base.steps):
-        given = {name: each for name, each in experiment.own_gradients(step).items() if each is not None}
+        given = {
+            name: each
+            for name, each in experiment.own_gradients(step, hooked=False).items()
+            if each is not None
+        }
         sizes = {name: float(each.norm()) for name, each in given.items()}
         blocks = parameters_by_block([name for name, size in sizes.items() if size > 0])
         largest = sorted(blocks, key=lambda block: -math.hypot(*(sizes[name] for name in blocks[block])))

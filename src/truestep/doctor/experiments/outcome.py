@@ -35,6 +35,7 @@ class ChildOutcome:
     steps: list[StepSeen] = field(default_factory=list)
     printed: str = ""
     is_whole: bool = False  # whether an evaluation took all of its examples
+    draws: bool = False  # whether it drew random numbers meanwhile
     touched: list[str] = field(default_factory=list)  # leaves of the batch that an operation was given
     compared: list[str] = field(
         default_factory=list

@@ -2,7 +2,7 @@
 """What a step sees of the data: which leaves of its batch operations are given, and rows that were there before it."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,33 +39,59 @@ class DataSight(TorchFunctionMode):
 
     Args:
         examples: the batch as it is handed over, with its leaves.
+        trained: the tensors that optimizers hold; those of modules are found.
     """
 
-    def __init__(self, examples: Examples) -> None:
+    def __init__(self, examples: Examples, trained: Iterable[Tensor] = ()) -> None:
         super().__init__()
-        self.rests = False  # while another batch than this one is used
+        self.rests = False  # while another batch than this one is used, or a further one is loaded
         self._computed: set[str] = set()
         self._compared: set[str] = set()
         self.foreign: str | None = None
         self._count = examples.count
         self._leaves = {_address(leaf): name for name, leaf in examples.leaves.items()}
         self._leaves.pop(None, None)
-        self._known = {_address(each) for each in _state_of_modules()}
+        self._states = {_address(each) for each in (*trained, *_state_of_modules())}
+        self._known = set(self._states)
+        self._older: dict[
+            int | None, str
+        ] = {}  # rows that were there before the batch, and what comes of them
         self._kept: list[Any] = []  # so that no address comes again
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        is_comparison = getattr(func, "__name__", "") in _COMPARISONS
-        for each in _tensors((args, kwargs)):
-            self._see(each, is_comparison=is_comparison)
+        name = getattr(func, "__name__", "")
+        given = list(_tensors((args, kwargs)))
+        for each in given:
+            self._see(each, is_comparison=name in _COMPARISONS)
+        older = None if self.rests else self._older_rows(given)
         result = func(*args, **(kwargs or {}))
         for each in _tensors(result):
-            address = _address(each)
-            if address is not None and address not in self._known and address not in self._leaves:
-                self._known.add(address)
-                self._kept.append(each.untyped_storage())
+            self._made(each, older)
+        if older is not None and (name == "__setitem__" or _is_in_place(name)) and given:
+            self._take_over(given[0], older)
         return result
+
+    def _older_rows(self, given: Sequence[Tensor]) -> str | None:
+        """Return the rows from before the batch that any of these holds or comes of."""
+        return next((found for each in given if (found := self._older.get(_address(each)))), None)
+
+    def _made(self, result: Tensor, older: str | None) -> None:
+        address = _address(result)
+        if address is not None and address not in self._known and address not in self._leaves:
+            self._known.add(address)
+            self._kept.append(result.untyped_storage())
+            if older is not None:
+                self._take_over(result, older)
+
+    def _take_over(self, result: Tensor, older: str) -> None:
+        """Note that a tensor comes of rows from before; only where it has a graph something is trained by them."""
+        address = _address(result)
+        if address is not None and address not in self._states:
+            self._older[address] = older
+            if result.requires_grad and self.foreign is None:
+                self.foreign = older
 
     @property
     def touched(self) -> list[str]:
@@ -85,12 +111,19 @@ class DataSight(TorchFunctionMode):
         if address in self._known or isinstance(given, nn.Parameter) or self.foreign is not None:
             return
         self._known.add(address)
+        self._kept.append(given.untyped_storage() if address is not None else None)
         if self.rests:
             return
         if given.ndim and given.shape[0] == self._count and self._count > 1 and _rows_differ(given):
             place = watched_user_place()
             where = f"{path_in_finding(place.path)}:{place.line}"
-            self.foreign = f"a tensor of shape {tuple(given.shape)} from before the batch ({where})"
+            self._older[address] = f"a tensor of shape {tuple(given.shape)} from before the batch ({where})"
+            if given.requires_grad:
+                self.foreign = self._older[address]
+
+
+def _is_in_place(name: str) -> bool:
+    return name.endswith("_") and not name.startswith("__")
 
 
 def _rows_differ(given: Tensor) -> bool:

@@ -51,8 +51,8 @@ def demand_slopes(experiment: "StepExperiment") -> None:
         )
     if base.own_backward is not None:
         raise ExperimentNotTriedError(f"the gradient goes through {base.own_backward}")
-    if any(each._backward_hooks for each in experiment.plan.parameters.values()):
-        raise ExperimentNotTriedError("hooks change gradients, so they need be no slopes of the loss")
+    if all(each._backward_hooks for each in experiment.plan.parameters.values()):
+        raise ExperimentNotTriedError("hooks change all gradients, so they need be no slopes of the loss")
     if experiment.compared_step_by_step(Change(cleared=True)).difference > max(
         experiment.tolerance, _LEFT_OVER
     ):

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from truestep.doctor.relations.trials.cuts import GraphCuts
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
 MOST_BATCHES = 64  # of an accumulation
+AMID = "a backward came between the last step and the batch"
 Call = Callable[..., Any]
 
 
@@ -42,6 +43,8 @@ class StepPlan:
     num_steps: int  # of optimizers, from one batch, or window of batches, to the next
     layers: Mapping[str, nn.Module]
     batches_ahead: int = 0  # so many batches are handed over before the one that is used
+    steps_together: bool = True  # whether the optimizers have made as many steps each
+    criteria: Mapping[str, nn.Module] = field(default_factory=dict)  # of the script's own, by name
 
 
 class StepChild:
@@ -71,6 +74,9 @@ class StepChild:
         self._results: FollowedResults | None = None
         self._entered = ExitStack()
         self._depth = 0  # of backwards within one another
+        self._is_amid = (
+            False  # whether the batches before the one that is used have gone backward without a step
+        )
 
     def begin(self) -> Any:
         """Put in place what follows the steps; return the batch that is handed over."""
@@ -79,12 +85,13 @@ class StepChild:
         self._wrap()
         if not self._waiting:
             self._change_parameters()
+        change.set_option(plan.criteria)
         count = change.count(examples)
         frozen = [each for module in plan.layers.values() for each in module.buffers(recurse=False)]
         self._noise = SymmetricNoise(
             count, frozen=frozen if change.keeps_buffers else (), tensors=plan.parameters.values()
         )
-        batch = change.batch(examples)
+        batch = self._collated() if change.kind == "one collated" else change.batch(examples)
         enter = self._entered.enter_context
         enter(self._noise)
         if change.records_rows:
@@ -96,9 +103,14 @@ class StepChild:
         elif change.follows_results:
             self._results = enter(FollowedResults(plan.layers))
         elif change == Change():
-            self._sight = enter(DataSight(examples.like(batch)))
+            self._sight = enter(DataSight(examples.like(batch), plan.parameters.values()))
             self._sight.rests = self._waiting > 0
         return batch
+
+    def _collated(self) -> Any:
+        """Return a batch of one example as the loader makes it: what is padded is no longer than that example."""
+        loads: Any = self._plan.iterator
+        return loads._collate_fn([loads._dataset[next(iter(loads._index_sampler.sampler))]])
 
     def _change_parameters(self) -> None:
         """Clear gradients, and move parameters, before the batch that is used, not before one that was held back."""
@@ -134,7 +146,9 @@ class StepChild:
                 self._depth -= 1
             if outermost and self._results is not None:
                 self._results.went_backward()
-            if outermost and not self._waiting:
+            if outermost and self._waiting:
+                self._is_amid = True
+            elif outermost:
                 with unseen():
                     self._went_backward(roots, args, kwargs)
             return result
@@ -166,9 +180,13 @@ class StepChild:
             self._note_step(optimizer)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._waiting:
-            with unseen():
-                self._begin_step(optimizer, args, kwargs)
+        if self._waiting:
+            self._is_amid = False
+            return
+        if self._sight is not None:
+            self._sight.rests = True
+        with unseen():
+            self._begin_step(optimizer, args, kwargs)
 
     def _begin_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         closure = next((each for each in (*args[1:2], kwargs.get("closure")) if each is not None), None)
@@ -198,6 +216,8 @@ class StepChild:
             self._life.end()
 
     def _after_step(self, *_: Any) -> None:
+        if self._sight is not None:
+            self._sight.rests = self._waiting > 0
         with torch.no_grad(), unseen():  # so that rounding in this step is nothing to the next one
             for each, before in self._kept:
                 each.copy_(before)
@@ -207,23 +227,34 @@ class StepChild:
             seen = self._life.seen
             if seen.steps:
                 self._life.end()
-            if self._waiting and iterator is self._plan.iterator:
-                self._waiting -= 1
-                if not self._waiting:
-                    with unseen():
-                        self._change_parameters()
-                if self._sight is not None:
-                    self._sight.rests = self._waiting > 0
-                return original(iterator)
             if isinstance(iterator, _MultiProcessingDataLoaderIter):
                 self._life.end(failure="the step takes a further batch, which worker processes hold")
-            seen.other_loaders += iterator is not self._plan.iterator
-            seen.num_batches += 1
+            if self._waiting and iterator is self._plan.iterator:
+                self._wait_no_longer()
+            else:
+                seen.other_loaders += iterator is not self._plan.iterator
+                seen.num_batches += 1
             if seen.num_batches > MOST_BATCHES:
                 self._life.end(failure=f"no optimizer stepped in {MOST_BATCHES} batches")
-            return original(iterator)
+            if self._sight is None:
+                return original(iterator)
+            self._sight.rests = True  # what is loaded, and collated, is no use of the batch
+            try:
+                return original(iterator)
+            finally:
+                self._sight.rests = self._waiting > 0
 
         return __next__
+
+    def _wait_no_longer(self) -> None:
+        """The batch that was held back is used from here on."""
+        self._waiting -= 1
+        if self._waiting:
+            return
+        if self._is_amid:
+            self._life.end(failure=AMID)
+        with unseen():
+            self._change_parameters()
 
     def _finish(self, seen: ChildOutcome) -> None:
         seen.coarsest = self._noise.coarsest if self._noise is not None else 0.0

@@ -2,9 +2,11 @@
 """An experiment at a step: children go on from a batch with one thing changed, and are compared with one that changes nothing."""
 
 import math
+import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from torch import Tensor
 
@@ -74,6 +76,8 @@ class StepExperiment:
             ExperimentNotTriedError: it can't be told that the batch is all that the step sees of the data.
         """
         found = self.child(Change())
+        if not found.touched and found.error is None and found.steps and not self.plan.batches_ahead:
+            found = self._held_back()
         if found.error is not None:
             raise ExperimentNotTriedError(f"the child raised {found.error}")
         if not found.steps:
@@ -90,6 +94,12 @@ class StepExperiment:
         if len(set(own)) < len(own):
             raise ExperimentNotTriedError("an optimizer stepped several times for one batch")
         return found
+
+    def _held_back(self) -> ChildOutcome:
+        """Return the child that changes nothing where the script may hold each batch back until the next one is there."""
+        self.plan = replace(self.plan, batches_ahead=1)
+        self._known.clear()
+        return self.child(Change())
 
     @cached_property
     def tolerance(self) -> float:
@@ -143,21 +153,35 @@ class StepExperiment:
         halves = [self.changed(Change(kind, keeps_buffers=keeps_buffers)) for kind in kinds]
         # each step by itself: one loss may be a weighted mean, another a plain one
         found = [
-            halves_combined(*(self.own_gradients(each.steps[number]) for each in (*halves, whole)))
+            halves_combined(
+                *(self.own_gradients(each.steps[number], hooked=False) for each in (*halves, whole))
+            )
             for number in range(len(whole.steps))
         ]
         return max(found, key=lambda each: each.difference)
 
-    def own_gradients(self, step: StepSeen) -> dict[str, Tensor | None]:
-        """Return the gradients of those parameters that a step is for."""
+    def own_gradients(self, step: StepSeen, *, hooked: bool = True) -> dict[str, Tensor | None]:
+        """Return the gradients of those parameters that a step is for; if asked, without those that hooks may change."""
         optimizer = self.plan.optimizers[step.optimizer]
         held = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        return {name: step.gradients[name] for name, each in self.plan.parameters.items() if id(each) in held}
+        return {
+            name: step.gradients[name]
+            for name, each in self.plan.parameters.items()
+            if id(each) in held and (hooked or not each._backward_hooks)
+        }
 
     def goes_another_way(self, change: Change) -> bool:
         """Tell whether the script raises, or makes other steps, with a change."""
         found = self.child(change)
         return found.error is not None or len(found.steps) != len(self.base.steps)
+
+    def makes_a_difference(self, change: Change) -> bool:
+        """Tell whether the loss, a gradient or the way of the step is another one with a change, be it by a rounding."""
+        if self.goes_another_way(change):
+            return True
+        found = self.child(change)
+        losses = ([each.losses for each in one.steps] for one in (found, self.base))
+        return self.compared(change).difference > 0 or operator.ne(*losses)
 
     def has_effect(self, item: str) -> bool:
         """Tell whether gradients, or the way of the step, are others with one value of an item for all examples."""
@@ -169,8 +193,6 @@ class StepExperiment:
         """Whether the gradient is no mean of those of the halves, also where buffers stay as they are."""
         if self.halves().difference <= self.tolerance:
             return False
-        if any(each._backward_hooks for each in self.plan.parameters.values()):
-            raise ExperimentNotTriedError("hooks change gradients, so those of halves need have no mean")
         return self.halves(keeps_buffers=True).difference > self.tolerance
 
     def demand_one_part(self) -> None:
@@ -214,6 +236,17 @@ class StepExperiment:
         leaf = self.plan.examples.leaves[item]
         size = leaf.numel() if isinstance(leaf, Tensor) else int(getattr(leaf, "size", len(leaf)))
         return size // self.plan.examples.count
+
+    @property
+    def can_collate(self) -> bool:
+        """Whether examples can be loaded by number, and put together as the loader does it."""
+        loads: Any = self.plan.iterator
+        return (
+            hasattr(loads._dataset, "__getitem__")
+            and getattr(loads._index_sampler, "batch_size", None) is not None
+            and hasattr(loads._index_sampler, "sampler")
+            and loads._collate_fn is not None
+        )
 
     def a_batch_of_one_comes(self) -> bool:
         """Tell whether the last batch of an epoch holds one example."""

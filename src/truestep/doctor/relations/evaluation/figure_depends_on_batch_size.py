@@ -57,6 +57,7 @@ class FigureDependsOnBatchSize(EvaluationRelation):
                 "the order of the batches changes the figure, so that their size must"
             )
         if figures := experiment.changed(EvaluationChange("cut")):
+            experiment.demand_no_draws()
             plan = experiment.plan
             changed = f"with the same examples in batches of {plan.other_size} instead of {len(plan.cut[0])}"
             yield self.told(figures, changed, RISK, experiment.modes_told())

@@ -51,4 +51,5 @@ class FigureDependsOnOrder(EvaluationRelation):
         from truestep.doctor.experiments.evaluation_child import EvaluationChange
 
         if figures := experiment.changed(EvaluationChange("reversed")):
+            experiment.demand_no_draws()
             yield self.told(figures, "with the same batches in reverse", RISK)

@@ -53,7 +53,8 @@ class FigureIsRandom(EvaluationRelation):
         """Compare what is printed with another seed."""
         from truestep.doctor.experiments.evaluation_child import EvaluationChange
 
-        if figures := experiment.changed(EvaluationChange("seed")):
+        figures = experiment.changed(EvaluationChange("seed"))
+        if figures and experiment.moves_with_examples(figures[0]):
             modes = experiment.modes_told()
             more = modes or ". Is the evaluation meant to draw random numbers?"
             yield self.told(figures, "with another seed", RISK if modes else QUESTION, more)

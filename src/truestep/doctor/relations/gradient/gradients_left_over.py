@@ -50,13 +50,14 @@ class GradientsLeftOver(StepRelation):
         from truestep.doctor.experiments.changes import Change
 
         tolerance = experiment.tolerance
-        if len(experiment.plan.optimizers) > 1:
+        experiment.demand_all_optimizers()
+        if not experiment.plan.steps_together:
             from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 
             raise ExperimentNotTriedError(
-                "several optimizers step, and gradients may wait for the other's step"
+                "one optimizer steps more often than another, whose gradients may wait for its step"
             )
-        apart = experiment.compared(Change(cleared=True))
+        apart = experiment.compared_step_by_step(Change(cleared=True))
         if apart.difference <= max(tolerance, 1e-3):
             return
         message = (

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Right programs of many kinds, written by hand: relations accuse none of them, and ask only what a loss of that kind is asked."""
+
+import os
+import warnings
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from doctor.experiments.test_relations import pytestmark as needs_forks
+
+from truestep.doctor.finding import Severity
+from truestep.doctor.runtime.watch import Watch, WatchOptions
+from truestep.doctor.selection import CheckSelection
+
+pytestmark = needs_forks
+SCRIPTS = sorted((Path(__file__).parent / "right").glob("*.py"))
+# examples meet in these, and are meant to
+ASKED = {name: ["REL002"] for name in ("contrastive", "proximal_policy", "ranked_survival")}
+
+
+@pytest.fixture(autouse=True)
+def as_found():
+    with mock.patch.dict(os.environ):  # frameworks set variables
+        yield
+
+
+@pytest.mark.sliced(10)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_right_program_breaks_no_relation(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with (
+        Watch(WatchOptions(CheckSelection(select=("REL",), preview=True), probe=True)) as watch,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        exec(compile(script.read_text("utf-8"), str(script), "exec"), {"__name__": "__main__"})
+    assert watch.failures == []
+    found = [each for each in watch.findings if each.severity is not Severity.ADVICE]
+    assert [f"{each.code} {each.message}" for each in found if each.severity is not Severity.QUESTION] == []
+    assert [each.code for each in found] == ASKED.get(script.stem, [])
