@@ -13,7 +13,7 @@ from itertools import combinations
 
 from programs.compose import Program
 from programs.habits import Habit, all_habits, slots
-from programs.laws import LAWS, OF_THE_ENGINE, WITH, under
+from programs.laws import LAWS, LIKE, OF_THE_ENGINE, WITH, under
 
 ENGINES = ("plain", "truestep", "truestep_with_block", "truestep_by_steps")  # to these every law can be held
 MAX_TRIED = 100  # pairs that a pair is tried with
@@ -123,9 +123,11 @@ def drawn_program(number: int, seed: int = 0) -> Program:
 @cache
 def takes_part(habit: Habit, law: str, framework: Habit) -> bool:
     """Return whether a habit is held to a law: it can be written there, and no kept program shows that it fails."""
-    failing = {law, framework.name, *framework.words.get("like", "").split()}
+    laws = {law, LIKE.get(law, law)}
+    failing = {*laws, framework.name, *framework.words.get("like", "").split()}
     return installed(habit) and not (
-        habit.has("not under", law) or any(f"fails under {each}" in habit.words for each in failing)
+        any(habit.has("not under", each) for each in laws)
+        or any(f"fails under {each}" in habit.words for each in failing)
     )
 
 

@@ -19,6 +19,8 @@ from pathlib import Path
 import torch
 from programs.recording import run_program
 
+from truestep.engine.processes.shards import gather_over_ranks
+
 RANK, SIZE = os.environ.get("RANK", "0"), int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -58,8 +60,8 @@ def note_loss(run, loss) -> None:
 
 
 def note_end(learners) -> None:
-    """Keep all that learners hold at the end."""
-    states = [learner.training_state() for learner in learners]
+    """Keep all that learners hold at the end, whole: of divided weights each process has a part."""
+    states = [gather_over_ranks(learner.training_state(), keep=True) for learner in learners]
     if RANK == "0":
         torch.save(states, "learners.pt")
 
