@@ -233,6 +233,26 @@ for _ in range({passes}):
     assert [each.code for each in run_example(code).findings if each.code == "PARAM016"] == found
 
 
+@pytest.mark.parametrize(("unfrozen", "found"), [(True, []), (False, ["PARAM014"])])
+def test_one_of_two_optimizers_may_hold_what_is_unfrozen_later(unfrozen, found):
+    code = f"""
+body, head = nn.Linear(4, 6), nn.Linear(6, 3)
+first = torch.optim.SGD(body.parameters(), lr=0.1)
+second = torch.optim.SGD(head.parameters(), lr=0.1)
+body.requires_grad_(False)
+for epoch in range(3):
+    if {unfrozen} and epoch == 1:
+        body.requires_grad_(True)
+    for x, y in loader:
+        first.zero_grad()
+        second.zero_grad()
+        F.cross_entropy(head(body(x)), y).backward()
+        first.step()
+        second.step()
+"""
+    assert [each.code for each in run_example(code).findings if each.code == "PARAM014"] == found
+
+
 def test_an_optimizer_that_replaces_another_shares_nothing_with_it():
     code = """
 for rate in (0.1, 0.01):

@@ -40,7 +40,8 @@ def agreed(
         stop = drawn.choice((1, 2, 3, 5))
         trial.end("together", size, STOP=stop)
     together = trial.end("together", sizes[-1])
-    seen = apart(*(torch.load(each / "learners.pt") for each in (alone, together)), WITHIN)
+    rounded = [float(habit.words.get(f"within under {law}", WITHIN)) for habit in program.habits]
+    seen = apart(*(torch.load(each / "learners.pt") for each in (alone, together)), max(rounded))
     if not program.habit("batching").has(
         "is", "reordered"
     ):  # by its collate function, on each rank for itself

@@ -94,8 +94,8 @@ class Fsdp:
 def _refuse_scalars(module: nn.Module) -> None:
     if names := [name for name, parameter in module.named_parameters() if not parameter.dim()]:
         raise OptionError(
-            f'{", ".join(names[:4])} is a single number, a parameter without dimensions, and strategy="fsdp" divides weights along their '
-            'first. Write nn.Parameter(torch.zeros(1)), of shape (1,), or strategy="ddp".'
+            f'{", ".join(names[:4])} is a single number, a parameter without dimensions, and strategy="fsdp" divides weights '
+            'along their first. Write nn.Parameter(torch.zeros(1)), of shape (1,), or strategy="ddp".'
         )
 
 

@@ -171,8 +171,8 @@ class FsdpUnitCalls:
 
 _OTHER_WEIGHTS = (
     '{name} is called with another tensor in its place (torch.func.functional_call), and with strategy="fsdp" torch gathers the '
-    'module\'s own weights before it computes: the other ones would count for nothing. Use strategy="ddp", where a module is called '
-    "with whatever weights it is given."
+    'module\'s own weights before it computes: the other ones would count for nothing. Use strategy="ddp", where a module is '
+    "called with whatever weights it is given."
 )
 
 _OTHER_LAYERS = (

@@ -61,10 +61,12 @@ class LayerWithoutGradient(Watcher):
 
     def __init__(self) -> None:
         self.reached: dict[int, set[int]] = {}
+        self.held: dict[int, set[int]] = {}  # what each optimizer held from its first step on
         self.judged: set[tuple[int, bool]] = set()  # optimizers, and whether the members of lists are meant
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report, some steps in, what had no gradient in any step while others had one; later, one of several layers."""
+        held = self.held.setdefault(id(record), {id(each) for each in record.parameters()})
         reached = self.reached.setdefault(id(record), set())
         reached |= {id(each) for each in record.parameters() if each.grad is not None}
         members = record.num_steps >= AFTER_FOR_MEMBERS
@@ -72,7 +74,7 @@ class LayerWithoutGradient(Watcher):
             return
         self.judged.add((id(record), members))
         known = {id(each) for model in history.models for each in model.parameters()}
-        silent = [each for each in record.parameters() if id(each) not in reached and each.requires_grad]
+        silent = [each for each in record.parameters() if id(each) in held - reached and each.requires_grad]
         elsewhere = set().union(*self.reached.values())  # by a loss that another optimizer steps for
         silent = [
             each for each in silent if id(each) in known - elsewhere
