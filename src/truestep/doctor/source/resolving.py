@@ -273,7 +273,19 @@ class Resolver:
             return found
         if isinstance(call.func, ast.Attribute) and call.func.attr in self.index.held:
             owner = self.class_of(call.func.value)
-            return self.method(owner, call.func.attr) if owner is not None else None
+            if owner is not None and (method := self.method(owner, call.func.attr)) is not None:
+                return method
+        return self._kept(call.func)
+
+    def _kept(self, name: ast.expr) -> Function | None:
+        """Return the function that a variable or an attribute was given: `self.loss = loss`, `value = Objective(net).value`."""
+        made = self.definitions(name) if isinstance(name, ast.Name | ast.Attribute) else []
+        value = made[0] if len(made) == 1 else None
+        if isinstance(value, ast.Name):
+            return self.function_named(value)
+        if isinstance(value, ast.Attribute) and value.attr in self.index.held:
+            owner = self.class_of(value.value)
+            return self.method(owner, value.attr) if owner is not None else None
         return None
 
     def constructor(self, call: ast.Call) -> Function | None:
