@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from programs.recording import run_program
@@ -36,7 +37,7 @@ def leaves(tree):
         return [tree]
     if isinstance(tree, str | float | int):
         return []
-    if dataclasses.is_dataclass(tree):
+    if dataclasses.is_dataclass(tree) or isinstance(tree, SimpleNamespace):
         tree = vars(tree)
     members = tree.values() if isinstance(tree, dict) else tree
     return [leaf for member in members for leaf in leaves(member)]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches of any structure: counting their examples, cutting them into parts, moving them to a device.
 
-A batch is a tensor, an array, a packed sequence, or any nesting of tuples, named tuples, mappings, data classes
-and lists of these. Its examples lie along the leading dimension of every tensor. A list is a structure
+A batch is a tensor, an array, a packed sequence, or any nesting of tuples, named tuples, mappings, data classes,
+namespaces and lists of these. Its examples lie along the leading dimension of every tensor. A list is a structure
 when its members agree on their number of examples (as PyTorch's default collation makes them), and a
 list of examples otherwise (ragged tensors, one dict of boxes an image, strings).
 """
