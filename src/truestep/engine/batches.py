@@ -9,6 +9,7 @@ list of examples otherwise (ragged tensors, one dict of boxes an image, strings)
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -216,7 +217,7 @@ def _sizes(
 def _holds_records(value: list[Any]) -> bool:
     """Whether a list holds mappings or data classes, all of one kind: most often one an example."""
     if not value or not all(
-        isinstance(member, Mapping) or structure.is_data_class(member) for member in value
+        isinstance(member, Mapping | SimpleNamespace) or structure.is_data_class(member) for member in value
     ):
         return False
     kinds = {(type(m), *(m if isinstance(m, Mapping) else ())) for m in value}

@@ -386,6 +386,12 @@ class Resolver:
         classes = {self.class_of(each) for each in given}
         return classes.pop() if len(classes) == 1 else None
 
+    def behind(self, made: Class, call: ast.Call) -> ast.expr | None:
+        """Return what an object passes its attributes on to by `__getattr__`: the one thing that it is given, or makes later."""
+        if self.method(made, "__getattr__") is None or len(call.args) != 1:
+            return None
+        return call.args[0].body if isinstance(call.args[0], ast.Lambda) else call.args[0]
+
     def unwrapped(self, call: ast.Call) -> ast.expr | None:
         """Return x for `x.to(...)`, `x.cuda()`, `DDP(x)`, `torch.compile(x)`: the same module, elsewhere."""
         name = self.linker.qualify(call.func) or ""

@@ -54,8 +54,7 @@ class Fsdp:
                 f'precision={precision.name!r} keeps half-precision weights, and strategy="fsdp" makes its own of float32 parts. '
                 'Use "bf16-mixed" or "fp16-mixed".'
             )
-        refuse_gradient_hooks(module.named_parameters())
-        _refuse_scalars(module)
+        _refuse_parameters(module)
         self.world.broadcast([*module.parameters(), *module.buffers()], "the weights of a model to divide")
         self._norms += share_rank_statistics(module, self.world, is_updating)
         policy = MixedPrecisionPolicy(
@@ -91,7 +90,8 @@ class Fsdp:
         unshare_rank_statistics(self._norms)
 
 
-def _refuse_scalars(module: nn.Module) -> None:
+def _refuse_parameters(module: nn.Module) -> None:
+    refuse_gradient_hooks(module.named_parameters())
     if names := [name for name, parameter in module.named_parameters() if not parameter.dim()]:
         raise OptionError(
             f'{", ".join(names[:4])} is a single number, a parameter without dimensions, and strategy="fsdp" divides weights '
