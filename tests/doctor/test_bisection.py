@@ -185,3 +185,30 @@ def test_the_draw_that_ignores_the_mode_is_named():
     (message,) = message_of("EVAL012", noisy, (torch.randn(8, 6),), torch.randint(3, (8,)))
     assert "differ from dropout at " in message
     assert "(model.middle)" in message
+
+
+class Carried(nn.Module):
+    """Starts from where the last batch ended: in a buffer given anew or written to, or in an attribute."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.cell, self.head, self.way = nn.GRUCell(6, 6), nn.Linear(6, 3), way
+        self.register_buffer("kept", torch.zeros(1, 6))
+        self.state = torch.zeros(1, 6)
+
+    def forward(self, x):
+        before = self.state if self.way == "attribute" else self.kept
+        hidden = self.cell(x, before.expand(len(x), -1).clone())
+        after = hidden.detach().mean(0, keepdim=True)
+        if self.way == "attribute":
+            self.state = after
+        elif self.way == "written":
+            self.kept.copy_(after)
+        else:
+            self.kept = after
+        return self.head(hidden)
+
+
+@pytest.mark.parametrize("way", ["given anew", "written", "attribute"])
+def test_a_state_carried_from_batch_to_batch_does_not_mix_the_examples_of_one(way):
+    assert message_of("DATA015", Carried(way), (torch.randn(8, 6),), torch.randint(3, (8,))) == []

@@ -210,6 +210,49 @@ for x, y in [*loader, *loader, *loader]:
     assert "PARAM016" not in [each.code for each in run_example(code).findings]
 
 
+@pytest.mark.parametrize(("passes", "found"), [(3, []), (40, ["PARAM016"])])
+def test_a_member_of_a_list_of_layers_may_be_chosen_later(passes, found):
+    code = f"""
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(4, 3) for _ in range(3))
+
+    def forward(self, x):
+        return self.experts[0](x) + self.experts[1](x)
+
+
+net = Experts()
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for _ in range({passes}):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+"""
+    assert [each.code for each in run_example(code).findings if each.code == "PARAM016"] == found
+
+
+@pytest.mark.parametrize(("unfrozen", "found"), [(True, []), (False, ["PARAM014"])])
+def test_one_of_two_optimizers_may_hold_what_is_unfrozen_later(unfrozen, found):
+    code = f"""
+body, head = nn.Linear(4, 6), nn.Linear(6, 3)
+first = torch.optim.SGD(body.parameters(), lr=0.1)
+second = torch.optim.SGD(head.parameters(), lr=0.1)
+body.requires_grad_(False)
+for epoch in range(3):
+    if {unfrozen} and epoch == 1:
+        body.requires_grad_(True)
+    for x, y in loader:
+        first.zero_grad()
+        second.zero_grad()
+        F.cross_entropy(head(body(x)), y).backward()
+        first.step()
+        second.step()
+"""
+    assert [each.code for each in run_example(code).findings if each.code == "PARAM014"] == found
+
+
 def test_an_optimizer_that_replaces_another_shares_nothing_with_it():
     code = """
 for rate in (0.1, 0.01):

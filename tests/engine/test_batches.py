@@ -3,6 +3,7 @@
 
 import dataclasses
 from collections import OrderedDict, UserDict
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +63,7 @@ KINDS = {
     "user dict": (UserDict(x=ROWS), lambda b: [b["x"]]),
     "named tuple": (Point(ROWS, torch.arange(5)), lambda b: [b.x, b.y]),
     "data class": (Record(ROWS), lambda b: [b.x]),
+    "namespace": (SimpleNamespace(x=ROWS, note="kept"), lambda b: [b.x]),
     "nested": (
         {"a": (ROWS, [ROWS, {"b": Point(ROWS, ROWS)}]), "c": Record(ROWS)},
         lambda b: [b["a"][0], b["a"][1][0], b["a"][1][1]["b"].y, b["c"].x],

@@ -223,6 +223,10 @@ def test_lbfgs_that_meets_nan_goes_back(make_learner, make_context, snapshot, sa
 
 WITH_FSDP = {
     "LBFGS": {"optimizer": torch.optim.LBFGS},
+    "torch.optim.Adafactor": {"optimizer": torch.optim.Adafactor},
+    "torch.optim.SGD(fused=True) or Adagrad(fused=True)": {
+        "optimizer": lambda p: torch.optim.SGD(p, lr=0.1, fused=True)
+    },
     "a clip of whole gradients": {"clip": ts.ClipAdaptive()},
     'micro_batch="auto"': {"micro_batch": "auto"},
     "compile=True": {"compile": True},

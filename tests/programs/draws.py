@@ -13,9 +13,10 @@ from itertools import combinations
 
 from programs.compose import Program
 from programs.habits import Habit, all_habits, slots
-from programs.laws import LAWS, OF_THE_ENGINE, WITH, under
+from programs.laws import LAWS, LIKE, OF_THE_ENGINE, WITH, under
 
 ENGINES = ("plain", "truestep", "truestep_with_block", "truestep_by_steps")  # to these every law can be held
+REFUSED_IN = 8  # programs: what a page refuses under a law is tried in one of them
 MAX_TRIED = 100  # pairs that a pair is tried with
 
 
@@ -123,14 +124,19 @@ def drawn_program(number: int, seed: int = 0) -> Program:
 @cache
 def takes_part(habit: Habit, law: str, framework: Habit) -> bool:
     """Return whether a habit is held to a law: it can be written there, and no kept program shows that it fails."""
-    failing = {law, framework.name, *framework.words.get("like", "").split()}
+    laws = {law, LIKE.get(law, law)}
+    failing = {*laws, framework.name, *framework.words.get("like", "").split()}
     return installed(habit) and not (
-        habit.has("not under", law) or any(f"fails under {each}" in habit.words for each in failing)
+        any(habit.has("not under", each) for each in laws)
+        or any(f"fails under {each}" in habit.words for each in failing)
     )
 
 
-def fitted(program: Program, law: str) -> Program | None:
-    """Return the program as a law can hold it: habits that can't stand there become the plainest; None for no program."""
+def fitted(program: Program, law: str, *, refused: bool = True) -> Program | None:
+    """Return the program as a law can hold it: habits that can't stand there become the plainest; None for no program.
+
+    Those that a page refuses there do, too, with `refused=False`.
+    """
     framework = program.habit("framework")
     if not takes_part(framework, law, framework) or (law in OF_THE_ENGINE and framework.name not in ENGINES):
         return None
@@ -142,15 +148,31 @@ def fitted(program: Program, law: str) -> Program | None:
     kept = [habit for habit in held.habits if habit.name in asked]
     for habit in held.habits:
         fits = takes_part(habit, law, framework) and all(habit.suits(each) for each in kept)
+        fits = fits and (refused or not is_refused(habit, held, law))
         kept += [habit] if fits and habit not in kept else []
     return filled(kept)
+
+
+def is_refused(habit: Habit, program: Program, law: str) -> bool:
+    """Return whether a page refuses a habit under a law, or beside another habit of the program."""
+    if law == "read" or not program.habit("framework").name.startswith("truestep"):
+        return False
+    words = [f"refused under {each}" for each in (law, LIKE.get(law, law))]
+    words += [f"refused with {each.name}" for each in program.habits]
+    return any(word in habit.words for word in words)
+
+
+def drawn_under(program: Program, law: str) -> Program | None:
+    """Return the program as it is drawn for a law: what a page refuses there stays in one program of so many."""
+    stays = random.Random(f"refused {law} {program!r}").randrange(REFUSED_IN) == 0
+    return fitted(program, law, refused=stays)
 
 
 def trials(seed: int, count: int, laws_each: int = 3) -> Iterator[tuple[int, str, Program]]:
     """Return what a slice of draws holds: the number of each draw, and each of its laws with the program as it is held there."""
     for number in range(seed * count, (seed + 1) * count):
         program = drawn_program(number, seed)
-        held = {law: found for law in LAWS if (found := fitted(program, law)) is not None}
+        held = {law: found for law in LAWS if (found := drawn_under(program, law)) is not None}
         drawn = random.Random(f"laws {seed} {number}")
         for law in drawn.sample(list(held), min(laws_each, len(held))):
             yield number, law, held[law]

@@ -15,9 +15,12 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from programs.recording import run_program
+
+from truestep.engine.processes.shards import gather_over_ranks
 
 RANK, SIZE = os.environ.get("RANK", "0"), int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -34,7 +37,7 @@ def leaves(tree):
         return [tree]
     if isinstance(tree, str | float | int):
         return []
-    if dataclasses.is_dataclass(tree):
+    if dataclasses.is_dataclass(tree) or isinstance(tree, SimpleNamespace):
         tree = vars(tree)
     members = tree.values() if isinstance(tree, dict) else tree
     return [leaf for member in members for leaf in leaves(member)]
@@ -58,8 +61,8 @@ def note_loss(run, loss) -> None:
 
 
 def note_end(learners) -> None:
-    """Keep all that learners hold at the end."""
-    states = [learner.training_state() for learner in learners]
+    """Keep all that learners hold at the end, whole: of divided weights each process has a part."""
+    states = [gather_over_ranks(learner.training_state(), keep=True) for learner in learners]
     if RANK == "0":
         torch.save(states, "learners.pt")
 

@@ -15,7 +15,7 @@ WORDS = {
     *("slot", "plainest", "is", "without", "owner", "module", "package", "like", "with engine", "volatile"),
     *("plain rounds", "plain within", "losses within", "not under", "only plainest", "seldom"),
 }
-PREFIXES = ("needs ", "refused under ", "refused with ", "fails under ", "wrong with ")
+PREFIXES = ("needs ", "refused under ", "refused with ", "fails under ", "within under ", "wrong with ")
 
 
 def lines_of(habit) -> int:

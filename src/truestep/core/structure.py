@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nested tuples, lists, dicts and data classes, seen as their leaves."""
+"""Nested tuples, lists, dicts, data classes and namespaces, seen as their leaves."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from torch import Tensor
@@ -28,6 +29,8 @@ def batch_children(batch: Any) -> list[tuple[str, Any]] | None:
         _check_keys(batch)
     if isinstance(batch, Mapping):
         return [(f"[{key!r}]", part) for key, part in batch.items()]
+    if isinstance(batch, SimpleNamespace):
+        return [(f".{name}", part) for name, part in vars(batch).items()]
     if is_data_class(batch):
         return [
             (f".{field.name}", getattr(batch, field.name))
@@ -57,6 +60,8 @@ def rebuild_batch(batch: Any, parts: list[Any]) -> Any:
         return _like(batch, parts if isinstance(batch, list) else tuple(parts))
     if isinstance(batch, Mapping):
         return _like(batch, dict(zip(batch, parts, strict=True)))
+    if isinstance(batch, SimpleNamespace):
+        return type(batch)(**dict(zip(vars(batch), parts, strict=True)))
     names = [field.name for field in dataclasses.fields(batch) if field.init]
     return dataclasses.replace(batch, **dict(zip(names, parts, strict=True)))
 

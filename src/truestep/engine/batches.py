@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches of any structure: counting their examples, cutting them into parts, moving them to a device.
 
-A batch is a tensor, an array, a packed sequence, or any nesting of tuples, named tuples, mappings, data classes
-and lists of these. Its examples lie along the leading dimension of every tensor. A list is a structure
+A batch is a tensor, an array, a packed sequence, or any nesting of tuples, named tuples, mappings, data classes,
+namespaces and lists of these. Its examples lie along the leading dimension of every tensor. A list is a structure
 when its members agree on their number of examples (as PyTorch's default collation makes them), and a
 list of examples otherwise (ragged tensors, one dict of boxes an image, strings).
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -216,7 +217,7 @@ def _sizes(
 def _holds_records(value: list[Any]) -> bool:
     """Whether a list holds mappings or data classes, all of one kind: most often one an example."""
     if not value or not all(
-        isinstance(member, Mapping) or structure.is_data_class(member) for member in value
+        isinstance(member, Mapping | SimpleNamespace) or structure.is_data_class(member) for member in value
     ):
         return False
     kinds = {(type(m), *(m if isinstance(m, Mapping) else ())) for m in value}

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from torch.optim import Optimizer
+from torch.optim import SGD, Adafactor, Adagrad, Optimizer
 
 from truestep.core.errors import OptionError
 from truestep.engine.clipping.adaptive import ClipAdaptive
@@ -35,6 +35,7 @@ class LearnerConflict(NamedTuple):
 
 
 LBFGS, FSDP, LOSS_SCALE = "LBFGS", 'strategy="fsdp"', "a precision with a loss scale"
+ADAFACTOR = "torch.optim.Adafactor"
 SPARSE, COMPLEX = "sparse gradients (nn.Embedding(..., sparse=True))", "complex parameters"
 # Whether a learner has an option.
 HAS: dict[str, Callable[[LearnerCombination], bool]] = {
@@ -42,6 +43,10 @@ HAS: dict[str, Callable[[LearnerCombination], bool]] = {
     SPARSE: lambda made: made.weights.has_sparse,
     COMPLEX: lambda made: any(parameter.is_complex() for parameter in made.weights.parameters),
     LBFGS: lambda made: optimizer_needs_closure(made.optimizers),
+    "torch.optim.SGD(fused=True) or Adagrad(fused=True)": lambda made: any(
+        isinstance(o, SGD | Adagrad) and any(g["fused"] for g in o.param_groups) for o in made.optimizers
+    ),
+    ADAFACTOR: lambda made: any(isinstance(each, Adafactor) for each in made.optimizers),
     "a second optimizer in the same learner": lambda made: len(made.optimizers) > 1,
     "torch.optim.SGD(fused=True)": lambda made: any(
         has_wrong_kernel(o) and any(g["fused"] for g in o.param_groups) for o in made.optimizers
@@ -62,6 +67,10 @@ HAS: dict[str, Callable[[LearnerCombination], bool]] = {
 CONFLICTS = [LearnerConflict(*each) for each in (
     (LBFGS, FSDP,
      'its line search multiplies whole vectors of weights, of which each process has a part. Use strategy="ddp".'),
+    (ADAFACTOR, FSDP,
+     'it takes means over the rows and columns of whole weights, of which each process has a part. Use strategy="ddp", or AdamW.'),
+    ("torch.optim.SGD(fused=True) or Adagrad(fused=True)", FSDP,
+     "torch has no such kernel for parts of weights. Leave fused out: the engine chooses what is right and fast."),
     ("a clip of whole gradients", FSDP,
      ("each process has a part of them. Use ts.ClipNorm or ts.ClipValue; a class of your own that looks at each number by "
       "itself, or at the norm alone, says so: takes_parts = True.")),

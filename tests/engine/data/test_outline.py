@@ -3,6 +3,7 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -32,6 +33,7 @@ BATCHES = {
     "nested": ({"a": (X, [Y, Y]), "b": X.half()}, Making(6, in_columns=True)),
     "named tuple": (Pair(X, Y), None),
     "data class": (Record(X, [*"abcdef"]), None),
+    "namespace": (SimpleNamespace(x=X, names=[*"abcdef"]), None),
     "ordered": (OrderedDict(b=X, a=Y), None),
     "list of samples": ([(X[0], 1), (X[1], 2)], Making(2)),
     "scalars beside": ((X, torch.tensor(3.0), "text", 4, None), None),

@@ -609,6 +609,26 @@ def only_rows(run):
     return of_bags(run, lambda p: torch.optim.SGD(p, lr=0.1), with_head=False, micro_batch=None)
 
 
+def single_number(run):
+    """A parameter without dimensions."""
+    module = nn.Linear(6, 1)
+    module.scale = nn.Parameter(torch.tensor(1.0))
+    run.learner(module, lambda p: torch.optim.SGD(p, lr=0.1))
+
+
+def other_weights(run):
+    """The module is called once with weights of one's own."""
+    net = run.learner(nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 1)), lambda p: torch.optim.SGD(p, lr=0.1))
+    data = run.data(torch.randn(8, 6, generator=generator()), batch_size=4)
+
+    def loss(rows):
+        moved = {name: each * 2 for name, each in net.module.named_parameters()}
+        return torch.func.functional_call(net.module, moved, (rows,)).square().sum(1)
+
+    for batch in run.batches(data):
+        net.update(loss, batch)
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -648,7 +668,21 @@ APART = (
     detached_at_last,
     detached_later,
 )
-MORE = {case.__name__: case for case in (half, rest, mixed, mixed_fp16, dropped, experts, detached, *APART)}
+MORE = {
+    case.__name__: case
+    for case in (
+        half,
+        rest,
+        mixed,
+        mixed_fp16,
+        dropped,
+        experts,
+        detached,
+        single_number,
+        other_weights,
+        *APART,
+    )
+}
 """Cases of some strategies."""
 
 

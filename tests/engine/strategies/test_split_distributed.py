@@ -86,10 +86,14 @@ def test_divided_weights_go_on_with_the_same_bits_and_on_one_process(tmp_path):
             "searched": "OptionError: LBFGS",
             "shrinking": 'OptionError: micro_batch="auto"',
             "hooked": r"OptionError: There is a hook on first\.weight, .* \(register_hook\)",
+            "single_number": "OptionError: scale is a single number, a parameter without dimensions",
             "penalty": "LossError: The loss goes back through the model itself",
         },
         pytest.param(
             {"one_after_another": "OptionError: .* has its weights divided"}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"other_weights": r"LossError: 0\.weight is called with another"}, marks=pytest.mark.slow
         ),
         pytest.param({"dropped": "RankError: The ranks called other layers"}, marks=pytest.mark.slow),
     ],

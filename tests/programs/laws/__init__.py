@@ -8,10 +8,10 @@ from programs.compose import Program
 from programs.laws.order import order_is_kept
 from programs.laws.ownership import learners_are_apart
 from programs.laws.plain import plain_is_exact
-from programs.laws.ranks import ranks_agree
+from programs.laws.ranks import divided_ranks_agree, ranks_agree
 from programs.laws.reading import right_is_not_accused
 from programs.laws.resume import resume_is_exact
-from programs.laws.running import RefusedError, ViolationError
+from programs.laws.running import LIKE, RefusedError, ViolationError
 from programs.laws.split import split_is_bounded
 from programs.laws.truthful import figures_are_true
 from programs.laws.watched import watched_is_plain
@@ -22,6 +22,7 @@ LAWS: dict[str, Callable[[Program, Path], str]] = {
     "order": order_is_kept,
     "resume": resume_is_exact,
     "ranks": ranks_agree,
+    "fsdp": divided_ranks_agree,
     "ownership": learners_are_apart,
     "truthful": figures_are_true,
     "watched": watched_is_plain,
@@ -29,13 +30,14 @@ LAWS: dict[str, Callable[[Program, Path], str]] = {
 }
 OF_THE_ENGINE = [name for name in LAWS if name not in ("watched", "read")]
 
-__all__ = ["LAWS", "OF_THE_ENGINE", "WITH", "ViolationError", "hold", "under"]
+__all__ = ["LAWS", "LIKE", "OF_THE_ENGINE", "WITH", "ViolationError", "hold", "under"]
 
 
 # The habits that a law needs, whatever was drawn: float64 where bounds are held, a figure, a second learner.
 WITH = {
     "split": ("double_by_default",),
     "ranks": ("double_by_default",),
+    "fsdp": ("double_by_default",),
     "truthful": ("evaluates_each_epoch",),
     "ownership": ("critic_in_training_mode",),
 }

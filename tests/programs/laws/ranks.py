@@ -1,30 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks: two or three processes train what one trains, within rounding, also where they go on from what another number began."""
+"""Ranks: two or three processes train what one trains, within rounding, also where they go on from what another number began.
+
+Where the weights are divided (fsdp) two do."""
 
 from pathlib import Path
 
+import torch
 from programs.compose import Program
-from programs.laws.comparing import apart, ends
+from programs.laws.comparing import apart
 from programs.laws.running import Trial, chance, notes
 
 WITHIN = 1e-6  # in float64, after some updates: where a true gradient is 0 an adaptive optimizer steps on its rounding
 
 
 def ranks_agree(program: Program, folder: Path) -> str:
-    """Hold a run of several processes, in float64, against that of one."""
-    drawn = chance(program, "ranks")
-    sizes = drawn.choice(([2], [2], [3], [2, 1], [1, 2], [2, 3], [3, 2]))
+    """Hold a run of several processes, each with all weights and a part of every batch, against that of one."""
+    return agreed(program, folder, "ranks", ([2], [2], [3], [2, 1], [1, 2], [2, 3], [3, 2]))
+
+
+def divided_ranks_agree(program: Program, folder: Path) -> str:
+    """Hold a run of two processes that each have a part of the weights, or that go on as one, against that of one."""
+    return agreed(program, folder, "fsdp", ([2], [2], [2, 1], [1, 2]), ', strategy="fsdp"')
+
+
+def agreed(
+    program: Program, folder: Path, law: str, numbers: tuple[list[int], ...], options: str = ""
+) -> str:
+    """Hold a run on one number of processes after the other, in float64, against that of one process."""
+    drawn = chance(program, law)
+    sizes = drawn.choice(numbers)
     given = {
         "law saves": ", saving=ts.Saving(every_steps=1, background=False)",
         "law saves too": "every_steps=1, ",
+        "law options": options,
     }
-    trial = Trial(program, folder, "ranks", given | {"law stops": "stop_at(run)"})
+    trial = Trial(program, folder, law, given | {"law stops": "stop_at(run)"})
     alone = trial.end("alone")
     for size in sizes[:-1]:
         stop = drawn.choice((1, 2, 3, 5))
         trial.end("together", size, STOP=stop)
     together = trial.end("together", sizes[-1])
-    seen = apart(*(ends(each)["learners"] for each in (alone, together)), WITHIN)
+    rounded = [float(habit.words.get(f"within under {law}", WITHIN)) for habit in program.habits]
+    seen = apart(*(torch.load(each / "learners.pt") for each in (alone, together)), max(rounded))
     if not program.habit("batching").has(
         "is", "reordered"
     ):  # by its collate function, on each rank for itself

@@ -20,6 +20,8 @@ NOTED = {
     "workers": ", num_workers=WORKERS",
 }
 
+LIKE = {"fsdp": "ranks"}  # what one refuses, or can't have, the other can't have either
+
 # A run's own watch takes a third of a short run; where a law looks at something else, other laws have it on.
 UNWATCHED = {"own watch": ", doctor=False"}
 
@@ -75,7 +77,11 @@ def on_ranks(folder: Path, size: int, **more: object) -> list[ranks.Finished]:
 
 def refusal(program: Program, law: str, error: str) -> bool:
     """Return whether a program was refused in words that one of its habits expects under the law, or together with another."""
-    asked = [f"refused under {law}", *(f"refused with {habit.name}" for habit in program.habits)]
+    laws = (law, LIKE.get(law, law))
+    asked = [
+        *(f"refused under {each}" for each in laws),
+        *(f"refused with {habit.name}" for habit in program.habits),
+    ]
     lines = [habit.words.get(word) for habit in program.habits for word in asked]
     return any(line and line in error for line in lines)
 

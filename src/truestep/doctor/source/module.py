@@ -436,7 +436,8 @@ class SourceModule:
 
     def _call_kind(self, call: ast.Call, depth: int) -> str | None:
         if (made := self.class_named(call.func)) is not None:
-            return self.class_kind(made)
+            behind = self.resolver.behind(made, call)
+            return self.class_kind(made) or (self.kind(behind, depth + 1) if behind is not None else None)
         if (name := self.qualify(call.func)) and (kind := kinds.of_constructor(name)):
             return kind
         if (given := self.given_by_library(call)) is not None:

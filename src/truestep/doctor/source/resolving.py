@@ -273,7 +273,19 @@ class Resolver:
             return found
         if isinstance(call.func, ast.Attribute) and call.func.attr in self.index.held:
             owner = self.class_of(call.func.value)
-            return self.method(owner, call.func.attr) if owner is not None else None
+            if owner is not None and (method := self.method(owner, call.func.attr)) is not None:
+                return method
+        return self._kept(call.func)
+
+    def _kept(self, name: ast.expr) -> Function | None:
+        """Return the function that a variable or an attribute was given: `self.loss = loss`, `value = Objective(net).value`."""
+        made = self.definitions(name) if isinstance(name, ast.Name | ast.Attribute) else []
+        value = made[0] if len(made) == 1 else None
+        if isinstance(value, ast.Name):
+            return self.function_named(value)
+        if isinstance(value, ast.Attribute) and value.attr in self.index.held:
+            owner = self.class_of(value.value)
+            return self.method(owner, value.attr) if owner is not None else None
         return None
 
     def constructor(self, call: ast.Call) -> Function | None:
@@ -373,6 +385,12 @@ class Resolver:
         given = self.results(function) if function is not None else []
         classes = {self.class_of(each) for each in given}
         return classes.pop() if len(classes) == 1 else None
+
+    def behind(self, made: Class, call: ast.Call) -> ast.expr | None:
+        """Return what an object passes its attributes on to by `__getattr__`: the one thing that it is given, or makes later."""
+        if self.method(made, "__getattr__") is None or len(call.args) != 1:
+            return None
+        return call.args[0].body if isinstance(call.args[0], ast.Lambda) else call.args[0]
 
     def unwrapped(self, call: ast.Call) -> ast.expr | None:
         """Return x for `x.to(...)`, `x.cuda()`, `DDP(x)`, `torch.compile(x)`: the same module, elsewhere."""

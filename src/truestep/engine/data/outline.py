@@ -4,6 +4,7 @@
 import dataclasses
 import sys
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from torch import Tensor
@@ -37,7 +38,13 @@ def outline_of_batch(batch: Any) -> Outline:
     if parts is None or "<locals>" in kind.__qualname__:
         raise no_rows_left(f"there is a {kind.__name__} in them")
     outlines = [outline_of_batch(part) for _, part in parts]
-    keys = [*batch] if isinstance(batch, Mapping) else None
+    keys = (
+        [*batch]
+        if isinstance(batch, Mapping)
+        else [*vars(batch)]
+        if isinstance(batch, SimpleNamespace)
+        else None
+    )
     return {"class": [kind.__module__, kind.__qualname__], "keys": keys, "parts": outlines}
 
 
@@ -47,6 +54,8 @@ def batch_of_outline(outline: Outline) -> Any:
         return outline["leaf"]
     kind = _class_named(*outline["class"])
     parts = [batch_of_outline(part) for part in outline["parts"]]
+    if issubclass(kind, SimpleNamespace):
+        return kind(**dict(zip(outline["keys"], parts, strict=True)))
     if outline["keys"] is not None:
         return kind(dict(zip(outline["keys"], parts, strict=True)))
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):

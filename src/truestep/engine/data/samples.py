@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import count
 from operator import getitem
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -151,12 +152,16 @@ def _loads_batches(dataset: Any) -> bool:
 
 
 def stack_samples(samples: list[Any]) -> Any:
-    """Return one batch of `samples`: their tensors stacked, structure by structure, data classes too."""
+    """Return one batch of `samples`: their tensors stacked, structure by structure, data classes and namespaces too."""
     first = samples[0]
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
         names = [field.name for field in dataclasses.fields(first) if field.init]
         stacked = {name: stack_samples([getattr(s, name) for s in samples]) for name in names}
         return dataclasses.replace(first, **stacked)
+    if isinstance(first, SimpleNamespace):
+        return type(first)(
+            **{name: stack_samples([getattr(s, name) for s in samples]) for name in vars(first)}
+        )
     try:
         return default_collate(samples)
     except (RuntimeError, TypeError, KeyError, ValueError) as error:

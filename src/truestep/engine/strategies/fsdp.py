@@ -54,7 +54,7 @@ class Fsdp:
                 f'precision={precision.name!r} keeps half-precision weights, and strategy="fsdp" makes its own of float32 parts. '
                 'Use "bf16-mixed" or "fp16-mixed".'
             )
-        refuse_gradient_hooks(module.named_parameters())
+        _refuse_parameters(module)
         self.world.broadcast([*module.parameters(), *module.buffers()], "the weights of a model to divide")
         self._norms += share_rank_statistics(module, self.world, is_updating)
         policy = MixedPrecisionPolicy(
@@ -88,6 +88,15 @@ class Fsdp:
     def close(self) -> None:
         """Give batch normalisations back; the weights stay divided."""
         unshare_rank_statistics(self._norms)
+
+
+def _refuse_parameters(module: nn.Module) -> None:
+    refuse_gradient_hooks(module.named_parameters())
+    if names := [name for name, parameter in module.named_parameters() if not parameter.dim()]:
+        raise OptionError(
+            f'{", ".join(names[:4])} is a single number, a parameter without dimensions, and strategy="fsdp" divides weights '
+            'along their first. Write nn.Parameter(torch.zeros(1)), of shape (1,), or strategy="ddp".'
+        )
 
 
 class FsdpHooks:

@@ -68,6 +68,8 @@ class FsdpUnitCalls:
         self._names = {_BACKWARD: "the backward", _ITS_END: "the end of the backward"}
         """What a rank has come for, by the number that it says so with."""
         self._unhooked: dict[nn.Module, list[tuple[str, Tensor]]] = {}
+        self._whole: set[int] = set()
+        """Identities of the weights that torch gathers into: the same tensors each time."""
         self.used: set[str] = set()
         """Names of the weights that a backward has come to."""
         self.goes_back = False
@@ -84,13 +86,14 @@ class FsdpUnitCalls:
         self._names[tag] = self._paths[unit] or "the whole module"
         self._names[tag + _WITH_INPUTS] = f"{self._names[tag]} with inputs that get gradients"
         unit.register_forward_pre_hook(
-            lambda _, *inputs: self._called(tag, inputs), prepend=True, with_kwargs=True
+            lambda unit, *inputs: self._called(unit, tag, inputs), prepend=True, with_kwargs=True
         )
         unit.register_forward_pre_hook(lambda unit, _: self._gathered(unit))
         # The first hook of all, so that what it puts on outputs comes before torch gathers the unit.
         unit.register_forward_hook(lambda _, __, output: self._returned(tag, output), prepend=True)
 
-    def _called(self, tag: int, inputs: Any) -> None:
+    def _called(self, unit: nn.Module, tag: int, inputs: Any) -> None:
+        self._refuse_other_weights(unit)
         if torch._C._current_graph_task_id() == -1:  # no checkpointed layer that runs again in a backward
             self.goes_back = False
             leaves = tree_leaves(inputs)
@@ -98,6 +101,14 @@ class FsdpUnitCalls:
                 isinstance(each, Tensor) and each.requires_grad for each in leaves
             )
             self.meet(tag + _WITH_INPUTS * gets_gradients)
+
+    def _refuse_other_weights(self, unit: nn.Module) -> None:
+        """Raise where a module holds other weights than its own for this call: torch would gather its own over them."""
+        for name, parameter in unit.named_parameters():
+            is_own = is_divided_over_ranks(parameter) or id(parameter) in self._whole
+            if not is_own or not isinstance(parameter, nn.Parameter):
+                where = ".".join(each for each in (self._paths[unit], name) if each)
+                raise LossError(_OTHER_WEIGHTS.format(name=where))
 
     def meet(self, tag: int = _BACKWARD) -> None:
         """Meet the other ranks before a unit is gathered, or before the backward; raise where they are somewhere else."""
@@ -113,6 +124,7 @@ class FsdpUnitCalls:
         if unit not in self._unhooked:  # those of units within it are not gathered now
             named = unit.named_parameters(self._paths[unit])
             self._unhooked[unit] = [(name, each) for name, each in named if not is_divided_over_ranks(each)]
+            self._whole |= {id(each) for _, each in self._unhooked[unit]}
         for name, parameter in self._unhooked[unit]:
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(partial(self._use, name))  # type: ignore[no-untyped-call]
@@ -156,6 +168,12 @@ class FsdpUnitCalls:
                 "each process has all weights."
             )
 
+
+_OTHER_WEIGHTS = (
+    '{name} is called with another tensor in its place (torch.func.functional_call), and with strategy="fsdp" torch gathers the '
+    'module\'s own weights before it computes: the other ones would count for nothing. Use strategy="ddp", where a module is '
+    "called with whatever weights it is given."
+)
 
 _OTHER_LAYERS = (
     'The ranks called other layers, or in another order, or their losses go back to other layers, and with strategy="fsdp" each '

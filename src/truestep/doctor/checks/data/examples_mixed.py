@@ -68,15 +68,15 @@ class ExamplesMixed(Probe):
         from truestep.doctor.runtime.probed_model import ProbedModel
 
         with ProbedModel(forward) as trial:
-            base, others = (
-                ProbePassage(trial, {0: given}),
-                ProbePassage(trial, {0: _changed(given, slice(1, None))}),
-            )
+            base = ProbePassage(trial, {0: given})
+            trial.put_back()
+            others = ProbePassage(trial, {0: _changed(given, slice(1, None))})
             before, after = base.output, others.output
             if before is None or after is None or before.dim() != 2 or len(before) != len(given):
                 raise NotTriedError("which axis of the model's output is the batch can't be told")
             if not bool(probed_values_differ(before[0], after[0]).any()):
                 return
+            trial.put_back()
             meets = _meeting([base, ProbePassage(trial, {0: _changed(given, slice(0, 1))}), others])
             change, size = (before[0] - after[0]).abs().max(), before[0].abs().max()
             evidence = {

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.library.functions import functions
+from truestep.doctor.source.batches import LOADER, RUN
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.values import argument, forwards_all, literal
 
 GENERATORS = functions("makes a generator")
 
@@ -18,7 +19,8 @@ class RandomStreamSharedByWorkers(SourceCheck):
     """A data set keeps a random generator of its own, which every worker copies.
 
     Why: all workers draw the same numbers, and again the same in every epoch: augmentation repeats itself.
-    (Plain np.random differs between workers since torch 1.9.)
+    (Plain np.random differs between workers since torch 1.9; Truestep's
+    `run.data` sets a data set's own generators for each sample.)
 
     Bad:
         class Noisy(Dataset):
@@ -44,6 +46,8 @@ class RandomStreamSharedByWorkers(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a generator made in __init__ of a data set and drawn from per sample."""
         for owner in module.classes_of_kind("dataset", "iterable dataset"):
+            if _is_made(module, owner) and not module.of_program(_may_have_workers):
+                continue  # the one copy is the program's own
             for name, bindings in module.attributes(owner).items():
                 value = bindings[0].value
                 made = isinstance(value, ast.Call) and module.qualify(value.func) in GENERATORS
@@ -85,3 +89,24 @@ class RandomStreamSharedByWorkers(SourceCheck):
         loaders = [call for call, given in data if given is not None and module.class_of(given) is owner]
         workers = [literal(module, argument(call, 5, "num_workers")) for call in loaders]
         return BUG if any(workers) else RISK
+
+
+def _is_made(module: SourceModule, owner: ast.ClassDef) -> bool:
+    """Tell whether the program itself makes such a data set: else whoever does may load it by workers."""
+    calls = (call for file in module.linked for call in file.all(ast.Call))
+    return any(module.home(call).class_named(call.func) is owner for call in calls)
+
+
+def _may_have_workers(files: list[SourceModule]) -> bool:
+    """Tell whether any loader but Truestep's, which sets each sample's generators, is asked for workers."""
+    return any(_asks_for_workers(file, call) for file in files for call in file.all(ast.Call))
+
+
+def _asks_for_workers(module: SourceModule, call: ast.Call) -> bool:
+    is_loader = module.qualify(call.func) == LOADER
+    given = [word.value for word in call.keywords if (word.arg or "").endswith("workers")]
+    given += call.args[5:6] if is_loader else []
+    if is_loader and forwards_all(call):
+        return True
+    some = any(literal(module, each) != 0 for each in given)
+    return some and module.resolver.maker_of(call) != RUN

@@ -129,7 +129,11 @@ def _ordered_by(module: SourceModule, loader: LocatedExpression) -> ast.expr | N
         made = made_in(module, sampler, context)
         return made.node if made is not None and _keeps_order(module, made) else None
     data, shuffle = argument(call, 0, "dataset"), argument(call, 2, "shuffle")
-    if data is not None and (module.kind(data) == "iterable dataset" or _draws_by_itself(module, data)):
+    if data is not None and (
+        module.kind(data) == "iterable dataset"
+        or _draws_by_itself(module, data)
+        or _is_shuffled_by_method(module, data)
+    ):
         return None
     size = argument(call, 1, "batch_size")
     if isinstance(size, ast.Constant) and size.value is None:
@@ -166,6 +170,25 @@ def _draws_by_itself(module: SourceModule, data: ast.expr) -> bool:
     method = module.method(owner, "__getitem__") if owner is not None else None
     asked = method.args.args[1].arg if method is not None and len(method.args.args) == 2 else None
     return asked is not None and method is not None and asked not in names_read(method)
+
+
+def _is_shuffled_by_method(module: SourceModule, data: ast.expr) -> bool:
+    """Tell `stream.shuffle(buffer_size=1000).with_format("torch")`, under a name or where it is written."""
+
+    def receivers(each: ast.expr) -> list[ast.expr]:
+        forms = _with_definitions(module, each)
+        return [
+            form.func.value
+            for form in forms
+            if isinstance(form, ast.Call) and isinstance(form.func, ast.Attribute)
+        ]
+
+    reached = each_once([data], receivers, _MIXED_BEFORE)
+    forms = [form for each in reached for form in _with_definitions(module, each)]
+    return any(
+        isinstance(form, ast.Call) and isinstance(form.func, ast.Attribute) and form.func.attr == "shuffle"
+        for form in forms
+    )
 
 
 def _keeps_order(module: SourceModule, sampler: LocatedExpression) -> bool:

@@ -84,11 +84,22 @@ def _judge(
 
 
 def _restarts(loop: TrainingLoop) -> bool:
-    """Tell a loop that counts its batches anew each time."""
+    """Tell a loop that begins a window anew each time: one that is left open does not go on in the next epoch."""
     run, played = loop.path[-1].run, execution_of(loop.trace, loop.path)
-    if run is None:
-        return isinstance(loop.node, ast.For)
-    return run.restarts and not played.state.asked & played.added_to.keys()
+    counters = played.state.asked & played.added_to.keys()
+    if run is not None:
+        return run.restarts and not counters
+    return isinstance(loop.node, ast.For) and (not counters or _begins_anew(loop, counters))
+
+
+def _begins_anew(loop: TrainingLoop, counters: set[str]) -> bool:
+    """Tell whether what counts the batches gets a value in each epoch, or the gradients are cleared there."""
+    epoch = next(iter(loop.outer_loops()), ())
+    parents = execution_of(loop.trace, loop.path).contexts.index.parents
+    around = [event for event in loop.trace.within(epoch, "count") if not event.inside(loop.path)]
+    given = {event.subject for event in around if not isinstance(parents[event.node], ast.AugAssign)}
+    cleared = bool(epoch) and any(event.loop_path() == epoch for event in loop.clears(epoch))
+    return cleared or counters <= given
 
 
 def _is_divided(module: SourceModule, loop: TrainingLoop, size: int) -> bool:

@@ -153,6 +153,6 @@ def _steps_something(files: list[SourceModule]) -> bool:
 def _steps(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether a call may step an optimizer: `opt.step()`, a wrapper's `step_and_update()`, `fused_step(opt)`."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if "step" not in name.lower():
+    if "step" not in name.lower() or module.kind(call) == "scheduler":  # StepLR(...) makes one
         return False
     return not isinstance(call.func, ast.Attribute) or module.kind(call.func.value) != "scheduler"

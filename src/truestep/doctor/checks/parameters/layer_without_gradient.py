@@ -10,18 +10,22 @@ from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 AFTER = 6
+AFTER_FOR_MEMBERS = (
+    64  # of a list of layers, of which others are reached: the batch may choose, as among experts
+)
 
 
 class LayerWithoutGradient(Watcher):
     """Some trainable parameters of an optimizer never get a gradient.
 
     Why: forward does not use them, or the path to the loss is cut (detach, .data, torch.tensor of a
-    tensor); under DistributedDataParallel they stop the run.
+    tensor); under DistributedDataParallel they stop the run. Of layers in an `nn.ModuleList` the batch may choose
+    some: one that it never chose is told after 64 updates.
 
     Bad:
         class Net(nn.Module):
@@ -57,24 +61,51 @@ class LayerWithoutGradient(Watcher):
 
     def __init__(self) -> None:
         self.reached: dict[int, set[int]] = {}
+        self.held: dict[int, set[int]] = {}  # what each optimizer held from its first step on
+        self.judged: set[tuple[int, bool]] = set()  # optimizers, and whether the members of lists are meant
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
-        """Report, some steps in, what had no gradient in any step while others had one."""
+        """Report, some steps in, what had no gradient in any step while others had one; later, one of several layers."""
+        held = self.held.setdefault(id(record), {id(each) for each in record.parameters()})
         reached = self.reached.setdefault(id(record), set())
         reached |= {id(each) for each in record.parameters() if each.grad is not None}
-        if record.num_steps != AFTER or not reached:
+        members = record.num_steps >= AFTER_FOR_MEMBERS
+        if record.num_steps < AFTER or not reached or (id(record), members) in self.judged:
             return
+        self.judged.add((id(record), members))
         known = {id(each) for model in history.models for each in model.parameters()}
-        silent = [each for each in record.parameters() if id(each) not in reached and each.requires_grad]
+        silent = [each for each in record.parameters() if id(each) in held - reached and each.requires_grad]
         elsewhere = set().union(*self.reached.values())  # by a loss that another optimizer steps for
         silent = [
             each for each in silent if id(each) in known - elsewhere
         ]  # unknown ones were replaced: PARAM005
+        chosen = _chosen_by_batch(history, set().union(*self.reached.values()))
+        silent = [each for each in silent if (id(each) in chosen) is members]
         if silent:
             names = [history.name_of(each) for each in silent[:6]]
             total = sum(1 for _ in record.parameters())
             text = f"{len(silent)} of {total} parameters never had a gradient: {', '.join(names)}{_end(history, silent)}."
-            yield Observation(record.place, text, RISK, {"without_gradient": names, "steps": AFTER + 1})
+            yield Observation(
+                record.place, text, RISK, {"without_gradient": names, "steps": record.num_steps + 1}
+            )
+
+
+def _chosen_by_batch(history: WatchHistory, reached: set[int]) -> set[int]:
+    """Return the identities of the parameters of those layers in a list or dict that nothing reached, where it reached others."""
+    from torch import nn
+
+    found: set[int] = set()
+    for model in history.models:
+        for several in model.modules():
+            if type(several) in (nn.ModuleList, nn.ModuleDict):
+                members = [_identities(each) for each in several.children()]
+                unreached = [each for each in members if not each & reached]
+                found |= set().union(*unreached) if len(unreached) < len(members) else set()
+    return found
+
+
+def _identities(module: nn.Module) -> set[int]:
+    return {id(each) for each in module.parameters()}
 
 
 def _end(history: WatchHistory, silent: list[Tensor]) -> str:

@@ -39,10 +39,23 @@ class NothingToTrain(Watcher):
 
     code = "PARAM014"
 
+    def __init__(self) -> None:
+        self.waiting: dict[int, Observation] = {}  # beside others an optimizer's turn may come later
+
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
-        """Report it at the first step."""
-        if record.num_steps == 0 and not any(each.requires_grad for each in record.parameters()):
+        """Report it at the first step, of one of several optimizers at the end if it stays so."""
+        if any(each.requires_grad for each in record.parameters()):
+            self.waiting.pop(id(record), None)
+        elif record.num_steps == 0:
             number = sum(1 for _ in record.parameters())
-            yield Observation(
-                place, f"All {number} parameters of the optimizer are frozen.", BUG, {"parameters": number}
-            )
+            text = f"All {number} parameters of the optimizer are frozen."
+            found = Observation(place, text, BUG, {"parameters": number})
+            if len(history.records) > 1:
+                self.waiting[id(record)] = found
+            else:
+                yield found
+
+    def on_finish(self, history: WatchHistory) -> Observations:
+        """Report what was never unfrozen."""
+        if not history.is_cut_short:
+            yield from self.waiting.values()

@@ -129,7 +129,12 @@ def _is_layer(module: SourceModule, call: ast.Call) -> bool:
 
 
 def _keeps_nothing(module: SourceModule, made: ast.Call) -> bool:
+    """Tell a layer, or a container of such layers alone, that a call leaves as it was."""
     name = module.qualify(made.func) or ""
+    if name in ("torch.nn.Sequential", "torch.nn.ModuleList"):
+        return all(isinstance(each, ast.Call) and _keeps_nothing(module, each) for each in made.args)
+    if name.startswith("torch.nn.Lazy"):
+        return False  # the first call decides its shapes
     switch = argument(made, None, "inplace")
     switched = [each for each in made.args if isinstance(each, ast.Constant) and each.value is True]
     return name.startswith("torch.nn.") and "Norm" not in name and switch is None and not switched
