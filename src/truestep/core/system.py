@@ -227,6 +227,27 @@ def read_files_alone() -> None:
             _reopen_if_read(descriptor)
 
 
+def open_connections() -> list[int]:
+    """Return the sockets, pipes and the like that this process has open, but for its three standard ones."""
+    if sys.platform != "linux":
+        return []
+    found = []
+    for descriptor in [int(each) for each in os.listdir("/proc/self/fd")]:  # noqa: PTH208 -- names
+        with contextlib.suppress(OSError):  # the one that listed them
+            kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+            if descriptor > 2 and kind in (stat.S_IFSOCK, stat.S_IFIFO, 0):  # 0: an event's
+                found.append(descriptor)
+    return found
+
+
+def close_off(descriptors: Sequence[int]) -> None:
+    """Let a forked process find nothing where these were open: what it read or wrote there would be missing in the other."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for each in descriptors:
+        os.dup2(nothing, each, inheritable=False)
+    os.close(nothing)
+
+
 def _reopen_if_read(descriptor: int) -> None:
     if sys.platform != "linux":
         return

@@ -125,6 +125,8 @@ class StreamSource(BatchSource):
             place.note_end(own.piece)
             return None
         place.advance(own.piece)
+        if own.piece is not None and own.piece.stateless and self._trial is None:
+            self._note(StateTrial(False, own.piece.stateless))
         return MadeBatch(own.batch, own.making, "" if self.is_per_rank else place.record.digest)
 
     def _own(self, read: Read) -> Iterator[OwnBatch]:
@@ -218,11 +220,12 @@ class StreamSource(BatchSource):
             self._note(self._tried(place))
 
     def _tried(self, place: StreamPlace) -> StateTrial:
-        start = place.start(only_compares=True)
-        return try_stream_state(self._stream, self._reading, start, self._options)
+        return try_stream_state(self._stream, self._reading, place, self._options)
 
     def _note(self, trial: StateTrial) -> None:
         self._trial = trial
+        if trial.was_left:
+            warn_user(words.state_not_tried(self._stream, trial.why))
         choice = words.promise_of_stream(self._stream, trial)
         self.choices[-1] = choice
         self._told(choice)

@@ -29,6 +29,14 @@ def promise_of_stream(stream: SampleStream, trial: StateTrial | None) -> Choice:
     return Choice("promise", "exact, or refused", f"the data decides its order: {_REPLAYED}{known}")
 
 
+def state_not_tried(stream: SampleStream, why: str) -> str:
+    """Return what is said where the trial of a stream's state was ended before anything came of it."""
+    return (
+        f"this stream ({a_type(stream.data)}) counts as one without a state, so {_REPLAYED}: {why}. Where it should go on from its "
+        "own state, let go of locks before each yield, and open queues, connections and threads in __iter__."
+    )
+
+
 def cost_of_sharing(num_ranks: int) -> str:
     """Return what it costs that every rank reads a whole stream, and the word that saves it."""
     return (

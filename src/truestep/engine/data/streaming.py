@@ -2,6 +2,7 @@
 """A stream as it is given, and its batches as one worker, or the training process, reads them."""
 
 import inspect
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -32,6 +33,10 @@ class StreamedBatch(NamedTuple):
     """A digest of the first samples that the worker read, with its first batch."""
     state: dict[str, Any] | None
     """Where the worker's stream stands behind it, if that was asked just then."""
+    seconds: float = 0.0
+    """That it took to read it."""
+    stateless: str = ""
+    """Why its stream can't be asked for its state, where that has just turned out."""
     fault: str | None = None
     """How the stream's state gives other batches than were read before: a message in the place of a batch."""
 
@@ -159,13 +164,14 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
         reader.resume(saved)
         fault = _compared(self._pieces(reader), saved["since"], saved["digest"])
         if fault is not None:
-            yield StreamedBatch(worker, None, None, "", None, None, fault)
+            yield StreamedBatch(worker, None, None, "", None, None, fault=fault)
         if not start.only_compares:
             yield from self._pieces(reader)
 
     def _pieces(self, reader: StreamReader) -> Iterator[StreamedBatch]:
         size = self._reading.batch_size
         while not reader.ended:
+            begin = time.perf_counter()
             with reader.randomness.borrowed():
                 samples = reader.read(self.start.epoch)
                 short = size is not None and len(samples) < size
@@ -175,9 +181,10 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
                     return
                 first = digest_samples(samples[: self._reading.num_compared]) if reader.is_first() else None
                 batch = samples[0] if size is None else self._reading.collate(samples)
-            number = None if size is None else len(samples)
+            number, digest = None if size is None else len(samples), digest_batch(batch)
+            seconds, state = time.perf_counter() - begin, reader.state_if_due()
             yield StreamedBatch(
-                reader.worker, batch, number, digest_batch(batch), first, reader.state_if_due()
+                reader.worker, batch, number, digest, first, state, seconds, reader.stateless_now()
             )
 
 
