@@ -61,6 +61,10 @@ class BatchSource(SealedAttributes, ABC):
         """Return what the ranks compare before they read it: the fingerprint, and what is looked at for several ranks only."""
         return self.fingerprint()
 
+    def form(self) -> str:
+        """Return types and shapes of its first batch, where its batches are compared over ranks when they are read."""
+        return ""
+
     @property
     def is_per_rank(self) -> bool:
         """Whether each of several ranks reads a share, and keeps a state, of its own."""
