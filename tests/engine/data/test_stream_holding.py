@@ -2,6 +2,7 @@
 """Streams that hold something of this process while their state is tried in another: nothing is lost or waits for long."""
 
 import queue
+import random
 import socket
 import threading
 import time
@@ -234,3 +235,24 @@ def test_workers_are_waited_for_as_long_as_they_get_on(seen, ends, monkeypatch):
         return
     with pytest.raises(WaitingError, match=ends):
         waiting.check([seen[-1][1]], [1])
+
+
+@pytest.mark.parametrize(
+    ("options", "is_by_clock"),
+    [({}, True), ({"seed": None}, True), ({"seed": 3}, False), ({"rng": random.Random(3)}, False)],
+)
+def test_a_shuffle_by_the_clock_of_webdataset_is_said_when_it_is_opened(options, is_by_clock):
+    wds = pytest.importorskip("webdataset")
+
+    def samples():
+        yield from ({"id": number} for number in range(SIZE))
+
+    pipeline = wds.DataPipeline(samples, wds.shuffle(5, **options), wds.map(lambda sample: sample["id"]))
+    promise = opened(pipeline).choices[-1]
+    assert promise.weakens == is_by_clock
+    assert (promise.value == "can't be resumed") == is_by_clock
+    if is_by_clock:
+        assert "    def web(epoch):\n" in promise.reason
+        assert "rng=random.Random(epoch)" in promise.reason
+    whole = opened(wds.DataPipeline(samples, wds.map(lambda sample: sample["id"])))
+    assert not whole.choices[-1].weakens

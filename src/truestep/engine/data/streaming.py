@@ -74,6 +74,8 @@ class SampleStream:
     @property
     def advice(self) -> str:
         """Return what to write so that it gives the same samples when it is read again."""
+        if not self.is_function and is_of_library(self.data, "webdataset"):
+            return BY_EPOCH_OF_WEBDATASET
         if self.is_function:
             where = "Let the function take epoch, and draw"
         else:
@@ -82,6 +84,15 @@ class SampleStream:
             f"{where} its order from that, as in random.Random(epoch): not from the clock, the process or an unseeded generator, "
             "nor on from the pass before."
         )
+
+    @property
+    def draws_from_clock(self) -> bool:
+        """Whether it is known to be in another order whenever it is read: webdataset's shuffles without a seed or generator."""
+        if not is_of_library(self.data, "webdataset"):
+            return False
+        stages = getattr(self.data, "pipeline", ())
+        options = [vars(each).get("kw", {}) for each in stages if _function_of(each) == "_shuffle"]
+        return any(each.get("rng") is None and each.get("seed") is None for each in options)
 
     def iterable(self, epoch: int, *, goes_on: bool = False) -> Any:
         """Return the iterable of `epoch`; one that `goes_on` is given its state before it is read."""
@@ -118,6 +129,26 @@ class SampleStream:
         that all of them share, and adds to it."""
         if not self.is_function and hasattr(self.data, "set_epoch"):
             self.data.set_epoch(epoch)
+
+
+def is_of_library(data: Any, name: str) -> bool:
+    """Whether the class of an object, or one of those it is derived from, is a library's."""
+    return any(kind.__module__.partition(".")[0] == name for kind in type(data).__mro__)
+
+
+def _function_of(stage: Any) -> str:
+    return getattr(getattr(stage, "f", None), "__name__", "")
+
+
+BY_EPOCH_OF_WEBDATASET = (
+    "Give run.data a function of the epoch that makes it, with a generator for each shuffle:\n"
+    "    def web(epoch):\n"
+    "        files = sorted(urls)\n"
+    "        random.Random(epoch).shuffle(files)\n"
+    "        data = wds.WebDataset(files, shardshuffle=False)\n"
+    "        return data.shuffle(1000, rng=random.Random(epoch)).decode()\n"
+    "    train = run.data(web, batch_size=32)\n"
+)
 
 
 def _wants_epoch(function: Callable[..., Any]) -> bool:
