@@ -135,3 +135,17 @@ def test_files_that_stay_and_those_that_are_written_are_not_spoken_of(path, tmp_
     train(tmp_path / "run", data, at=2, change=lambda: data.log.write("x" * 99_999))
     data.log.close()
     assert "its file" not in capsys.readouterr().err
+
+
+class Lazy:
+    """Imports something when it is asked for anything, as `six.moves` does."""
+
+    def __getattr__(self, name):
+        raise ImportError(name)
+
+
+def test_nothing_is_asked_that_runs_code_of_what_a_data_set_holds(path, tmp_path, capsys):
+    data = Mapped(path)
+    data.others = [Lazy(), ts, lambda: data]
+    train(tmp_path / "run", data, at=2, change=lambda: grown(path))
+    assert capsys.readouterr().err.count("its file tokens.bin had") == 1

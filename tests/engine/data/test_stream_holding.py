@@ -254,5 +254,7 @@ def test_a_shuffle_by_the_clock_of_webdataset_is_said_when_it_is_opened(options,
     if is_by_clock:
         assert "    def web(epoch):\n" in promise.reason
         assert "rng=random.Random(epoch)" in promise.reason
+    again = wds.DataPipeline(wds.ResampledShards(["0.tar"]), wds.map(str))
+    assert opened(again).choices[-1].weakens
     whole = opened(wds.DataPipeline(samples, wds.map(lambda sample: sample["id"])))
     assert not whole.choices[-1].weakens

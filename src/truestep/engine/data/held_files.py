@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,20 +72,34 @@ def _open_path(value: Any) -> tuple[str, bool] | None:
 
 
 def _parts(value: Any) -> Iterator[Any]:
+    """Yield what an object of the user's holds; nothing is asked for that could run code of its own, or import something."""
+    if isinstance(value, (np.ndarray, torch.Tensor, io.IOBase, ModuleType)):
+        return
     if isinstance(value, Mapping) and len(value) <= MOST_MEMBERS:
         yield from value.values()
     elif isinstance(value, (list, tuple)) and len(value) <= MOST_MEMBERS:
         yield from value
-    elif isinstance(value, (np.ndarray, torch.Tensor, io.IOBase)):
-        return
-    attributes = getattr(value, "__dict__", None)
-    if isinstance(attributes, dict):
-        yield from [*attributes.values()]
-    for cell in getattr(value, "__closure__", None) or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
+    elif isinstance(value, FunctionType):
+        yield from (cell.cell_contents for cell in value.__closure__ or () if _is_full(cell))
+    elif isinstance(value, MethodType):
+        yield value.__self__
+    yield from _attributes_of(value)
+
+
+def _attributes_of(value: Any) -> Sequence[Any]:
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return ()
+    return [*attributes.values()] if isinstance(attributes, dict) else ()
+
+
+def _is_full(cell: CellType) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:  # not assigned yet
+        return False
+    return True
 
 
 def sizes_by_name(files: Sequence[HeldFile]) -> dict[str, int]:

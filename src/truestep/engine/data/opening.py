@@ -72,7 +72,7 @@ def _opened(
         return open_mixture(data, options, seed=seed, device=device, share=share)
     if isinstance(data, DataLoader):
         data, options = take_loader_apart(data, options, share.size)
-    if (mistake := mistaken_data(data)) is not None:
+    if (mistake := mistaken_data(data, collates=options.collate is not None)) is not None:
         raise DataError(mistake)
     columns = find_data_columns(data)
     if columns is not None or is_map_style_data(data):

@@ -243,7 +243,7 @@ class StreamSource(BatchSource):
         shares = {"ranks": self._share.size} if self._options.per_rank else {}
         return shares | {
             "kind": "stream",
-            "class": type(self._stream.data).__qualname__,
+            "class": self._stream.kind,
             "order": describe_data_options(self._options),
         }
 

@@ -23,8 +23,8 @@ def promise_of_stream(stream: SampleStream, trial: StateTrial | None) -> Choice:
         return Choice(
             "promise",
             "can't be resumed",
-            "it shuffles by the clock (a shuffle of webdataset without rng= or seed=), so a run that is started again finds other "
-            f"samples and is refused. {BY_EPOCH_OF_WEBDATASET.rstrip()}",
+            "it draws from the clock (a shuffle of webdataset without rng= or seed=, or resampled=True), so a run that is started "
+            f"again finds other samples and is refused. {BY_EPOCH_OF_WEBDATASET.rstrip()}",
             weakens=True,
         )
     if trial is not None and trial.holds:

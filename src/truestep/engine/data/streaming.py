@@ -67,6 +67,11 @@ class SampleStream:
         self._was_read = False
 
     @property
+    def kind(self) -> str:
+        """Return its class; a function that makes it and an iterator that it would make are one."""
+        return "function" if self.is_function or self.reads_once else type(self.data).__qualname__
+
+    @property
     def may_have_state(self) -> bool:
         """Whether it says by itself that it keeps a state."""
         return has_stream_state(self.data)
@@ -87,10 +92,14 @@ class SampleStream:
 
     @property
     def draws_from_clock(self) -> bool:
-        """Whether it is known to be in another order whenever it is read: webdataset's shuffles without a seed or generator."""
+        """Whether it is known to come in another order each time: webdataset's shuffles without a seed, its `resampled=`."""
         if not is_of_library(self.data, "webdataset"):
             return False
         stages = getattr(self.data, "pipeline", ())
+        if any(
+            getattr(each, "deterministic", True) is False for each in stages
+        ):  # its shards drawn again and again
+            return True
         options = [vars(each).get("kw", {}) for each in stages if _function_of(each) == "_shuffle"]
         return any(each.get("rng") is None and each.get("seed") is None for each in options)
 
