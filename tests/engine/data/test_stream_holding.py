@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams that hold something of this process while their state is tried in another: nothing is lost or waits for long."""
 
+import os
 import queue
 import random
 import socket
@@ -12,6 +13,7 @@ import torch
 from support.streams import Buffered
 from torch.utils.data import IterableDataset
 
+from truestep.core.system import close_off, open_connections
 from truestep.engine.data import DataOptions, open_source, patience, stream_trial
 from truestep.engine.data.patience import WaitingError, WorkerPatience
 
@@ -131,6 +133,19 @@ HABITS = {
 
 def opened(data, **options):
     return open_source(data, DataOptions(batch_size=4, **options), seed=0)
+
+
+def test_a_connection_that_was_closed_meanwhile_stands_for_no_other(tmp_path):
+    near, far = os.pipe()
+    listed = {number: which for number, which in open_connections().items() if number in (near, far)}
+    os.close(near)
+    other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)  # the smallest number that is free
+    close_off(listed)
+    os.write(other, b"x")
+    os.write(far, b"nobody reads it")
+    os.close(other)
+    os.close(far)
+    assert (tmp_path / "other").read_bytes() == b"x"
 
 
 @pytest.mark.filterwarnings("ignore:this stream")

@@ -3,7 +3,7 @@
 
 import dataclasses
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -71,7 +71,9 @@ def _options_of_trial(options: DataOptions) -> DataOptions | None:
     return dataclasses.replace(options, worker_init=prepare)
 
 
-def _prepare(connections: Sequence[int], user: Callable[[int], None] | None, worker: int) -> None:
+def _prepare(
+    connections: Mapping[int, tuple[int, int]], user: Callable[[int], None] | None, worker: int
+) -> None:
     """Prepare a forked process that reads beside this one: an answer that it took from a shared connection would be lost here."""
     close_off(connections)
     if user is not None:
