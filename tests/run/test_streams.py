@@ -165,3 +165,14 @@ def test_a_later_pass_of_a_stream_that_is_not_told_which_it_is_can_t_be_promised
     train(tmp_path, data())
     said = capsys.readouterr().err
     assert ("'stream': begins its pass 2, and nothing tells it so: can't be promised" in said) == is_said
+
+
+def test_a_generator_may_become_the_function_that_makes_it(tmp_path):
+    def rows():
+        yield from (torch.tensor([float(number)]) for number in range(40))
+
+    whole, _ = train(tmp_path / "whole", rows)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", rows(), stop=7)
+    rest, _ = train(tmp_path / "run", rows)
+    assert rest == whole[4 * 7 :]

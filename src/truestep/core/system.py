@@ -227,6 +227,40 @@ def read_files_alone() -> None:
             _reopen_if_read(descriptor)
 
 
+def open_connections() -> dict[int, tuple[int, int]]:
+    """Return the sockets, pipes and the like that this process has open, but for its three standard ones: descriptor and which."""
+    if sys.platform != "linux":
+        return {}
+    found = {}
+    for descriptor in [int(each) for each in os.listdir("/proc/self/fd")]:  # noqa: PTH208 -- names
+        with contextlib.suppress(OSError):  # the one that listed them
+            status = os.fstat(descriptor)
+            kind = stat.S_IFMT(status.st_mode)
+            if descriptor > 2 and kind in (stat.S_IFSOCK, stat.S_IFIFO, 0):  # 0: an event's
+                found[descriptor] = status.st_dev, status.st_ino
+    return found
+
+
+def close_off(connections: Mapping[int, tuple[int, int]]) -> None:
+    """Let a forked process find nothing where these were open: what it read or wrote there would be missing in the other.
+
+    Where one was closed meanwhile, and its number is another's, that one is left alone.
+    """
+    for descriptor, which in connections.items():
+        with contextlib.suppress(OSError):  # it is closed
+            status = os.fstat(descriptor)
+            if (status.st_dev, status.st_ino) == which:
+                _lead_nowhere(descriptor)
+
+
+def _lead_nowhere(descriptor: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        os.dup2(nothing, descriptor, inheritable=False)
+    finally:
+        os.close(nothing)
+
+
 def _reopen_if_read(descriptor: int) -> None:
     if sys.platform != "linux":
         return

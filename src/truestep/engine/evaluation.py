@@ -85,7 +85,7 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
     own = [context.rank] if context.rank else []  # several processes: each draws for its own examples
     release_spent_gradients(context)
     with evaluating(learner):
-        for number, (batch, making, _) in enumerate(_compared(_made(data), context.world)):
+        for number, (batch, making, _) in enumerate(_compared(data, context.world)):
             context.random.set(random_key(context.seed, _EVALUATION, context.step, number, *own))
             counting = BatchCounting(making=making)
             is_here = not counting.is_empty(batch)
@@ -109,20 +109,23 @@ def _made(data: Any) -> Iterable[MadeBatch]:
     return map(MadeBatch, data.batches(0) if hasattr(data, "batches") else data)
 
 
-def _compared(made: Iterable[MadeBatch], world: World | None) -> Iterator[MadeBatch]:
+def _compared(data: Any, world: World | None) -> Iterator[MadeBatch]:
     """Compare what the ranks have read of a stream at its first batch, its second, fourth and so on, and at its end."""
     number, read = 0, ""
-    for number, each in enumerate(made, 1):
+    for number, each in enumerate(_made(data), 1):
         read = each.read
         if world is not None and read and number & (number - 1) == 0:
-            _compare(world, number, read)
+            _compare(world, number, read, data)
         yield each
     if world is not None and read:
-        _compare(world, number, read)
+        _compare(world, number, read, data)
 
 
-def _compare(world: World, number: int, read: str) -> None:
-    refuse_other_reading(world, number, {"the data of an evaluation": ReadPlace(0, number, read)})
+def _compare(world: World, number: int, read: str, data: Any) -> None:
+    form, kind = (data.form(), data.fingerprint().get("kind")) if isinstance(data, BatchSource) else ("", "")
+    refuse_other_reading(
+        world, number, {"the data of an evaluation": ReadPlace(0, number, read, form, kind == "mixture")}
+    )
 
 
 def _call(values: Values, batch: Any, context: LearnerContext) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from truestep.core.errors import DataError
 from truestep.core.wording import a_type
 from truestep.engine.data import BatchSource
+from truestep.engine.data.held_files import sizes_by_name, sizes_changed
 from truestep.engine.data.source import MadeBatch
 from truestep.run.awaited import SourceAwaitedByRun
 from truestep.run.directory import START_ANEW
@@ -58,6 +59,8 @@ class StreamCursor:
     """What the loop that reads it now is given; one that can look ahead where nobody knows the pass's length."""
     read_digest: str = ""
     """Of what was read of the pass, where its data is a stream."""
+    files_before: dict[str, int] = field(default_factory=dict)
+    """How large the files were, of which its data is, when the run was saved that goes on."""
     onward: OnwardLoopPasses = field(default_factory=OnwardLoopPasses)
     _over: int = 0
     _resumed: bool = False
@@ -162,7 +165,8 @@ class StreamCursor:
     def state_dict(self) -> dict[str, Any]:
         """Return the place, and what a source without places keeps instead."""
         place = {name: getattr(self, name) for name in (*_PLACE, "label")} | {"late": self.is_late}
-        return place | {"source": self.source.state_dict(), "fingerprint": self.source.fingerprint()}
+        place |= {"source": self.source.state_dict(), "fingerprint": self.source.fingerprint()}
+        return place | {"files": sizes_by_name(self.source.files()) or self.files_before}
 
     @property
     def how_it_resumes(self) -> str | None:
@@ -183,6 +187,7 @@ class StreamCursor:
         if before and now and before != now:
             self.batch = self.batch * before // now
         self.take_up()
+        self.files_before = state.get("files", {})
         self.source.load_state_dict(state["source"])
 
     def take_up(self, *, body: bool = True) -> None:
@@ -359,6 +364,10 @@ class RunCursor:
     def how_it_resumes(self) -> list[str]:
         """Return for each stream that has something to say from where it goes on."""
         found = [(each.label, each.how_it_resumes) for each in self.streams.values()]
+        found += [
+            (each.label, sizes_changed(each.files_before, sizes_by_name(each.source.files())))
+            for each in self.streams.values()
+        ]
         return [f"{label!r}: {how}" for label, how in found if how]
 
     def drawn(self) -> dict[str, float]:

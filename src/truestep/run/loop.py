@@ -7,6 +7,7 @@ from typing import Any
 from truestep.core.errors import OptionError
 from truestep.engine.data.source import MadeBatch
 from truestep.run.cursor import StreamCursor
+from truestep.run.data_files import RunDataFiles
 from truestep.run.device import RunCudnnTuner
 from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
@@ -20,6 +21,7 @@ class RunLoop:
         self._run, self._session = run, session
         self._tuner = RunCudnnTuner(run.context)
         self._rank_data = RunRankData(run.cursor, run.context.world)
+        self._files = RunDataFiles(run.cursor, session.say)
 
     def epochs(self, total: int, keeps: object) -> Iterator[int]:
         """Yield epochs from the cursor's on; a loop `keeps` the run that it is of, as long as somebody reads it."""
@@ -103,6 +105,7 @@ class RunLoop:
     def _begun(self, stream: StreamCursor, *, leads: bool) -> None:
         self._session.pass_begun(stream, leads=leads)
         if leads:
+            self._files.look(at_once=True)
             self._rank_data.pass_begun()
 
     def _body_done(self, stream: StreamCursor, *, leads: bool) -> None:
@@ -144,6 +147,7 @@ class RunLoop:
         stream.read_digest = made.read
         run = self._run
         if leads:
+            self._files.look()
             self._rank_data.batch_given()
             run.cursor.step += 1
         run.context.note_made(made.making)

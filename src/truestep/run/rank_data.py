@@ -21,7 +21,7 @@ class RunRankData:
         data = {each.label: each.source.facts() for each in self._cursor.streams.values()}
         numbers = [number for (number,) in self._world.meet("the data of a pass", as_number(data))]
         common = refuse_other_data(self._world, data, numbers)
-        self._streams = {name for name in common if data[name].get("kind") == "stream"}
+        self._streams = {name for name in common if data[name].get("kind") in ("stream", "mixture")}
         self._given = 0
 
     def batch_given(self) -> None:
@@ -39,7 +39,13 @@ class RunRankData:
 def places_read(cursor: RunCursor) -> dict[str, ReadPlace]:
     """Return how far each stream was read, by what the user knows it by."""
     return {
-        each.label: ReadPlace(each.number, each.batch, each.read_digest)
+        each.label: ReadPlace(
+            each.number,
+            each.batch,
+            each.read_digest,
+            each.source.form(),
+            each.source.fingerprint().get("kind") == "mixture",
+        )
         for each in cursor.streams.values()
         if each.read_digest
     }

@@ -207,6 +207,79 @@ def test_blocks_that_are_not_known_are_refused(data, shuffle, words):
         batches(data, shuffle=shuffle)
 
 
+def _raising():
+    yield 3
+    raise OSError("the index is gone")
+
+
+def _endless():
+    while True:
+        yield 0
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (lambda self: 1 // 0, r"\(ZeroDivisionError: integer division"),
+        (lambda self, shard: shard, r"\(TypeError: .* missing 1 required positional argument: 'shard'\)"),
+        (lambda self: _raising(), r"\(OSError: the index is gone\)"),
+        (lambda self: _endless(), "hold 0 samples together, and it has 7"),
+        (lambda self: {3, 4}, "what the data tells of its blocks is {3, 4}"),
+        (lambda self: [3, 3], "hold 6 samples together, and it has 7"),
+    ],
+)
+def test_a_method_that_does_not_tell_its_blocks_is_named_before_a_sample_is_read(method, words):
+    class Unread(Told):
+        block_sizes = method
+
+        def __getitem__(self, index):
+            raise AssertionError("read")
+
+    with pytest.raises(DataError, match=words) as refused:
+        batches(Unread(None), shuffle=BlockShuffle())
+    if "could not be asked" in str(refused.value):
+        assert "a method without arguments" in str(refused.value)
+        assert "shuffle=ts.BlockShuffle(block=[1000, 500])" in str(refused.value)
+
+    class Read(Told):
+        block_sizes = method
+
+    assert batches(Read(None), batch_size=7, shuffle=True) == batches(range(7), batch_size=7, shuffle=True)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        np.array([3, 4]),
+        np.array([3, 4], dtype=np.uint8),
+        torch.tensor([3, 4]),
+        lambda self: np.array([3, 4]),
+        lambda self: iter([3, 4]),
+        lambda self: (each for each in (3, 4)),
+        property(lambda self: [3, 4]),
+        staticmethod(lambda: map(int, "34")),
+    ],
+)
+def test_blocks_are_taken_in_whichever_form_they_are_told(sizes):
+    class Own(Told):
+        block_sizes = sizes
+
+    expected = batches(range(7), shuffle=BlockShuffle(block=[3, 4], window=1))
+    assert batches(Own(None), shuffle=BlockShuffle(window=1)) == expected
+
+
+@pytest.mark.parametrize("number", [np.int64, np.int32, np.uint8])
+def test_whole_numbers_of_numpy_are_whole_numbers(number):
+    shuffle = BlockShuffle(block=number(3), window=number(2))
+    assert batches(range(7), batch_size=number(2), shuffle=shuffle) == batches(
+        range(7), batch_size=2, shuffle=BlockShuffle(block=3, window=2)
+    )
+    with pytest.raises(OptionError, match="block=0 is too small"):
+        BlockShuffle(block=number(0))
+    with pytest.raises(OptionError, match=r"block=\[\*sizes\]"):
+        BlockShuffle(block=iter([number(3)]))
+
+
 @pytest.mark.parametrize("told", [7, ["x"], [3.5], None])
 def test_a_uniform_shuffle_needs_nothing_of_what_the_data_tells_of_blocks(told):
     found = batches(Told(told), batch_size=7, shuffle=True)

@@ -12,6 +12,7 @@ from torch.utils.data import (
     RandomSampler,
     Sampler,
     SequentialSampler,
+    TensorDataset,
 )
 
 from truestep.core.errors import DataError, OptionError
@@ -171,7 +172,40 @@ class DatasetDict(dict):
 
 
 TABLE = ("schema", "to_batches", "to_pydict", "__dataframe__")
+
+
+class Streamed(IterableDataset):
+    def __iter__(self):
+        yield from range(5)
+
+
+MIXED = 'mixture = ts.Mixture({"a": a, "b": b}, weights={"a": 0.7, "b": 0.3})'
 MISTAKEN = {
+    "streams by split": (
+        {"train": Streamed(), "test": Streamed()},
+        ["train = run.data(data['train'], batch_size=64)"],
+    ),
+    "streams by name": (
+        {"web": Streamed(), "code": Streamed()},
+        ["train = run.data(data['web'], batch_size=64)\n", MIXED],
+    ),
+    "streams in a list": (
+        [Streamed(), Streamed()],
+        ["a list of 2 data sets", "run.data(torch.utils.data.ChainDataset(data), batch_size=64)", MIXED],
+    ),
+    "data sets in a tuple": (
+        (TensorDataset(torch.zeros(3)), TensorDataset(torch.zeros(2))),
+        ["a tuple of 2 data sets", "run.data(torch.utils.data.ConcatDataset(data), batch_size=64)"],
+    ),
+    "paths in a list": (
+        [Path("0.parquet"), Path("1.parquet")],
+        ["a list of 2 names of files ('0.parquet', ...)", "data_files=[str(file) for file in files]"],
+    ),
+    "shards in a list": (
+        ["0.tar", "1.tar"],
+        ["webdataset.WebDataset([str(file) for file in files], shardshuffle=False)"],
+    ),
+    "a pattern": ("shards/*.tar", ["webdataset.WebDataset(sorted(glob.glob('shards/*.tar')), shardshuffle"]),
     "data sets by split": (
         DatasetDict(train=Named("features"), test=Named("features")),
         [
@@ -222,6 +256,13 @@ def test_what_is_no_data_is_told_line_for_line(name):
         batches(data, batch_size=2)
     for line in lines:
         assert line in str(caught.value)
+
+
+def test_names_of_files_that_a_function_opens_are_samples():
+    def read(names):
+        return torch.tensor([int(name[0]) for name in names])
+
+    assert batches(["0.tar", "1.tar"], batch_size=2, collate=read) == [[0, 1]]
 
 
 def test_the_real_ones_are_known(tmp_path):

@@ -110,6 +110,11 @@ HABITS = {
         lambda data: split_by_node(data.to_iterable_dataset(num_shards=6))
     ),
     "webdataset, by hand": lambda: webdataset(own_part),
+    "a mixture whose schedule differs later": lambda: ts.Mixture(
+        {"a": Rows(), "b": Rows(X + 10)},
+        weights=lambda batch: {"a": 1, "b": RANK and batch > 0},
+        at_end="stop",
+    ),
     "the same, mapped": Rows,
     "the same, in memory": lambda: X,
     "the same, noisy": Noisy,

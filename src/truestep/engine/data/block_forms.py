@@ -2,10 +2,13 @@
 """How data of different libraries tells which of its samples lie together: its shards, chunks, row groups."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from torch.utils.data import ConcatDataset
+
+from truestep.core.errors import DataError
 
 Sizes = Iterable[int] | None
 
@@ -25,9 +28,19 @@ def _first(data: Any, looks: Iterable[Callable[[Any], Sizes]]) -> Sizes:
 
 
 def _method(data: Any) -> Sizes:
-    method = getattr(data, "block_sizes", None)
-    found: Sizes = method() if callable(method) else None
-    return found
+    """Return what a data set's own `block_sizes()` says, or an attribute of that name; numbers one after another as a list."""
+    kind = type(data).__name__
+    try:
+        told = getattr(data, "block_sizes", None)
+        told = told() if callable(told) else told
+        return [*islice(told, 2 * len(data) + 1000)] if isinstance(told, Iterator) else told
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise DataError(
+            f"block_sizes() of this {kind} could not be asked ({type(error).__name__}: {first}). It is a method without arguments "
+            "that returns how many samples each block has, in the order of the data: def block_sizes(self): return [1000, 500]. Or "
+            f"give them: shuffle=ts.BlockShuffle(block=[1000, 500]); without blocks, shuffle=True and no such method of {kind}."
+        ) from error
 
 
 def _shards(data: Any) -> Sizes:

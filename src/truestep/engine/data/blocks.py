@@ -45,7 +45,7 @@ def with_sizes(shuffle: BlockShuffle, data: Any) -> BlockShuffle:
 
 def _whole_numbers(told: Any) -> list[int] | None:
     """Return sizes as numbers; None where they are something else. A float that is whole is a size, as numpy's sums give them."""
-    if isinstance(told, (str, bytes, dict)) or not hasattr(told, "__iter__"):
+    if isinstance(told, (str, bytes, dict, set)) or not hasattr(told, "__iter__"):
         return None
     try:
         given = told.tolist() if hasattr(told, "tolist") else [*told]
@@ -67,7 +67,8 @@ def _shown(told: Any) -> str:
 def cost_of_uniform_shuffle(data: Any) -> str | None:
     """Return what is said once where samples of data that tells its shards are shuffled without a thought of them."""
     try:
-        number = len(_whole_numbers(shard_sizes(data)) or [])
+        sizes = _whole_numbers(shard_sizes(data)) or []
+        number = len(sizes) if sum(sizes) == len(data) else 0
     except Exception:  # noqa: BLE001 -- nobody asked for the blocks: what the data can't tell needs no hint
         return None
     if number < 2:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
-from truestep.core.wording import a_type
+from truestep.core.wording import a_type, counted
 
 _ROWS = (
     "    def rows():\n"
@@ -32,21 +32,59 @@ _FILES = {
 }
 
 
-def mistaken_data(data: Any) -> str | None:
-    """Return what is wrong with something that looks like data, and what to write; None where nothing is known to be."""
-    return next((said for look in _LOOKS if (said := look(data)) is not None), None)
+def mistaken_data(data: Any, *, collates: bool = False) -> str | None:
+    """Return what is wrong with something that looks like data, and what to write; None where nothing is known to be.
+
+    A list of names of files may be what a function of the user's, who `collates`, opens.
+    """
+    looks = [look for look in _LOOKS if not (collates and look is _names)]
+    return next((said for look in looks if (said := look(data)) is not None), None)
 
 
 def _name(data: Any) -> str | None:
     if not isinstance(data, (str, bytes, PurePath)):
         return None
     name = data.decode(errors="replace") if isinstance(data, bytes) else str(data)
-    for ending, advice in _FILES.items():
-        if name.lower().endswith((ending, ending + ".gz")):
-            return f"data is {data!r}, the name of a file and not data. {advice.format(name=repr(name))}"
+    if (advice := _advice_on_files(name)) is not None:
+        return f"data is {data!r}, the name of a file and not data. {advice}"
     return (
         f"data is {data!r}, a name and not data. Open it first, as in "
         "torchvision.datasets.ImageFolder(path), numpy.load(path) or torch.load(path, weights_only=True)."
+    )
+
+
+def _advice_on_files(name: str, shown: str = "") -> str | None:
+    """Return how to read the files that a name stands for; None where its ending is not known. `shown` is what to write for it."""
+    for ending, advice in _FILES.items():
+        if name.lower().endswith((ending, ending + ".gz")):
+            # webdataset takes braces, and no *
+            pattern = f"sorted(glob.glob({name!r}))" if "*" in name and ending == ".tar" else repr(name)
+            return advice.format(name=shown or pattern)
+    return None
+
+
+def _names(data: Any) -> str | None:
+    """Names of files in a list would be samples: batches of text."""
+    if (
+        not isinstance(data, (list, tuple))
+        or not data
+        or not all(isinstance(x, (str, PurePath)) for x in data[:8])
+    ):
+        return None
+    advice = _advice_on_files(str(data[0]), "[str(file) for file in files]")
+    if advice is None or any(_advice_on_files(str(each)) is None for each in data[:8]):
+        return None
+    return f"data is {a_type(data)} of {counted(len(data), 'name')} of files ({str(data[0])!r}, ...), and not data. {advice}"
+
+
+def _list_of_sets(data: Any) -> str | None:
+    if not isinstance(data, (list, tuple)) or not data or not all(map(_is_data_set, data[:64])):
+        return None
+    joins = "ChainDataset" if any(isinstance(each, IterableDataset) for each in data) else "ConcatDataset"
+    return (
+        f"data is {a_type(data)} of {counted(len(data), 'data set')}, and not of samples. Read them one behind the other,\n"
+        f"    train = run.data(torch.utils.data.{joins}(data), batch_size=64)\n"
+        f"or mixed,\n{_MIXED}"
     )
 
 
@@ -56,10 +94,27 @@ def _several_sets(data: Any) -> str | None:
         return None
     splits = [*data]
     first = "train" if "train" in splits else splits[0]
-    return (
+    shuffle = "" if _is_stream(data[first]) else ", shuffle=True"
+    told = (
         f"data is {a_type(data)} of the data sets {', '.join(map(repr, splits))}, and not of columns. Each is "
-        f"a source of its own:\n    train = run.data(data[{first!r}], batch_size=64, shuffle=True)"
+        f"a source of its own:\n    train = run.data(data[{first!r}], batch_size=64{shuffle})"
     )
+    return (
+        told
+        if len(splits) == 1 or not _SPLITS.isdisjoint(splits)
+        else f"{told}\nor all of them, mixed:\n{_MIXED}"
+    )
+
+
+_SPLITS = {"train", "test", "validation", "val", "valid", "dev"}  # nobody mixes these
+_MIXED = (
+    '    mixture = ts.Mixture({"a": a, "b": b}, weights={"a": 0.7, "b": 0.3})\n'
+    "    train = run.data(mixture, batch_size=64)"
+)
+
+
+def _is_stream(data: Any) -> bool:
+    return isinstance(data, IterableDataset) or type(data).__name__ == "IterableDataset"  # that of `datasets`
 
 
 def _is_data_set(value: Any) -> bool:
@@ -115,7 +170,9 @@ def _class(data: Any) -> str | None:
 _LOOKS: tuple[Callable[[Any], str | None], ...] = (
     _class,
     _name,
+    _names,
     _several_sets,
+    _list_of_sets,
     _table,
     _parquet_file,
     _arrow_data_set,

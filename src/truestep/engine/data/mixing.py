@@ -52,7 +52,7 @@ def _seed_of(name: str, seed: int) -> int:
 def _given(name: str, data: Any, options: DataOptions, share: RankShare) -> Any:
     """Return one source, checked as `run.data` checks it."""
     try:
-        if (mistake := mistaken_data(data)) is not None:
+        if (mistake := mistaken_data(data, collates=options.collate is not None)) is not None:
             raise DataError(mistake)
         columns = find_data_columns(data)
         data = data if columns is None else columns

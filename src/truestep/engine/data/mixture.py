@@ -2,6 +2,7 @@
 """A mixture of data sets: what is asked for, checked, and which of them each sample of a batch is drawn from."""
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from truestep.core.wording import a_type
 from truestep.engine.data.keys import derive_sample_key, sample_keys_at, uniform_from_sample_keys
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.permutation import Indices
+from truestep.engine.data.read_digest import chained_digest
 
 Weights = Mapping[str, float]
 Counts = npt.NDArray[np.int64]
@@ -116,6 +118,12 @@ class MixtureDraws:
         drawn: Indices = np.minimum(found, np.flatnonzero(weights)[-1])
         return drawn
 
+    def digest_of(self, parts: Indices, before: str) -> str:
+        """Return what tells from which sources batches were drawn by a schedule, the last of them these; nothing for numbers."""
+        if not self.is_scheduled:
+            return ""
+        return chained_digest(before, hashlib.blake2b(parts.tobytes(), digest_size=8).hexdigest())
+
     def _weights(self, batch: int) -> npt.NDArray[np.float64]:
         given = self.mixture.weights
         if not callable(given):
@@ -155,7 +163,7 @@ class MixtureDraws:
         """Return, as JSON, what the draws depend on; of a function that it is one."""
         weights = self.mixture.weights
         told: Any = "a function of the batch" if callable(weights) else dict(weights)
-        return {"weights": told, "at_end": self.mixture.at_end}
+        return {"names": self.names, "weights": told, "at_end": self.mixture.at_end}
 
 
 def _asked(schedule: Callable[[int], Weights], batch: int) -> Weights:

@@ -49,16 +49,22 @@ class MixtureOrder(BatchOrder):
         self._draws, self._orders, self._drop_last = draws, orders, drop_last
         self._begins_again = draws.mixture.at_end == "again"
         self.sizes = sizes
+        self._read: dict[
+            tuple[int, int], str
+        ] = {}  # of a schedule: what was drawn up to a batch, until that is given out
         self._firsts = [end - size for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
     def blocks(self, epoch: int, start: int) -> Iterator[BatchBlock]:
         """Yield the batches of `epoch` from number `start` on, several at a time."""
         size = self._draws.batch_size
         at_once = 1 if self._draws.is_scheduled else max(1, POSITIONS_AT_ONCE // size)
-        counts, batch = self._draws.counts(epoch, start), start
+        counts, batch, read = self._draws.counts(epoch, start), start, ""
         is_over = not self._begins_again and bool((counts > np.array(self.sizes)).any())
         while not is_over:
-            indices, counts = self._drawn(epoch, self._draws.parts(epoch, batch, at_once), counts)
+            parts = self._draws.parts(epoch, batch, at_once)
+            if read := self._draws.digest_of(parts, read):
+                self._read[epoch, batch] = read
+            indices, counts = self._drawn(epoch, parts, counts)
             full, rest = divmod(len(indices), size)
             rest = 0 if self._drop_last else rest
             if full or rest:
@@ -67,6 +73,10 @@ class MixtureOrder(BatchOrder):
             if full < at_once:
                 return
             batch += at_once
+
+    def take_digest(self, epoch: int, batch: int) -> str:
+        """Return, once, what tells from which sources a schedule drew up to a batch; nothing where numbers say it."""
+        return self._read.pop((epoch, batch), "")
 
     def counts(self, epoch: int, batches: int) -> Counts:
         """Return how many samples the first batches of an epoch have of each source."""
@@ -114,7 +124,7 @@ class MixtureByNumber(BatchSource):
         """Yield the same batches, each with the number of samples that it was made of."""
         for number, made in enumerate(self._mixed.made(epoch, start), start + 1):
             self._place = (epoch, number)
-            yield made
+            yield made._replace(read=self._order.take_digest(epoch, number - 1))
 
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield what an evaluation reads."""

@@ -13,6 +13,7 @@ from truestep.engine.choices import Choice
 from truestep.engine.data.mixture import MixtureDraws, refuse_endless_evaluation, told_of_draws
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
+from truestep.engine.data.outline import form_of_batch
 from truestep.engine.data.permutation import Indices
 from truestep.engine.data.randomness import SampleRandomness
 from truestep.engine.data.samples import stack_samples
@@ -98,6 +99,7 @@ class MixtureOfStreams(BatchSource):
         self._randomness = SampleRandomness(draws.seed, options.collate)
         self._state: dict[str, Any] = {}
         self._is_loaded = False
+        self._form = ""
         why = "each sample's source is a function of the seed and its position"
         if share.size > 1:
             why += f"; each of {share.size} ranks reads all of the sources and takes its own rows"
@@ -135,6 +137,9 @@ class MixtureOfStreams(BatchSource):
                 return
             batch += 1
         for made, state in self._on_device(self._made(epoch, batch)):
+            if not self._form:
+                in_columns = made.making.in_columns
+                self._form = form_of_batch(made.batch, in_columns=in_columns, with_sizes=True)
             self._state = state
             yield made
 
@@ -142,9 +147,10 @@ class MixtureOfStreams(BatchSource):
         return bool(self._state) and (self._state["epoch"], self._state["batches"]) == (epoch, start)
 
     def _made(self, epoch: int, batch: int) -> Iterator[tuple[MadeBatch, dict[str, Any]]]:
-        size = self._draws.batch_size
+        size, read = self._draws.batch_size, ""
         while True:
             drawn, parts = self._draws.drawn(epoch, batch), self._draws.parts(epoch, batch)
+            read = self._draws.digest_of(parts, read)
             samples = self._samples(parts)
             is_short = len(samples) < size
             for part in parts[: len(samples)].tolist():
@@ -154,6 +160,7 @@ class MixtureOfStreams(BatchSource):
             made = self._collated(samples, epoch, batch * size)
             batch += 1
             places = {part.name: part.state_dict() for part in self._parts}
+            made = made._replace(read=f"{made.read} {read}")
             yield made, {"epoch": epoch, "batches": batch, "drawn": drawn, "parts": places}
             if is_short:
                 return
@@ -197,6 +204,10 @@ class MixtureOfStreams(BatchSource):
         raise DataError(
             "net.evaluate was given a mixture with a stream in it: evaluate its sources one by one."
         )
+
+    def form(self) -> str:
+        """Return types and shapes of its first batch."""
+        return self._form
 
     def fingerprint(self) -> dict[str, Any]:
         """Return those of all sources, and how they are mixed."""

@@ -53,13 +53,26 @@ def open_source(
     `data` may be tensors in memory (one, or a tuple or dict of them), a data set with `__len__` and
     `__getitem__`, an iterable, a function that makes one, a `DataLoader` that is there already, or a `Mixture` of such data.
     """
-    options = options or DataOptions()
     device = device or torch.device("cpu")
+    source = _opened(data, options or DataOptions(), seed=seed, device=device, share=share, world=world)
+    source.hold_files(data)
+    return source
+
+
+def _opened(
+    data: Any,
+    options: DataOptions,
+    *,
+    seed: int,
+    device: torch.device,
+    share: RankShare,
+    world: "World | None",
+) -> BatchSource:
     if isinstance(data, Mixture):
         return open_mixture(data, options, seed=seed, device=device, share=share)
     if isinstance(data, DataLoader):
         data, options = take_loader_apart(data, options, share.size)
-    if (mistake := mistaken_data(data)) is not None:
+    if (mistake := mistaken_data(data, collates=options.collate is not None)) is not None:
         raise DataError(mistake)
     columns = find_data_columns(data)
     if columns is not None or is_map_style_data(data):

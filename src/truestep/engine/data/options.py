@@ -3,6 +3,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import Any, TypedDict
 
 import numpy as np
@@ -30,7 +31,7 @@ class ByLength:
     mix: float = 0.1
 
     def __post_init__(self) -> None:
-        _check_count("max_tokens", self.max_tokens, 1)
+        _take_count(self, "max_tokens", 1)
         if not 0 <= self.mix <= 1:
             raise OptionError(f"mix={self.mix} is not a share between 0 (exact lengths only) and 1.")
 
@@ -53,10 +54,13 @@ class BlockShuffle:
             raise OptionError(
                 "BlockShuffle(window=None): write how many blocks are mixed, window=16, or leave it out."
             )
-        _check_count("window", self.window, 1)
-        if self.block is None or hasattr(self.block, "__len__"):
-            return
-        _check_count("block", self.block, 1)
+        _take_count(self, "window", 1)
+        if hasattr(self.block, "__iter__") and not hasattr(self.block, "__len__"):
+            raise OptionError(
+                f"BlockShuffle was given {a_type(self.block)} as block=: give the size of each block in a list, block=[*sizes]."
+            )
+        if not hasattr(self.block, "__len__"):
+            _take_count(self, "block", 1)
 
 
 class DataKeywords(TypedDict, total=False):
@@ -115,12 +119,12 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("num_samples", 1), ("prefetch", 1)):
-            _check_count(name, getattr(self, name), least)
+            _take_count(self, name, least)
         flags = ("drop_last", "per_rank", "check")
         for flag in flags if isinstance(self.shuffle, BlockShuffle) else ("shuffle", *flags):
             check_flag("run.data", flag, getattr(self, flag))
         if self.num_workers != "auto":
-            _check_count("num_workers", self.num_workers, 0)
+            _take_count(self, "num_workers", 0)
         _check_pairs(self)
 
     @classmethod
@@ -131,14 +135,17 @@ class DataOptions:
         return cls(**options)
 
 
-def _check_count(name: str, value: object, least: int) -> None:
+def _take_count(options: object, name: str, least: int) -> None:
+    """Have a whole number be Python's own, whichever it was given as (numpy's np.int64, say); None stays."""
+    value = getattr(options, name)
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         kinds = f"a whole number of at least {least}" + (' or "auto"' if name == "num_workers" else "")
         raise OptionError(f"{name}={value!r} is {a_type(value)}; write {kinds}.")
     if value < least:
         raise OptionError(f"{name}={value} is too small; write a whole number of at least {least}.")
+    object.__setattr__(options, name, int(value))  # what is frozen is not yet anybody's
 
 
 def _check_pairs(options: DataOptions) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from truestep.core import structure
@@ -19,6 +20,28 @@ Outline = dict[str, Any]
 def without_rows(batch: Any, making: Making) -> Any:
     """Return a batch like this one that has no examples, and keeps none in memory."""
     return map_batch_tensors(lambda tensor: tensor.clone(), batch_rows(batch, 0, 0, making))
+
+
+def form_of_batch(batch: Any, *, in_columns: bool, with_sizes: bool = False) -> str:
+    """Return types and numbers of dimensions (or the sizes beside the rows) of what a batch holds.
+
+    Lists are columns, or else rows: how many there are, and how large each is, is then left out.
+    """
+    if isinstance(batch, (Tensor, np.ndarray)):
+        dtype = str(batch.dtype).removeprefix("torch.")
+        sizes = ", ".join(["rows", *map(str, batch.shape[1:])])
+        return f"{dtype} ({sizes})" if with_sizes else f"{batch.ndim}-d {dtype}"
+    parts = structure.batch_children(batch)
+    if parts is None:
+        return type(batch).__name__
+    are_rows = isinstance(batch, list) and not in_columns
+    forms = [
+        form_of_batch(part, in_columns=in_columns, with_sizes=with_sizes and not are_rows)
+        for _, part in parts
+    ]
+    if isinstance(batch, Mapping):
+        return f"{{{', '.join(f'{key!r}: {form}' for key, form in zip(batch, forms, strict=True))}}}"
+    return f"[{', '.join(dict.fromkeys(forms))}]" if are_rows else f"({', '.join(forms)})"
 
 
 def no_rows_left(why: str) -> BatchError:

@@ -26,6 +26,10 @@ class WorkerProgress:
         _mine.table, _mine.row = self._table, worker * _FIELDS
         self._table[_mine.row] = os.getpid()
 
+    def places(self) -> list[int]:
+        """Return the whole table: another one later means that a worker read on."""
+        return [*self._table]
+
     def sentence(self, message: str) -> str:
         """Return what the workers named in torch's `message` were doing."""
         pids = {int(pid) for pid in re.findall(r"\d+", message)}

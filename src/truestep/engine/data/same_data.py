@@ -27,6 +27,12 @@ _WHOLE_STREAM = (
     "run.data(stream, ..., per_rank=True). Else let the stream give the same on every rank, with an order that depends on the "
     "epoch alone."
 )
+_WHOLE_MIXTURE = (
+    "Give ts.Mixture the same sources in the same order, the same weights and the same at_end on every rank. A function of weights "
+    "depends on the number of the batch alone: not on the rank, the clock or what one rank has measured. A stream in it gives the "
+    "same on every rank."
+)
+_ALIKE = "Let every rank make its samples in one way: the same files, transforms, collate= and dtypes."
 
 
 class ReadPlace(NamedTuple):
@@ -35,6 +41,9 @@ class ReadPlace(NamedTuple):
     epoch: int
     batches: int
     digest: str
+    form: str = ""
+    """Types and shapes of its first batch."""
+    is_mixed: bool = False
 
 
 def as_number(value: Any) -> float:
@@ -55,23 +64,45 @@ def refuse_other_data(world: "World", data: Mapping[str, Facts], numbers: Sequen
     for rank, other in enumerate(everybody):
         for name in first.keys() & other.keys():
             if how := _difference(first[name], other[name], rank):
-                raise DataError(f"The ranks were given different data as {name!r}: {how}. {_WHY} {_WHOLE}")
+                raise DataError(f"The ranks were given different data as {name!r}: {how}")
     return set.intersection(*(set(each) for each in everybody))
 
 
 def _difference(one: Facts, other: Facts, rank: int) -> str | None:
-    for key in ("kind", "num_samples", *sorted(one.keys() | other.keys())):
+    """Return how two descriptions of data differ, what comes of that, and what to write."""
+    both = {"mixture"} == {one.get("kind"), other.get("kind")}
+    for key in (*_FIRST, *sorted(one.keys() | other.keys())):
         first, second = one.get(key), other.get(key)
         if first == second:
             continue
-        if key in _HIDDEN:
-            return f"{_HIDDEN[key]} on rank {rank} are not those on rank 0"
-        if isinstance(first, dict) and isinstance(second, dict):
+        if key == "sources" and isinstance(first, dict) and isinstance(second, dict):
+            return _difference_of_sources(first, second, rank)
+        if isinstance(first, dict) and isinstance(second, dict) and key != "weights":
             return _difference(first, second, rank)
-        return f"{key} is {first} on rank 0 and {second} on rank {rank}"
+        advice = _ALIKE if key == "sample" else _WHOLE_MIXTURE if both else _WHOLE
+        if key in _HIDDEN and not (both and key in _OF_MIXTURE):
+            return f"{_HIDDEN[key]} on rank {rank} are not those on rank 0. {_WHY} {advice}"
+        return f"{_CALLED.get(key, key)} is {first} on rank 0 and {second} on rank {rank}. {_WHY} {advice}"
     return None
 
 
+def _difference_of_sources(one: Facts, other: Facts, rank: int) -> str | None:
+    """Return how the sources of two mixtures of the same names differ: known by their sizes, or by facts of each."""
+    for name in one:
+        first, second = one[name], other[name]
+        if first == second:
+            continue
+        if isinstance(first, dict) and isinstance(second, dict):
+            return f"of its source {name!r} {_difference(first, second, rank)}"
+        return (
+            f"its source {name!r} has {first} samples on rank 0 and {second} on rank {rank}. {_WHY} {_WHOLE}"
+        )
+    return None
+
+
+_OF_MIXTURE = ("names", "weights", "at_end")
+_FIRST = ("kind", *_OF_MIXTURE, "sources", "num_samples", "sample")  # what tells most
+_CALLED = {"names": "the order of its sources", "sample": "a sample"}
 _HIDDEN = {
     "content": "its samples",
     "spread": "its samples",
@@ -83,7 +114,8 @@ _HIDDEN = {
 
 def refuse_other_reading(world: "World", batches: int, read: Mapping[str, ReadPlace]) -> None:
     """Raise a DataError where the ranks have read other samples from their streams, on all ranks."""
-    numbers = [number for (number,) in world.meet(f"what was read behind batch {batches}", as_number(read))]
+    places = {name: place[:3] for name, place in read.items()}
+    numbers = [number for (number,) in world.meet(f"what was read behind batch {batches}", as_number(places))]
     if len(set(numbers)) > 1:
         mine = json.dumps(read).encode()
         everybody = [json.loads(each) for each in world.share_bytes(mine, "what was read of the data")]
@@ -98,6 +130,28 @@ def refuse_differing_places(everybody: Sequence[Mapping[str, Sequence[Any]]]) ->
             one, another = ReadPlace(*first[name]), ReadPlace(*other[name])
             if one[:2] == another[:2] and one.digest != another.digest:
                 raise DataError(
-                    f"The ranks read different data from {name!r}: among its first {one.batches:,} batches there is one that holds "
-                    f"other samples on rank {rank} than on rank 0. {_WHY} {_WHOLE_STREAM}"
+                    f"The ranks read different data from {name!r}: {_difference_read(one, another, rank)}"
                 )
+
+
+def _difference_read(one: ReadPlace, other: ReadPlace, rank: int) -> str:
+    if one.form != other.form:
+        return f"its batches are {one.form} on rank 0 and {other.form} on rank {rank}. {_WHY} {_ALIKE}"
+    among = "its first batch" if one.batches == 1 else f"one of its first {one.batches:,} batches"
+    advice = _WHOLE_MIXTURE if one.is_mixed else _WHOLE_STREAM
+    return f"{among} holds other samples on rank {rank} than on rank 0. {_WHY} {advice}"
+
+
+def refuse_other_forms(world: "World", form: str, numbers: Sequence[float]) -> None:
+    """Raise a DataError where ranks that read shares of a stream make batches of other types; -1 is the number of none."""
+    if len({each for each in numbers if each >= 0}) < 2:
+        return
+    forms = [
+        each.decode() for each in world.share_bytes(form.encode(), "what the batches of the ranks look like")
+    ]
+    first = next(rank for rank, each in enumerate(forms) if each)
+    rank = next(rank for rank, each in enumerate(forms) if each and each != forms[first])
+    raise DataError(
+        f"The ranks read shares of other types: the batches of rank {first} are {forms[first]}, and those of rank {rank} are "
+        f"{forms[rank]}. An update that they make together would mix them. {_ALIKE}"
+    )

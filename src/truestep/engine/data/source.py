@@ -2,7 +2,7 @@
 """What a training loop asks of its data, whatever the data is."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from truestep.core.errors import DataError
@@ -10,6 +10,7 @@ from truestep.core.held import SealedAttributes
 from truestep.core.wording import counted
 from truestep.engine.batches import UNKNOWN, Making
 from truestep.engine.choices import Choice
+from truestep.engine.data.held_files import HeldFile, files_held_by
 
 
 class MadeBatch(NamedTuple):
@@ -33,6 +34,7 @@ class BatchSource(SealedAttributes, ABC):
     num_batches: int | None
     num_samples: int | None
     choices: list[Choice]
+    _files: Sequence[HeldFile] = ()
 
     @abstractmethod
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
@@ -49,6 +51,18 @@ class BatchSource(SealedAttributes, ABC):
     def facts(self) -> dict[str, Any]:
         """Return what the ranks compare before they read it: the fingerprint, and what is looked at for several ranks only."""
         return self.fingerprint()
+
+    def hold_files(self, data: Any) -> None:
+        """Note the files that the data holds, as they are now."""
+        self._files = files_held_by(data)
+
+    def files(self) -> Sequence[HeldFile]:
+        """Return them as they were then."""
+        return self._files
+
+    def form(self) -> str:
+        """Return types and shapes of its first batch, where its batches are compared over ranks when they are read."""
+        return ""
 
     @property
     def is_per_rank(self) -> bool:

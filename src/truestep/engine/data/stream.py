@@ -15,6 +15,7 @@ from truestep.engine.choices import Choice
 from truestep.engine.data import stream_words as words
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
+from truestep.engine.data.outline import form_of_batch
 from truestep.engine.data.randomness import SampleRandomness
 from truestep.engine.data.read_digest import ReadRecord
 from truestep.engine.data.source import BatchSource, MadeBatch
@@ -63,6 +64,7 @@ class StreamSource(BatchSource):
         self._trial: StateTrial | None = None  # of the stream's own state, as this process knows of it
         self._is_untried = True  # what was loaded
         self._accepts_others = False
+        self._form = ""
         self._pool: WorkerPool | None = None
         self._told: Callable[[Choice], None] = lambda _: None
         asked = options.num_workers != "auto"
@@ -78,6 +80,10 @@ class StreamSource(BatchSource):
     def is_per_rank(self) -> bool:
         """Whether each of several ranks reads a share, and keeps a state, of its own."""
         return self._world is not None
+
+    def form(self) -> str:
+        """Return types and shapes of its first batch."""
+        return self._form
 
     def tell_choices(self, told: Callable[[Choice], None]) -> None:
         """Tell all choices, and again each that becomes another one when more is known."""
@@ -124,7 +130,11 @@ class StreamSource(BatchSource):
         if own.piece is not None and own.piece.is_end:
             place.note_end(own.piece)
             return None
+        if not place.batches and own.piece is not None:
+            self._form = form_of_batch(own.batch, in_columns=own.making.in_columns, with_sizes=True)
         place.advance(own.piece)
+        if own.piece is not None and own.piece.stateless and self._trial is None:
+            self._note(StateTrial(False, own.piece.stateless))
         return MadeBatch(own.batch, own.making, "" if self.is_per_rank else place.record.digest)
 
     def _own(self, read: Read) -> Iterator[OwnBatch]:
@@ -218,11 +228,12 @@ class StreamSource(BatchSource):
             self._note(self._tried(place))
 
     def _tried(self, place: StreamPlace) -> StateTrial:
-        start = place.start(only_compares=True)
-        return try_stream_state(self._stream, self._reading, start, self._options)
+        return try_stream_state(self._stream, self._reading, place, self._options)
 
     def _note(self, trial: StateTrial) -> None:
         self._trial = trial
+        if trial.was_left:
+            warn_user(words.state_not_tried(self._stream, trial.why))
         choice = words.promise_of_stream(self._stream, trial)
         self.choices[-1] = choice
         self._told(choice)
@@ -232,7 +243,7 @@ class StreamSource(BatchSource):
         shares = {"ranks": self._share.size} if self._options.per_rank else {}
         return shares | {
             "kind": "stream",
-            "class": type(self._stream.data).__qualname__,
+            "class": self._stream.kind,
             "order": describe_data_options(self._options),
         }
 

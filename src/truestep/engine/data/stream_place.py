@@ -46,6 +46,8 @@ class StreamPlace:
         self.epoch, self.record = epoch, ReadRecord()
         self.batches = 0
         """How many were handed out; more than were read where other ranks had rows and this one had none left."""
+        self.seconds = self.longest = 0.0
+        """That reading took in this process, all of it and its longest batch."""
         self._workers = [_WorkerPlace([]) for _ in range(num_readers)]
         self._turn = 0
         self._goes_on = False
@@ -71,6 +73,8 @@ class StreamPlace:
         self.batches += 1
         if piece is not None:
             self.record.add(piece.digest, piece.num_samples or 0)
+            self.seconds += piece.seconds
+            self.longest = max(self.longest, piece.seconds)
             self._workers[piece.worker].advance(piece)
             self._turn = (piece.worker + 1) % len(self._workers)
 

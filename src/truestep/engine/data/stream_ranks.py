@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each rank takes of a stream: its rows of every batch, or the batches of a share that it reads for itself."""
 
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +10,14 @@ import torch
 from truestep.core.errors import BatchError, DataError
 from truestep.engine.batches import EmptyBatchError, Making, batch_rows, count_examples
 from truestep.engine.data.options import DataOptions
-from truestep.engine.data.outline import batch_of_outline, no_rows_left, outline_of_batch, without_rows
+from truestep.engine.data.outline import (
+    batch_of_outline,
+    form_of_batch,
+    no_rows_left,
+    outline_of_batch,
+    without_rows,
+)
+from truestep.engine.data.same_data import refuse_other_forms
 from truestep.engine.data.samples import stack_samples
 from truestep.engine.data.streaming import StreamedBatch, StreamReading
 from truestep.engine.data.transfer import move_batch
@@ -94,12 +102,15 @@ class RankStreams:
             piece, batch = self._next(read)
             mine = piece is not None
             first = int(piece.first[:12], 16) if piece is not None and is_first and piece.first else -1
-            met = self._world.meet(_MEETING, mine, first)
+            form = self._form(piece, batch) if piece is not None and is_first else ""
+            number = zlib.crc32(form.encode()) if form else -1
+            met = self._world.meet(_MEETING, mine, first, number)
             have = [bool(each[0]) for each in met]
             if not any(have) or (self._drop_last and not all(have)):
                 return
             if is_first:
                 _refuse_same([each[1] for each in met])
+                refuse_other_forms(self._world, form, [each[2] for each in met])
                 self._learn_structure(piece, batch, have)
                 is_first = False
             if piece is None:
@@ -109,6 +120,9 @@ class RankStreams:
 
     def _next(self, read: Iterator[tuple[StreamedBatch, Any]]) -> tuple[StreamedBatch | None, Any]:
         return next(((piece, batch) for piece, batch in read if not piece.is_end), (None, None))
+
+    def _form(self, piece: StreamedBatch, batch: Any) -> str:
+        return form_of_batch(batch, in_columns=making_of(piece, collates=self._collates).in_columns)
 
     def _learn_structure(self, piece: StreamedBatch | None, batch: Any, have: list[bool]) -> None:
         """Keep what a batch without rows looks like; a rank that has nothing at all learns it from another."""

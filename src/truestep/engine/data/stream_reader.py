@@ -31,7 +31,7 @@ class StreamReader:
         self._iterable: Any = None
         self._iterator: Iterator[Any] | None = None
         self._position = self._batches = 0
-        self._due_at, self._has_no_state = 0.0, False
+        self._due_at, self._has_no_state, self._stateless = 0.0, False, ""
 
     def resume(self, saved: dict[str, Any]) -> None:
         """Begin where `state` was taken."""
@@ -107,14 +107,34 @@ class StreamReader:
         begin = time.perf_counter()
         if reader is None or self._batches % FEW or begin < self._due_at:
             return None
-        try:
-            state = copy.deepcopy(reader())  # a worker sends it later, from another thread
-        except Exception:  # noqa: BLE001 -- many wrappers have the method and not the state; reading again needs none
-            self._has_no_state = True
+        state = self._copied(reader)
+        if self._has_no_state:
             return None
         end = time.perf_counter()
         self._due_at = end + (end - begin) / SHARE_OF_TIME
         return {"position": self._position, "data": state, "ended": False}
+
+    def _copied(self, reader: Callable[[], Any]) -> Any:
+        """Return a copy of the state, which a worker sends later, from another thread."""
+        how = "taken"
+        try:
+            state = reader()
+            how = "copied"
+            return copy.deepcopy(state)
+        except Exception as error:  # noqa: BLE001 -- many wrappers have the method and not the state; reading again needs none
+            self._has_no_state = True
+            self._stateless = f"its own state can't be {how} ({_told(error)})"
+
+    def stateless_now(self) -> str:
+        """Return, once, why the stream can't be asked for its state; nothing where it can."""
+        why, self._stateless = self._stateless, ""
+        return why
+
+
+def _told(error: Exception) -> str:
+    """Return what was raised, in a line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def has_stream_state(holder: Any) -> bool:

@@ -10,7 +10,7 @@ from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.read_digest import ReadRecord
 from truestep.engine.data.stream_trial import StateTrial
-from truestep.engine.data.streaming import SampleStream
+from truestep.engine.data.streaming import BY_EPOCH_OF_WEBDATASET, SampleStream, is_of_library
 from truestep.engine.processes.shares import RankShare
 
 _REPLAYED = "a resumed run reads its pass again from the front and compares that with what was trained on"
@@ -19,6 +19,14 @@ _EVENING = {"streaming": "MosaicML Streaming", "litdata": "litdata"}  # repeat o
 
 def promise_of_stream(stream: SampleStream, trial: StateTrial | None) -> Choice:
     """Return what a resumed run does with it: as far as it is known, at first and when its state was tried."""
+    if stream.draws_from_clock:
+        return Choice(
+            "promise",
+            "can't be resumed",
+            "it draws from the clock (a shuffle of webdataset without rng= or seed=, or resampled=True), so a run that is started "
+            f"again finds other samples and is refused. {BY_EPOCH_OF_WEBDATASET.rstrip()}",
+            weakens=True,
+        )
     if trial is not None and trial.holds:
         return Choice(
             "promise", "exact, or refused", f"a resumed run goes on from its own state; {trial.why}"
@@ -27,6 +35,14 @@ def promise_of_stream(stream: SampleStream, trial: StateTrial | None) -> Choice:
         return Choice("promise", "exact, or refused", f"{_REPLAYED}: {trial.why}")
     known = "" if not stream.may_have_state else "; from its own state once that was tried"
     return Choice("promise", "exact, or refused", f"the data decides its order: {_REPLAYED}{known}")
+
+
+def state_not_tried(stream: SampleStream, why: str) -> str:
+    """Return what is said where the trial of a stream's state was ended before anything came of it."""
+    return (
+        f"this stream ({a_type(stream.data)}) counts as one without a state, so {_REPLAYED}: {why}. Where it should go on from its "
+        "own state, let go of locks before each yield, and open queues, connections and threads in __iter__."
+    )
 
 
 def cost_of_sharing(num_ranks: int) -> str:
@@ -45,8 +61,7 @@ def choices_of_sharing(data: Any, share: RankShare, *, per_rank: bool) -> Iterat
         yield Choice("reading", "whole", cost_of_sharing(share.size))
         return
     yield Choice("reading", "per rank", "as asked: the order is one of the number of ranks, too")
-    libraries = {kind.__module__.partition(".")[0] for kind in type(data).__mro__} & _EVENING.keys()
-    for library in sorted(libraries):
+    for library in sorted(each for each in _EVENING if is_of_library(data, each)):
         yield Choice(
             "samples",
             "some repeated or dropped",

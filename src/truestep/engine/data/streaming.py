@@ -2,6 +2,7 @@
 """A stream as it is given, and its batches as one worker, or the training process, reads them."""
 
 import inspect
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -32,6 +33,10 @@ class StreamedBatch(NamedTuple):
     """A digest of the first samples that the worker read, with its first batch."""
     state: dict[str, Any] | None
     """Where the worker's stream stands behind it, if that was asked just then."""
+    seconds: float = 0.0
+    """That it took to read it."""
+    stateless: str = ""
+    """Why its stream can't be asked for its state, where that has just turned out."""
     fault: str | None = None
     """How the stream's state gives other batches than were read before: a message in the place of a batch."""
 
@@ -62,6 +67,11 @@ class SampleStream:
         self._was_read = False
 
     @property
+    def kind(self) -> str:
+        """Return its class; a function that makes it and an iterator that it would make are one."""
+        return "function" if self.is_function or self.reads_once else type(self.data).__qualname__
+
+    @property
     def may_have_state(self) -> bool:
         """Whether it says by itself that it keeps a state."""
         return has_stream_state(self.data)
@@ -69,6 +79,8 @@ class SampleStream:
     @property
     def advice(self) -> str:
         """Return what to write so that it gives the same samples when it is read again."""
+        if not self.is_function and is_of_library(self.data, "webdataset"):
+            return BY_EPOCH_OF_WEBDATASET
         if self.is_function:
             where = "Let the function take epoch, and draw"
         else:
@@ -77,6 +89,19 @@ class SampleStream:
             f"{where} its order from that, as in random.Random(epoch): not from the clock, the process or an unseeded generator, "
             "nor on from the pass before."
         )
+
+    @property
+    def draws_from_clock(self) -> bool:
+        """Whether it is known to come in another order each time: webdataset's shuffles without a seed, its `resampled=`."""
+        if not is_of_library(self.data, "webdataset"):
+            return False
+        stages = getattr(self.data, "pipeline", ())
+        if any(
+            getattr(each, "deterministic", True) is False for each in stages
+        ):  # its shards drawn again and again
+            return True
+        options = [vars(each).get("kw", {}) for each in stages if _function_of(each) == "_shuffle"]
+        return any(each.get("rng") is None and each.get("seed") is None for each in options)
 
     def iterable(self, epoch: int, *, goes_on: bool = False) -> Any:
         """Return the iterable of `epoch`; one that `goes_on` is given its state before it is read."""
@@ -113,6 +138,26 @@ class SampleStream:
         that all of them share, and adds to it."""
         if not self.is_function and hasattr(self.data, "set_epoch"):
             self.data.set_epoch(epoch)
+
+
+def is_of_library(data: Any, name: str) -> bool:
+    """Whether the class of an object, or one of those it is derived from, is a library's."""
+    return any(kind.__module__.partition(".")[0] == name for kind in type(data).__mro__)
+
+
+def _function_of(stage: Any) -> str:
+    return getattr(getattr(stage, "f", None), "__name__", "")
+
+
+BY_EPOCH_OF_WEBDATASET = (
+    "Give run.data a function of the epoch that makes it, with a generator for each shuffle:\n"
+    "    def web(epoch):\n"
+    "        files = sorted(urls)\n"
+    "        random.Random(epoch).shuffle(files)\n"
+    "        data = wds.WebDataset(files, shardshuffle=False)\n"
+    "        return data.shuffle(1000, rng=random.Random(epoch)).decode()\n"
+    "    train = run.data(web, batch_size=32)\n"
+)
 
 
 def _wants_epoch(function: Callable[..., Any]) -> bool:
@@ -159,13 +204,14 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
         reader.resume(saved)
         fault = _compared(self._pieces(reader), saved["since"], saved["digest"])
         if fault is not None:
-            yield StreamedBatch(worker, None, None, "", None, None, fault)
+            yield StreamedBatch(worker, None, None, "", None, None, fault=fault)
         if not start.only_compares:
             yield from self._pieces(reader)
 
     def _pieces(self, reader: StreamReader) -> Iterator[StreamedBatch]:
         size = self._reading.batch_size
         while not reader.ended:
+            begin = time.perf_counter()
             with reader.randomness.borrowed():
                 samples = reader.read(self.start.epoch)
                 short = size is not None and len(samples) < size
@@ -175,9 +221,10 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
                     return
                 first = digest_samples(samples[: self._reading.num_compared]) if reader.is_first() else None
                 batch = samples[0] if size is None else self._reading.collate(samples)
-            number = None if size is None else len(samples)
+            number, digest = None if size is None else len(samples), digest_batch(batch)
+            seconds, state = time.perf_counter() - begin, reader.state_if_due()
             yield StreamedBatch(
-                reader.worker, batch, number, digest_batch(batch), first, reader.state_if_due()
+                reader.worker, batch, number, digest, first, state, seconds, reader.stateless_now()
             )
 
 

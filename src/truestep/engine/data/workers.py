@@ -19,6 +19,7 @@ from truestep.engine.choices import Choice
 from truestep.engine.data.deaths import defer_worker_deaths, worker_deaths_raised
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchRequest
+from truestep.engine.data.patience import POLL_SECONDS, WaitingError, WorkerPatience
 from truestep.engine.data.progress import WorkerProgress, prepare_worker
 
 # Below these, handing batches over and starting processes costs more than it saves (docs/data.md).
@@ -62,10 +63,10 @@ class WorkerPool:
         options: DataOptions,
         *,
         pin: bool = False,
-        timeout_seconds: float = 0.0,
+        patience: WorkerPatience | None = None,
     ) -> None:
         self._arguments = dataset, num_workers, options, pin
-        self._timeout_seconds = timeout_seconds  # for a batch to come; 0: as long as it takes
+        self._patience = patience  # None: a batch takes as long as it takes
         self._feed = _Feed()
         try:
             self._progress = WorkerProgress(num_workers, options.start_method)
@@ -99,6 +100,8 @@ class WorkerPool:
             except StopIteration:
                 return
             except RuntimeError as error:
+                if self._may_wait_on(error):
+                    continue
                 self._explain(str(error), error)
                 raise
             except (EOFError, ConnectionError) as error:  # killed while a batch of its was being fetched
@@ -121,7 +124,7 @@ class WorkerPool:
                 generator=torch.Generator(),  # or the loader would draw from the global one
                 prefetch_factor=options.prefetch,
                 persistent_workers=True,
-                timeout=self._timeout_seconds,
+                timeout=POLL_SECONDS if self._patience else 0.0,
             )
 
     def _start(self) -> None:
@@ -143,6 +146,19 @@ class WorkerPool:
             self._explain(str(error), error)  # one of those that run already is dead
             self.close()
             raise _not_started(self._arguments[1], error) from error
+
+    def _may_wait_on(self, error: RuntimeError) -> bool:
+        """Whether torch says that no batch has come yet, and the workers are worth waiting for; those that are not are killed."""
+        if self._patience is None or not str(error).startswith("DataLoader timed out"):
+            return False
+        workers = getattr(self._iterator, "_workers", [])
+        try:
+            self._patience.check(self._progress.places(), [each.pid for each in workers])
+        except WaitingError:
+            for each in workers:
+                each.kill()  # torch would give it five seconds to end by itself
+            raise
+        return True
 
     def _ended(self) -> str:
         """Return, in torch's words, which workers have ended; empty if none has."""
