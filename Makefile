@@ -6,7 +6,7 @@ PYTHON ?= python3
 CONSTRAINTS := -c constraints.txt
 PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH ?= new
-SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
+SOURCES := docs/zh/mistakes.md $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
 .PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture torture-programs streams libraries trackers new-check new-error clean
 

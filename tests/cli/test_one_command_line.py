@@ -18,6 +18,7 @@ from truestep.cli.main import COMMANDS, app, module_of_command
 from truestep.core.results import print_results
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Place, Severity
+from truestep.doctor.listed import listed_mistakes
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import Replacement
 from truestep.doctor.report import WatchedRunReport
@@ -58,6 +59,13 @@ def run_checks(*words):
 
 def listed(*words):
     return [each["code"] for each in json.loads(run_checks(*words, "--json").stdout)["checks"]]
+
+
+def test_the_page_of_a_check_names_the_line_of_the_chinese_list():
+    """Of the check's page the last lines; a check that the list does not name has none."""
+    assert "In Chinese: 忘了 zero_grad (docs/zh/mistakes.md:" in run_checks("GRAD001").stdout
+    unlisted = next(code for code in checks() if not listed_mistakes(code))
+    assert "In Chinese" not in run_checks(unlisted).stdout
 
 
 def options_of(name):

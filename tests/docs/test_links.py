@@ -44,7 +44,10 @@ def test_each_link_has_a_text_and_leads_to_a_file(page):
 def anchors(page: Path) -> set[str]:
     """Return what a link to a page may name: its headings as a repository's site spells them, and labels."""
     text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    titles = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+    titles = [
+        re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)
+        for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    ]
     spelt = {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
     return spelt | set(re.findall(r"^\(([^)]+)\)=$", text, re.MULTILINE))
 
