@@ -4,16 +4,19 @@
 import json
 import linecache
 import sys
+import traceback
 from importlib import import_module
 from io import StringIO
 from types import SimpleNamespace
 
 import pytest
+import torch
 import typer.main
 from rich.console import Console
 from support import warm
 from typer.testing import CliRunner
 
+import truestep as ts
 from truestep.cli.main import COMMANDS, app, module_of_command
 from truestep.core.results import print_results
 from truestep.doctor.catalogue import checks
@@ -167,6 +170,45 @@ def test_what_we_raise_ourselves_keeps_its_frames(tmp_path):
     text = CALLED.replace("{inside}", "").replace(".square()[:, 0]", ".square().mean(), 3")
     (tmp_path / "train.py").write_text(text, "utf-8")
     assert "/truestep/engine/" in warm.run("train.py", cwd=tmp_path).stderr
+
+
+class Shell:
+    """What a run asks of IPython's: events, and a traceback that the shell prints by itself."""
+
+    def __init__(self):
+        self.printed = ""
+        self.events = SimpleNamespace(register=lambda *_: None, unregister=lambda *_: None)
+
+    def showtraceback(self, exc_tuple=None, **_):
+        self.printed = "".join(traceback.format_exception(*(exc_tuple or sys.exc_info())))
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_notebook_prints_an_exception_without_our_frames(tmp_path, monkeypatch, capsys, given):
+    shell = Shell()
+    monkeypatch.setattr("truestep.run.endings.notebook_shell", lambda: shell)
+    run = ts.Run(tmp_path / "run", seed=0, device="cpu", progress=False, quiet=True)
+    net = run.learner(torch.nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+
+    def cell():
+        for batch in run.batches(run.data(torch.randn(16, 4), batch_size=8)):
+            net.update(lambda batch: net(batch[:, :3]), batch)
+
+    def shown():
+        try:
+            cell()
+        except RuntimeError:
+            shell.showtraceback(sys.exc_info() if given else None)
+            raise
+
+    with pytest.raises(RuntimeError, match="cannot be multiplied") as raised:
+        shown()
+    assert "net(batch[:, :3])" in shell.printed
+    assert "/truestep/" not in shell.printed
+    assert "TRUESTEP_FULL_TRACEBACK=1 shows them" in capsys.readouterr().err
+    assert any("/truestep/engine/" in each for each in traceback.format_tb(raised.value.__traceback__))
+    run.close()
+    assert "showtraceback" not in vars(shell)
 
 
 def test_a_watch_in_a_notebook_names_cell_and_line(monkeypatch):

@@ -46,7 +46,7 @@ def train(directory: Path, made: Recipe, kill_at: int | None = None) -> str:
         for batch in run.batches(data):
             if run.step == kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
-            net.update(lambda batch: made.loss(net, batch), batch)
+            net.update(lambda batch: made.loss(net, batch), batch, **made.update)
             if made.after:
                 made.after(kept)
     return digest(net.module)
@@ -56,7 +56,9 @@ def digest(module: torch.nn.Module) -> str:
     found = hashlib.sha256()
     for name, each in module.state_dict().items():
         if isinstance(each, torch.Tensor):
-            found.update(name.encode() + each.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+            found.update(
+                name.encode() + each.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            )
     return found.hexdigest()
 
 
@@ -102,7 +104,7 @@ def release(packages: tuple[str, ...]) -> str:
 
 def main(words: list[str]) -> int:
     torch.set_num_threads(1)
-    draws, failed = random.Random(0), 0  # noqa: S311
+    draws, failed = random.Random(0), 0
     for name, (packages, make) in RECIPES.items():
         if words and not any(word.lower() in name.lower() for word in words):
             continue
@@ -116,7 +118,9 @@ def main(words: list[str]) -> int:
         found = outcome(make(), folder, draws)
         shutil.rmtree(folder)
         failed += found.startswith("FAILED")
-        print(f"| {name} | {release(packages)} | {found} | {time.perf_counter() - started:.0f} s |", flush=True)
+        print(
+            f"| {name} | {release(packages)} | {found} | {time.perf_counter() - started:.0f} s |", flush=True
+        )
     return int(failed > 0)
 
 

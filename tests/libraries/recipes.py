@@ -42,7 +42,8 @@ class Recipe:
     loss: Callable[[Any, Any], torch.Tensor] = classified
     optimizer: Callable[[Any], torch.optim.Optimizer] = adam
     data: Any = (x, y)
-    learner: dict[str, Any] = field(default_factory=dict)
+    learner: dict[str, Any] = field(default_factory=dict)  # options of run.learner, of an update
+    update: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)  # of run.data
     track: Callable[[Any], dict[str, Any]] | None = None  # from the learner
     after: Callable[[dict[str, Any]], None] | None = None  # each update, with what is tracked
@@ -151,7 +152,7 @@ def lora() -> Recipe:
     return Recipe(lambda: get_peft_model(small_bert(), config), of_bert, data=(tokens, y))
 
 
-@recipe("sentence-transformers")
+@recipe("sentence-transformers", "sentence_transformers")
 def sentences() -> Recipe:
     import tempfile
 
@@ -162,11 +163,9 @@ def sentences() -> Recipe:
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
     words = ["[PAD]", "[UNK]", *(f"w{number}" for number in range(18))]
-    tokenizer = Tokenizer(
-        WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]")  # noqa: S106
-    )
+    tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")  # noqa: S106
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
     pairs = [(f"w{n % 18} w{n % 7}", f"w{n % 18} w{n % 5} w3") for n in range(ROWS)]
 
     def make() -> Any:
@@ -191,9 +190,7 @@ def sentences() -> Recipe:
         one, other = (F.normalize(net(dict(side))["sentence_embedding"]) for side in batch)
         return F.cross_entropy(one @ other.T * 20, torch.arange(len(one)))
 
-    return Recipe(
-        make, loss, data=pairs, options={"collate": collate}, learner={"decomposable": False}
-    )
+    return Recipe(make, loss, data=pairs, options={"collate": collate}, update={"decomposable": False})
 
 
 @recipe("torch_geometric")
@@ -262,7 +259,9 @@ def monai() -> Recipe:
 
     dice = DiceLoss(sigmoid=True, reduction="none")
     return Recipe(
-        lambda: UNet(spatial_dims=2, in_channels=1, out_channels=1, channels=(4, 8), strides=(2,), dropout=0.1),
+        lambda: UNet(
+            spatial_dims=2, in_channels=1, out_channels=1, channels=(4, 8), strides=(2,), dropout=0.1
+        ),
         lambda net, images: dice(net(images), (images > 0.5).float()).flatten(1).mean(1),
         data=pictures,
     )
@@ -288,9 +287,7 @@ def metric_learning() -> Recipe:
     from pytorch_metric_learning.losses import TripletMarginLoss
 
     triplets = TripletMarginLoss()
-    return Recipe(
-        loss=lambda net, batch: triplets(net(batch[0]), batch[1]), learner={"decomposable": False}
-    )
+    return Recipe(loss=lambda net, batch: triplets(net(batch[0]), batch[1]), update={"decomposable": False})
 
 
 @recipe("x-transformers", "x_transformers")
@@ -331,7 +328,9 @@ def odes() -> Recipe:
             self.field, self.head = nn.Linear(8, 8), nn.Linear(8, 2)
 
         def forward(self, rows: torch.Tensor) -> torch.Tensor:
-            ends = odeint(lambda _, state: self.field(state).tanh(), rows, torch.tensor([0.0, 1.0]), method="rk4")
+            ends = odeint(
+                lambda _, state: self.field(state).tanh(), rows, torch.tensor([0.0, 1.0]), method="rk4"
+            )
             return self.head(ends[-1])
 
     return Recipe(Flow)
@@ -363,7 +362,7 @@ def gaussian_process() -> Recipe:
         found = gpytorch.mlls.ExactMarginalLogLikelihood(net.module.likelihood, net.module)
         return -found(net(rows), values)
 
-    return Recipe(Process, loss, learner={"decomposable": False})
+    return Recipe(Process, loss, update={"decomposable": False})
 
 
 # ---------------------------------------------------------------------- optimizers
@@ -410,7 +409,8 @@ def lookahead() -> Recipe:
     import torch_optimizer
 
     return Recipe(
-        optimizer=lambda parameters: torch_optimizer.Lookahead(adam(parameters)), refused="constructor"
+        optimizer=lambda parameters: torch_optimizer.Lookahead(adam(parameters)),
+        refused="its __init__ does not call super().__init__",
     )
 
 
@@ -423,7 +423,9 @@ def adahessian() -> Recipe:
 def sam() -> Recipe:
     class Sharpness(torch.optim.SGD):  # as the usual file sam.py has it: two steps around the loss
         def step(self, closure: Any = None) -> Any:
-            assert closure is not None, "Sharpness Aware Minimization requires closure, but it was not provided"
+            assert closure is not None, (
+                "Sharpness Aware Minimization requires closure, but it was not provided"
+            )
             return super().step(closure)
 
     return Recipe(optimizer=lambda parameters: Sharpness(parameters, lr=1e-2), refused="closure")
@@ -434,7 +436,7 @@ def heavyball() -> Recipe:
     import heavyball
 
     heavyball.utils.compile_mode = None
-    return Recipe(optimizer=lambda parameters: heavyball.ForeachAdamW(parameters, lr=1e-2))
+    return Recipe(optimizer=lambda parameters: heavyball.AdamW(parameters, lr=1e-2))
 
 
 def of_torchao(name: str) -> Callable[[Any], torch.optim.Optimizer]:
@@ -451,7 +453,7 @@ def torchao_8bit() -> Recipe:
 @recipe("torchao AdamW4bit, weights of 4,096", "torchao")
 def torchao_4bit() -> Recipe:
     wide = nn.Sequential(nn.Linear(8, 512), nn.ReLU(), nn.Linear(512, 2))
-    return Recipe(lambda: wide, optimizer=of_torchao("AdamW4bit"), refused="class of its own")
+    return Recipe(lambda: wide, optimizer=of_torchao("AdamW4bit"), refused="which no checkpoint can hold")
 
 
 # ---------------------------------------------------------------------- data and what stands around
@@ -514,15 +516,17 @@ def averaged() -> Recipe:
 
 @recipe("torch.compile of the module", "torch")
 def compiled() -> Recipe:
-    return Recipe(lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)), learner={"compile": True})
+    return Recipe(
+        lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)), learner={"compile": True}
+    )
 
 
 @recipe("pytorch-forecasting", "pytorch_forecasting")
 def forecasting() -> Recipe:
-    import pandas
+    import pandas as pd
     from pytorch_forecasting import TimeSeriesDataSet
 
-    frame = pandas.DataFrame(
+    frame = pd.DataFrame(
         {"time": list(range(60)) * 2, "series": ["a"] * 60 + ["b"] * 60, "value": torch.randn(120).numpy()}
     )
     table = TimeSeriesDataSet(
@@ -540,5 +544,8 @@ def forecasting() -> Recipe:
         return (net(inputs["encoder_cont"].flatten(1))[:, 0] - target[:, 0]).square()
 
     return Recipe(
-        lambda: nn.Linear(8, 1), loss, data=table, options={"collate": table._collate_fn}  # its loader's own
+        lambda: nn.Linear(8, 1),
+        loss,
+        data=table,
+        options={"collate": table._collate_fn},  # its loader's own
     )
