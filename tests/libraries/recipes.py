@@ -450,10 +450,19 @@ def torchao_8bit() -> Recipe:
     return Recipe(lambda: nn.Linear(8, 2), optimizer=of_torchao("AdamW8bit"))
 
 
+def wide(name: str) -> Recipe:
+    layer = nn.Sequential(nn.Linear(8, 512), nn.ReLU(), nn.Linear(512, 2))
+    return Recipe(lambda: layer, optimizer=of_torchao(name), refused="which no checkpoint can hold")
+
+
+@recipe("torchao AdamW8bit, weights of 4,096", "torchao")
+def torchao_wide_8bit() -> Recipe:
+    return wide("AdamW8bit")
+
+
 @recipe("torchao AdamW4bit, weights of 4,096", "torchao")
-def torchao_4bit() -> Recipe:
-    wide = nn.Sequential(nn.Linear(8, 512), nn.ReLU(), nn.Linear(512, 2))
-    return Recipe(lambda: wide, optimizer=of_torchao("AdamW4bit"), refused="which no checkpoint can hold")
+def torchao_wide_4bit() -> Recipe:
+    return wide("AdamW4bit")
 
 
 # ---------------------------------------------------------------------- data and what stands around
