@@ -231,3 +231,22 @@ def test_a_watch_in_a_notebook_names_cell_and_line(monkeypatch):
     shown = screen.export_text()
     assert "cell [5]\n" in shown
     assert "loss.backward()" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("lint", "train.py"), "truestep read train.py"),
+        (("resume",), "start its script again"),
+        (("doctor", "--fix", "train.py"), "truestep read --fix train.py"),
+        (("read", "--steps", "5", "train.py"), "truestep doctor --steps 50 train.py"),
+        (("checkpoints", "missing"), "no command or folder 'missing'"),
+        (("doctor", "--json", "out.json", "train.py"), "--out out.json train.py"),
+    ],
+)
+def test_a_word_of_another_tool_is_answered_with_the_line_to_write(tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print(1)\n", "utf-8")
+    found = CliRunner().invoke(app, [*words])
+    assert found.exit_code != 0
+    assert said in " ".join((found.output + str(found.exception or "")).split())

@@ -30,8 +30,11 @@ def good(net):
 
 
 LOSSES = {
-    "no tensor": (lambda net, x: 3.0, "returned float, not a tensor. Return one loss per example"),
-    "none": (lambda net, x: None, "returned NoneType, not a tensor"),
+    "no tensor": (
+        lambda net, x: 3.0,
+        r"returned float, not a tensor, and .*leave out \.item\(\).*Return one loss per example",
+    ),
+    "none": (lambda net, x: None, "returned NoneType, not a tensor: its `return` is missing"),
     "a tuple": (lambda net, x: (net(x).squeeze(1), 1), "returned tuple"),
     "detached": (lambda net, x: net(x).squeeze(1).detach(), "has no gradient.*detached"),
     "item": (lambda net, x: torch.tensor(net(x).detach().mean().item()), "has no gradient"),

@@ -155,6 +155,10 @@ log Logger TensorBoardLogger SummaryWriter CSVLogger: Write run.log(accuracy=0.9
 LearningRateMonitor ProgressBar tqdm: A run logs learning rates and shows its progress by itself
 evaluate validate test predict no_grad: net.evaluate(values, data) measures a learner, without gradients
 clip_grad_norm clip_grad_norm_: Write run.learner(..., clip=ts.ClipNorm(1.0)), or ts.clip_gradients
+gp wgan_gp wgangp r1 r1_penalty r1_regularization compute_gradient_penalty calc_gradient_penalty gradient_penalty_loss: Write
+    10 * ts.gradient_penalty(critic, real, fake) into the loss, one value per example
+huggingface hf HuggingFace transformers_callback: Write ts.transformers.ExactResume(directory) among the callbacks of a Trainer
+pytorch_lightning pl ptl: Write ts.lightning.ExactResume(directory) among the callbacks of a Lightning Trainer
 DistributedDataParallel DDP DataParallel FSDP init_process_group: Nothing is wrapped: start the script with truestep launch
     --processes 4 train.py, and choose by ts.Run(strategy=...)
 learner data epochs batches steps finish track: It is a run's: run = ts.Run(directory), run.{name}(...)

@@ -36,6 +36,7 @@ current_epoch global_step trainer: The run counts: run.epoch, run.step.
 ema ema_model average: Within a block the weights are the average: with net.averaged(): ...
 summary: Write print(ts.summary(net.module, batch)).
 hparams save_hyperparameters: The run keeps them: ts.Run(directory, config={{...}}).
+sample generate: It is a function of yours, net(noise): with net.averaged(): net(noise) takes the average of the weights.
 no_sync: Processes share gradients once an update by themselves: nothing is to be written.
 """)
 NEW_UPDATE = advice_by_word("""
@@ -51,6 +52,8 @@ model module net learner: nothing: the loss calls it, net(inputs)
 targets labels target y: them into the batch: net.update(loss, (inputs, targets))
 weights weight sample_weight: them into what the loss returns: ts.weighted(losses, weights)
 lr learning_rate: it in the optimizer's factory: lambda p: torch.optim.AdamW(p, lr=1e-3)
+every interval frequency n_critic: it into the loop: if run.step % 5 == 0: net.update(loss, batch)
+starts_at start after: it where the learner is made: run.learner(module, optimizer, starts_at=1000)
 """) | dict.fromkeys(ACCUMULATE, ACCUMULATED)
 UPDATE = advice_by_word("""
 item detach cpu numpy mean data tolist: the loss is update.loss, a number is float(update.loss)

@@ -10,8 +10,10 @@ gradient_clip_val gradient_clip_algorithm max_grad_norm clip: it where the learn
     clip=ts.ClipNorm(1.0))
 micro_batch: it where the learner is made: run.learner(net, optimizer, micro_batch=...) is the largest number of examples
     computed at once: the batch is split, the update stays the same
-logger loggers log_with report_to wandb project_dir: trackers=[ts.TensorBoardTracker()]; metrics.jsonl and the report are always
-    written
+logger loggers log_with report_to project_dir tensorboard: trackers=[ts.TensorBoardTracker()], or ts.WandbTracker("project"), or
+    ts.MlflowTracker("experiment"); metrics.jsonl and the report are always written
+wandb wandb_project project entity: trackers=[ts.WandbTracker("project")]
+mlflow experiment_name tracking_uri: trackers=[ts.MlflowTracker("experiment")]
 devices num_nodes nprocs num_processes world_size n_gpu: device="cuda" for one; for several start the script with truestep
     launch --processes 4 train.py
 enable_progress_bar disable_tqdm enable_model_summary: progress=False for no bar
@@ -102,6 +104,9 @@ save_checkpoint save_state save_model: run.save() saves all of it at the next mo
 log_metrics log_dict log_metric add_scalar logger log_scalar: write run.log(accuracy=0.9), or run.log(**values)
 log_image log_images add_image add_figure log_audio log_text: write run.log(samples=ts.Image(pixels)), ts.Audio(wave, rate) or
     ts.Text(string)
+save_image save_images save_samples add_images: write run.log(samples=ts.Image(pixels)), which the report shows, or
+    torchvision.utils.save_image(pixels, run.directory / "samples.png")
+push_to_hub upload: write net.module.push_to_hub(...) behind the loop: the module is as it was given
 loader dataloader dataset train_dataloader: write run.data(data_set, batch_size=64, shuffle=True)
 global_step iteration num_steps batch_idx: run.step counts the batches given out so far
 current_epoch epoch_idx: run.epoch is the epoch under way, from 0

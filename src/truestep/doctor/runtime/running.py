@@ -61,7 +61,15 @@ def run_watched(
         OptionError: there is no such file, or it is a notebook that can't be run.
     """
     if not script.is_module and not Path(script.name).is_file():
-        raise OptionError(f"There is no file {script.name!r} to run.{did_you_mean_path(Path(script.name))}")
+        report = Path(script.name).suffix in (".json", ".sarif", ".txt") and script.arguments
+        write = (
+            f" Write the report's file behind --out: --out {script.name} {script.arguments[0]}"
+            if report
+            else ""
+        )
+        raise OptionError(
+            f"There is no file {script.name!r} to run.{did_you_mean_path(Path(script.name))}{write}"
+        )
     if script.is_notebook:
         cells_to_run(script)
     outcome = ScriptOutcome()
