@@ -139,7 +139,7 @@ class _NotebookTraceback:
         def showtraceback(exc_tuple: Any = None, *arguments: Any, **options: Any) -> None:
             error = sys.exception() if exc_tuple is None else exc_tuple[1]
             with _frames_left_out(error) as are_left_out:
-                if are_left_out and exc_tuple is not None:
+                if are_left_out and error is not None and exc_tuple is not None:
                     exc_tuple = (exc_tuple[0], error, error.__traceback__)
                 before(exc_tuple, *arguments, **options)
 
@@ -178,7 +178,11 @@ def _tell_of_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
         each.uncaught_in_thread(arguments.exc_value, arguments.thread)
 
 
-_hooks = [_Hook(sys, _tell_of_uncaught), _Hook(threading, _tell_of_uncaught_in_thread), _NotebookTraceback()]
+_hooks: list[_Hook | _NotebookTraceback] = [
+    _Hook(sys, _tell_of_uncaught),
+    _Hook(threading, _tell_of_uncaught_in_thread),
+    _NotebookTraceback(),
+]
 
 _MOVES = ("to", "cuda")  # methods of a tensor that move it
 
