@@ -6,7 +6,7 @@ PYTHON ?= python3
 CONSTRAINTS := -c constraints.txt
 PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH ?= new
-SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
+SOURCES := docs/zh/mistakes.md $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
 .PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture torture-programs streams libraries trackers new-check new-error new-clip room clean
 
@@ -131,18 +131,22 @@ streams: .venv-streams/installed .venv-test/wheel ## train on the data of each l
 		.venv-streams/bin/python -m libraries.page docs/howto/large-data.md; \
 		.venv-streams/bin/python -m libraries.torture $(SLICE) --minutes $(MINUTES)
 
-# where a page says that a block needs a package: it runs there
-LIBRARIES := einops==0.8.2 torchmetrics==1.9.0 torch_ema==0.3 prodigyopt==1.1.2 schedulefree==1.4.1 tensordict==0.15.3 optuna==5.0.0 gymnasium==1.4.0
+# where a page says that a block needs a package: it runs there; what asks for older packages than there are, and runs without
+LIBRARIES := tests/libraries/others.txt
+LIBRARIES_ALONE := pytorch-forecasting==1.8.0 scikit-base==1.2.0
 LIBRARY_PAGES := docs/howto/other-libraries.md docs/howto/reinforcement-learning.md
-.venv-libraries/installed: pyproject.toml constraints.txt
+.venv-libraries/installed: pyproject.toml constraints.txt $(LIBRARIES)
 	$(PYTHON) -m venv .venv-libraries
 	.venv-libraries/bin/python $(PIP) torch
-	.venv-libraries/bin/python $(PIP) '.[torch]' $(LIBRARIES)
+	.venv-libraries/bin/python $(PIP) '.[torch]' -r $(LIBRARIES)
+	.venv-libraries/bin/python $(PIP) --no-deps $(LIBRARIES_ALONE)
 	touch $@
 
-libraries: .venv-libraries/installed .venv-test/wheel ## run the blocks of pages that need other libraries, in an environment of its own (minutes)
+libraries: .venv-libraries/installed .venv-test/wheel ## train beside other libraries, kill and compare, and run the blocks of pages that need them, in an environment of its own (minutes)
 	.venv-libraries/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps dist/truestep-*.whl
-	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONPATH=tests OMP_NUM_THREADS=1 .venv-libraries/bin/python -m libraries.blocks $(LIBRARY_PAGES)
+	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; export TMPDIR="$$scratch" PYTHONPATH=tests OMP_NUM_THREADS=1; \
+		.venv-libraries/bin/python -m libraries.blocks $(LIBRARY_PAGES); \
+		.venv-libraries/bin/python -m libraries.others $(ARGS)
 
 TRACKERS := wandb==0.31.0 mlflow==3.17.2
 .venv-trackers/installed: pyproject.toml constraints.txt

@@ -4,20 +4,24 @@
 import json
 import linecache
 import sys
+import traceback
 from importlib import import_module
 from io import StringIO
 from types import SimpleNamespace
 
 import pytest
+import torch
 import typer.main
 from rich.console import Console
 from support import warm
 from typer.testing import CliRunner
 
+import truestep as ts
 from truestep.cli.main import COMMANDS, app, module_of_command
 from truestep.core.results import print_results
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Place, Severity
+from truestep.doctor.listed import listed_mistakes
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import Replacement
 from truestep.doctor.report import WatchedRunReport
@@ -58,6 +62,13 @@ def run_checks(*words):
 
 def listed(*words):
     return [each["code"] for each in json.loads(run_checks(*words, "--json").stdout)["checks"]]
+
+
+def test_the_page_of_a_check_names_the_line_of_the_chinese_list():
+    """Of the check's page the last lines; a check that the list does not name has none."""
+    assert "In Chinese: 忘了 zero_grad (docs/zh/mistakes.md:" in run_checks("GRAD001").stdout
+    unlisted = next(code for code in checks() if not listed_mistakes(code))
+    assert "In Chinese" not in run_checks(unlisted).stdout
 
 
 def options_of(name):
@@ -161,6 +172,45 @@ def test_what_we_raise_ourselves_keeps_its_frames(tmp_path):
     assert "/truestep/engine/" in warm.run("train.py", cwd=tmp_path).stderr
 
 
+class Shell:
+    """What a run asks of IPython's: events, and a traceback that the shell prints by itself."""
+
+    def __init__(self):
+        self.printed = ""
+        self.events = SimpleNamespace(register=lambda *_: None, unregister=lambda *_: None)
+
+    def showtraceback(self, exc_tuple=None, **_):
+        self.printed = "".join(traceback.format_exception(*(exc_tuple or sys.exc_info())))
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_notebook_prints_an_exception_without_our_frames(tmp_path, monkeypatch, capsys, given):
+    shell = Shell()
+    monkeypatch.setattr("truestep.run.endings.notebook_shell", lambda: shell)
+    run = ts.Run(tmp_path / "run", seed=0, device="cpu", progress=False, quiet=True)
+    net = run.learner(torch.nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+
+    def cell():
+        for batch in run.batches(run.data(torch.randn(16, 4), batch_size=8)):
+            net.update(lambda batch: net(batch[:, :3]), batch)
+
+    def shown():
+        try:
+            cell()
+        except RuntimeError:
+            shell.showtraceback(sys.exc_info() if given else None)
+            raise
+
+    with pytest.raises(RuntimeError, match="cannot be multiplied") as raised:
+        shown()
+    assert "net(batch[:, :3])" in shell.printed
+    assert "/truestep/" not in shell.printed
+    assert "TRUESTEP_FULL_TRACEBACK=1 shows them" in capsys.readouterr().err
+    assert any("/truestep/engine/" in each for each in traceback.format_tb(raised.value.__traceback__))
+    run.close()
+    assert "showtraceback" not in vars(shell)
+
+
 def test_a_watch_in_a_notebook_names_cell_and_line(monkeypatch):
     file = "/tmp/ipykernel_7/2309.py"
     monkeypatch.setitem(linecache.cache, file, (9, None, ["\n", "loss.backward()\n"], file))
@@ -181,3 +231,22 @@ def test_a_watch_in_a_notebook_names_cell_and_line(monkeypatch):
     shown = screen.export_text()
     assert "cell [5]\n" in shown
     assert "loss.backward()" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("lint", "train.py"), "truestep read train.py"),
+        (("resume",), "start its script again"),
+        (("doctor", "--fix", "train.py"), "truestep read --fix train.py"),
+        (("read", "--steps", "5", "train.py"), "truestep doctor --steps 50 train.py"),
+        (("checkpoints", "missing"), "no command or folder 'missing'"),
+        (("doctor", "--json", "out.json", "train.py"), "--out out.json train.py"),
+    ],
+)
+def test_a_word_of_another_tool_is_answered_with_the_line_to_write(tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print(1)\n", "utf-8")
+    found = CliRunner().invoke(app, [*words])
+    assert found.exit_code != 0
+    assert said in " ".join((found.output + str(found.exception or "")).split())

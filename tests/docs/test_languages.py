@@ -12,6 +12,7 @@ REPOSITORY = Path(__file__).parents[2]
 PAGES = {
     "README.md": "README.zh.md",
     "docs/tutorial.md": "docs/zh/tutorial.md",
+    "docs/doctor.md": "docs/zh/doctor.md",
     "docs/mistakes.md": "docs/zh/mistakes.md",
 }
 CODES = re.compile(r"\b[A-Z]{3,5}\d{3}\b")
@@ -23,9 +24,16 @@ def text_of(page: str) -> str:
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """Return fenced blocks by their language; Python as it is understood, whatever its comments and line breaks."""
+    """Return fenced blocks by their language, without comments; Python whatever its line breaks."""
     found = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return [(kind, ast.unparse(ast.parse(code)) if kind == "python" else code) for kind, code in found]
+    return [(kind, without_comments(kind, code)) for kind, code in found]
+
+
+def without_comments(kind: str, code: str) -> str:
+    """A comment is a sentence, and is translated; of a program's output every character is the same."""
+    if kind == "python":
+        return ast.unparse(ast.parse(code))
+    return re.sub(r" +# .*$", "", code, flags=re.MULTILINE) if kind in ("bash", "toml") else code
 
 
 def links(page: str) -> list[str]:

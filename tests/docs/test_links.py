@@ -41,6 +41,25 @@ def test_each_link_has_a_text_and_leads_to_a_file(page):
     assert [path for path, file in there.items() if not file.exists() and file not in MADE] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """Return what a link to a page may name: its headings as a repository's site spells them, and labels."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    titles = [
+        re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)
+        for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    ]
+    spelt = {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+    return spelt | set(re.findall(r"^\(([^)]+)\)=$", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=each)
+def test_an_anchor_leads_to_a_heading(page):
+    targets = [target.split("#", 1) for _, target in links(page) if "#" in target and ":" not in target]
+    pages = [((page.parent / path).resolve() if path else page, anchor) for path, anchor in targets]
+    known = [(file, anchor) for file, anchor in pages if file not in MADE and file.suffix == ".md"]
+    assert [anchor for file, anchor in known if anchor not in anchors(file)] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=each)
 def test_a_code_leads_to_the_check_that_has_it(page):
     """The docstring of a check's file is its page; an anchor of the built pages leads nowhere in a file."""

@@ -3,6 +3,8 @@
 
 import ast
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,26 @@ def test_a_comparison_compiles_and_its_docstring_says_how_to_run_it(path):
     tree = ast.parse(path.read_text("utf-8"))
     compile(tree, str(path), "exec")
     assert (f"`python benchmarks/peers/{path.name}`" in ast.get_docstring(tree)) == (path.name in SCRIPTS)
+
+
+def test_the_lines_of_the_same_program_are_those_that_the_pages_name(monkeypatch):
+    """And of each the docstring says how it is run."""
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0")
+    monkeypatch.syspath_prepend(PEERS)
+    try:
+        script = runpy.run_path(str(PEERS / "same_program.py"))
+    finally:
+        sys.modules.pop("table", None)
+    programs = {name: PEERS / "programs" / name for name in script["LIBRARIES"]}
+    counted = [str(script["lines_of"](program)) for program in programs.values()]
+    for page in ("README.md", "README.zh.md", "docs/peers.md"):
+        text = (REPOSITORY / page).read_text("utf-8")
+        shown = re.findall(
+            r"^\| (?:Truestep|Ignite|Lightning|Fabric|Accelerate)\b[^|]*\| (\d+) \|", text, re.MULTILINE
+        )
+        assert shown == counted, page
+    for name, program in programs.items():
+        assert f"`python {name} FOLDER`" in ast.get_docstring(ast.parse(program.read_text("utf-8")))
 
 
 @pytest.mark.parametrize("place", ["docs/peers.md", "benchmarks/Makefile"])

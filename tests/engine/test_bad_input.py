@@ -30,8 +30,11 @@ def good(net):
 
 
 LOSSES = {
-    "no tensor": (lambda net, x: 3.0, "returned float, not a tensor. Return one loss per example"),
-    "none": (lambda net, x: None, "returned NoneType, not a tensor"),
+    "no tensor": (
+        lambda net, x: 3.0,
+        r"returned float, not a tensor, and .*leave out \.item\(\).*Return one loss per example",
+    ),
+    "none": (lambda net, x: None, "returned NoneType, not a tensor: its `return` is missing"),
     "a tuple": (lambda net, x: (net(x).squeeze(1), 1), "returned tuple"),
     "detached": (lambda net, x: net(x).squeeze(1).detach(), "has no gradient.*detached"),
     "item": (lambda net, x: torch.tensor(net(x).detach().mean().item()), "has no gradient"),
@@ -257,3 +260,24 @@ def test_a_state_of_something_else_is_refused_with_every_difference(make_learner
     with pytest.raises(ts.CheckpointError, match=r"reshaped    weight \[1, 3\], expected \[1, 2\]"):
         small.load_training_state(other.training_state())
     assert same(before, snapshot(small))
+
+
+def test_words_of_gan_programs_are_answered_with_the_line_to_write(tmp_path):
+    """A penalty by another name, a critic in another place, a turn, learners and loss exchanged."""
+    with ts.Run(tmp_path, seed=0, quiet=True, progress=False, doctor=False) as run:
+        net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+        x = torch.ones(4, 2)
+
+        def loss(batch):
+            return net(batch).squeeze(1)
+
+        with pytest.raises(AttributeError, match=r"ts\.gradient_penalty\(critic, real, fake\)"):
+            _ = ts.wgan_gp
+        with pytest.raises(ts.OptionError, match=r"ts\.gradient_penalty\(critic, real, fake\)"):
+            ts.gradient_penalty([x, x], net)
+        with pytest.raises(ts.OptionError, match=r"if run\.step % 5 == 0"):
+            net.update(loss, x, every=5)
+        with pytest.raises(ts.OptionError, match=r"run\.learner\(module, optimizer, starts_at=1000\)"):
+            net.update(loss, x, starts_at=10)
+        with pytest.raises(ts.OptionError, match=r"ts\.update\(\[a, b\], loss, batch\)"):
+            ts.update(loss, [net], x)

@@ -55,6 +55,21 @@ class TensorOfItsOwnInState(torch.optim.SGD):
         return super().step(closure)
 
 
+def moved(parameter, gradient, lr):
+    parameter.copy_(parameter.float() - lr * gradient.float())
+
+
+class CompiledInItsStep(torch.optim.SGD):
+    """As torchao's: each parameter's step is compiled whole when it is first made."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            step = torch.compile(moved, fullgraph=True, dynamic=False, backend="eager")
+            for parameter in group["params"]:
+                step(parameter.detach(), parameter.grad, group["lr"])
+
+
 class Lookahead(torch.optim.Optimizer):
     """As torch-optimizer's: wraps another optimizer and never calls torch's constructor."""
 
@@ -66,8 +81,9 @@ class Lookahead(torch.optim.Optimizer):
         return self.optimizer.step(closure)
 
 
-def trained(directory, make, *, stop_after=None):
-    run = ts.Run(directory, seed=0, quiet=True, progress=False, doctor=False, saving=ts.Saving(every_steps=1))
+def trained(directory, make, *, stop_after=None, doctor=False):
+    saving = ts.Saving(every_steps=1)
+    run = ts.Run(directory, seed=0, quiet=True, progress=False, doctor=doctor, saving=saving)
     net = run.learner(nn.Linear(3, 1), make)
     data = run.data(torch.arange(24.0).view(8, 3) / 24, batch_size=2, shuffle=True)
     for _ in run.epochs(3):
@@ -90,6 +106,14 @@ def test_caches_and_sets_go_on_where_they_were(tmp_path, kind):
     found = trained(tmp_path / "cut", make)
     assert torch.equal(found[0], weights)
     assert found[1] == state
+
+
+def test_a_step_that_is_compiled_under_the_watch_of_the_run_is_a_plain_step(tmp_path):
+    found = [
+        trained(tmp_path / str(doctor), lambda p: CompiledInItsStep(p, lr=0.1), doctor=doctor)[0]
+        for doctor in (True, False)
+    ]
+    assert torch.equal(*found)
 
 
 def test_a_wrapper_without_torchs_constructor_is_refused_before_the_first_step(tmp_path):

@@ -110,3 +110,22 @@ def test_importing_truestep_imports_no_framework(framework):
     code = f"import sys, truestep as ts; ts.{framework}; print(*{{'lightning', 'transformers', 'accelerate'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
+
+
+CROSSED = """
+import truestep as ts
+from transformers.trainer_callback import CallbackHandler
+handler = CallbackHandler([ts.lightning.ExactResume("exact")], None, None, None, None)
+try:
+    handler.on_init_end(None, None, None)
+except ts.OptionError as error:
+    print(error)
+"""
+
+
+def test_lightnings_callback_given_to_the_trainer_of_transformers_names_the_right_one(tmp_path):
+    """Before anything trains; in a process of its own, since these libraries set variables when they are imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", CROSSED], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "Write ts.transformers.ExactResume(directory)." in done.stdout

@@ -18,6 +18,7 @@ from truestep.core.errors import OptionError
 from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.catalogue import checks, find_check, topic_of
 from truestep.doctor.check import Check
+from truestep.doctor.listed import listed_mistakes
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.reporting.findings import STYLES
 from truestep.doctor.retired import RETIRED, retired_codes, retired_line
@@ -144,5 +145,8 @@ def _show_page(check: type[Check], screen: Console) -> None:
         screen.print(python.highlight(textwrap.indent(code, "  ")), soft_wrap=True)
     show_on_screen(Text(f"Fix: {page.fix}"))
     show_on_screen(Text(f"\nEvidence: {page.evidence}"))
+    if screen.encoding.startswith("utf"):
+        for mistake in listed_mistakes(check.code):
+            show_on_screen(Text(f"In Chinese: {mistake}"))
     if address := check_docs_address(check.code):
         show_on_screen(Text(f"See: {address}", f"link {address}"))

@@ -17,6 +17,21 @@ USAGE_ERROR = cast(type[Exception], typer.BadParameter.__mro__[1])
 EXAMPLE = "For example: "  # begins the epilog of a command whose usage has several forms
 _QUOTE = "'"
 
+# commands as other tools have them, and options of one command that are another's
+_COMMANDS = {
+    **dict.fromkeys(("lint", "fix", "scan", "analyze"), "Write: truestep read train.py"),
+    **dict.fromkeys(("run", "debug", "profile"), "Write: truestep doctor train.py"),
+    **dict.fromkeys(
+        ("resume", "continue"), "A run goes on by itself: start its script again, python train.py"
+    ),
+    **dict.fromkeys(("list", "ls"), "Write: truestep runs"),
+}
+_OPTIONS = {
+    ("doctor", "--fix"): "Changes are made where code is read: truestep read --fix train.py",
+    ("doctor", "--diff"): "Changes are shown where code is read: truestep read --diff train.py",
+    ("read", "--steps"): "Reading runs nothing: truestep doctor --steps 50 train.py",
+}
+
 
 class NamedCommands(TyperGroup):
     """A group of commands that names the nearest ones to a mistyped one."""
@@ -27,8 +42,14 @@ class NamedCommands(TyperGroup):
         if unknown and "list" in self.commands and Path(args[0]).is_dir():
             args = ["list", *args]  # a folder alone: what is in it
         elif unknown and not ctx.resilient_parsing:
-            ctx.fail(f"There is no command {args[0]!r}. {nearest_names(args[0], self.commands)}")
+            ctx.fail(self._unknown(args[0], ctx))
         return super().resolve_command(ctx, args)
+
+    def _unknown(self, word: str, context: Any) -> str:
+        if context.parent is None and word in _COMMANDS:
+            return f"There is no command {word!r}. {_COMMANDS[word]}."
+        or_folder = " or folder" if "list" in self.commands else ""
+        return f"There is no command{or_folder} {word!r}. {nearest_names(word, self.commands)}"
 
 
 def usage_message(error: Any) -> str:
@@ -70,6 +91,8 @@ def refuse_command_option(word: str, context: Any) -> None:
 
 def _no_option(word: str, context: Any) -> str:
     known = {name for option in context.command.params for name in _long_names(option)}
+    if elsewhere := _OPTIONS.get((str(context.info_name), word)):
+        return f"There is no option {word!r} here. {elsewhere}."
     words = {name.removeprefix("--").replace("-", "_"): name for name in sorted(known)}
     if here := option_by_other_name(word.strip("-").replace("-", "_"), list(words)):
         return f"There is no option {word!r}. Here it is called {words[here]}."

@@ -135,7 +135,7 @@ def check_number(owner: str, name: str, value: object, *, example: float, least:
     if isinstance(value, bool) or not isinstance(value, kind):
         whole = "whole " if kind is numbers.Integral else ""
         raise OptionError(
-            f"{owner}({name}={value!r}) was given {a_type(value)} where a {whole}number is compared: write one, such as "
+            f"{owner}({name}={value!r}) was given {a_type(value)} where a {whole}number is asked for: write one, such as "
             f"{owner}({name}={example})."
         )
     if least is not None and not value >= least:  # type: ignore[operator]  # NaN is not

@@ -229,6 +229,7 @@ def update(
     """
     if (
         isinstance(learners, Learner)
+        or not isinstance(learners, list | tuple)
         or not learners
         or not all(isinstance(each, Learner) for each in learners)
     ):

@@ -165,7 +165,7 @@ def read_loss(
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
         raise LossError(
-            f"The loss function returned {type(values).__name__}, not a tensor. Return one loss per example, for example "
+            f"The loss function returned {_what_came(values)}. Return one loss per example, for example "
             'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights). What is to be logged beside '
             "it goes with it by name: ts.weighted(values, accuracy=correct)."
         )
@@ -184,6 +184,14 @@ def read_loss(
     return LossOutput(values, weights, metrics, is_scalar, outputs, num_examples)
 
 
+def _what_came(values: object) -> str:
+    if values is None:
+        return "NoneType, not a tensor: its `return` is missing"
+    if isinstance(values, int | float):
+        return f"{type(values).__name__}, not a tensor, and a plain number has no gradient: leave out .item() or float(...)"
+    return f"{type(values).__name__}, not a tensor"
+
+
 def _check_values(values: Tensor, may_be_empty: bool) -> None:
     if not torch.is_grad_enabled():
         raise LossError(
@@ -193,7 +201,8 @@ def _check_values(values: Tensor, may_be_empty: bool) -> None:
     if not values.requires_grad:
         raise LossError(
             "The loss has no gradient: nothing in it depends on parameters that are being trained. Was it computed under "
-            "torch.no_grad(), detached (.detach(), .item(), .numpy()), or are all parameters frozen?"
+            "torch.no_grad(), detached (.detach(), .item(), .numpy()), or are all parameters frozen? In an update of one learner "
+            "those of the others are: each learner needs a loss that depends on its own."
         )
     if not values.is_floating_point():
         raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")

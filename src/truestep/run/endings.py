@@ -111,9 +111,7 @@ class _Hook:
         def ours(*arguments: Any) -> None:
             if self._ours is ours:
                 tell(*arguments)
-            with without_our_frames(_error_of(*arguments)) as are_left_out:
-                if are_left_out and sys.stderr is not None:  # first: the error's own words stay the last
-                    sys.stderr.write(f"{HIDDEN}\n")
+            with _frames_left_out(_error_of(*arguments)):
                 before(*arguments)
 
         self._ours = self._module.excepthook = ours
@@ -123,6 +121,44 @@ class _Hook:
         if self._module.excepthook is self._ours:
             self._module.excepthook = self._before
         self._ours = self._before = None
+
+
+class _NotebookTraceback:
+    """What a notebook prints of a cell's exception, without our frames while any run is at work; it asks no excepthook."""
+
+    def __init__(self) -> None:
+        self._shell: Any = None
+
+    def install(self) -> None:
+        """Put ours before the shell's own, unless somebody's lies on it already."""
+        shell = notebook_shell()
+        if shell is None or "showtraceback" in vars(shell):
+            return
+        before = shell.showtraceback
+
+        def showtraceback(exc_tuple: Any = None, *arguments: Any, **options: Any) -> None:
+            error = sys.exception() if exc_tuple is None else exc_tuple[1]
+            with _frames_left_out(error) as are_left_out:
+                if are_left_out and error is not None and exc_tuple is not None:
+                    exc_tuple = (exc_tuple[0], error, error.__traceback__)
+                before(exc_tuple, *arguments, **options)
+
+        self._shell, shell.showtraceback = shell, showtraceback
+
+    def remove(self) -> None:
+        """Let the shell print whole tracebacks again."""
+        if self._shell is not None:
+            del self._shell.showtraceback
+        self._shell = None
+
+
+@contextmanager
+def _frames_left_out(error: Any) -> Iterator[bool]:
+    """Say that our frames are left out before an exception is printed: its own words stay the last."""
+    with without_our_frames(error) as are_left_out:
+        if are_left_out and sys.stderr is not None:
+            sys.stderr.write(f"{HIDDEN}\n")
+        yield are_left_out
 
 
 def _error_of(*arguments: Any) -> BaseException | None:
@@ -142,7 +178,11 @@ def _tell_of_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
         each.uncaught_in_thread(arguments.exc_value, arguments.thread)
 
 
-_hooks = [_Hook(sys, _tell_of_uncaught), _Hook(threading, _tell_of_uncaught_in_thread)]
+_hooks: list[_Hook | _NotebookTraceback] = [
+    _Hook(sys, _tell_of_uncaught),
+    _Hook(threading, _tell_of_uncaught_in_thread),
+    _NotebookTraceback(),
+]
 
 _MOVES = ("to", "cuda")  # methods of a tensor that move it
 

@@ -227,7 +227,7 @@ def test_a_loader_with_the_generator_gives_the_same_order_and_workers_whatever_w
 
 @pytest.mark.parametrize("seed", [True, 1.0, "1", None, np.float64(1), np.bool_(True), [1]])
 def test_what_is_no_whole_number_is_refused(seed):
-    with pytest.raises(OptionError, match="a whole number is compared"):
+    with pytest.raises(OptionError, match="a whole number is asked for"):
         ts.seed_everything(seed)
 
 

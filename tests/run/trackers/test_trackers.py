@@ -291,3 +291,18 @@ def test_without_tensorboard_the_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ts.MissingPackageError, match=r"truestep\[tensorboard\]"):
         ts.TensorBoardTracker()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"trackers": "wandb"}, r"trackers=\[ts\.WandbTracker"),
+        ({"trackers": "MLflow"}, r"trackers=\[ts\.MlflowTracker"),
+        ({"trackers": "tensorboard"}, r"trackers=\[ts\.TensorBoardTracker"),
+        ({"wandb": True}, r"trackers=\[ts\.WandbTracker"),
+        ({"report_to": "mlflow"}, r"ts\.MlflowTracker"),
+    ],
+)
+def test_a_service_named_by_a_word_is_answered_with_its_tracker(tmp_path, options, said):
+    with pytest.raises(ts.OptionError, match=said):
+        ts.Run(tmp_path / "run", progress=False, quiet=True, **options)

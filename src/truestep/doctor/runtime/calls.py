@@ -60,6 +60,12 @@ def wrap_protocol(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     wrap_logging(gate, wrappers)
 
 
+def wrap_engine_loop(gate: Dispatcher, wrappers: WatchWrappers) -> None:
+    """Wrap what a run's own watch follows: the losses, and what is compiled, as by an optimizer in its first step."""
+    _compiling(gate, wrappers)
+    wrap_losses(gate, wrappers)
+
+
 def wrap_losses(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     """Wrap the losses alone."""
     for name in LOSSES:

@@ -43,6 +43,13 @@ class ScriptOutcome:
     warnings: list[tuple[Place, str]] = field(default_factory=list)  # torch's own, with the user's line
 
 
+def _meant_instead_of(script: WatchedScript) -> str:
+    """Return the nearest files; of what looks like a report's file, the option that takes it."""
+    if Path(script.name).suffix in (".json", ".sarif", ".txt") and script.arguments:
+        return f" Write the report's file behind --out: --out {script.name} {script.arguments[0]}"
+    return did_you_mean_path(Path(script.name))
+
+
 def run_watched(
     script: WatchedScript,
     watch: Watch,
@@ -61,7 +68,7 @@ def run_watched(
         OptionError: there is no such file, or it is a notebook that can't be run.
     """
     if not script.is_module and not Path(script.name).is_file():
-        raise OptionError(f"There is no file {script.name!r} to run.{did_you_mean_path(Path(script.name))}")
+        raise OptionError(f"There is no file {script.name!r} to run.{_meant_instead_of(script)}")
     if script.is_notebook:
         cells_to_run(script)
     outcome = ScriptOutcome()

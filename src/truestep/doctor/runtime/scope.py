@@ -47,4 +47,4 @@ def whole_script() -> WatchScope:
 def engine_loop() -> WatchScope:
     """Return the scope of a loop that the engine drives: what is about its data, model and loss."""
     found = (getattr(import_module(f"truestep.doctor.checks.{module}"), name) for module, name in _IN_RUNS)
-    return WatchScope(tuple(found), calls.wrap_losses)
+    return WatchScope(tuple(found), calls.wrap_engine_loop)

@@ -46,6 +46,13 @@ class ExactResume(Callback):
         self._saving: int | None = None
         self._loaded: int | None = None
 
+    def on_init_end(self, *_given: Any, **_named: Any) -> None:
+        """Refuse the Trainer of transformers, which calls this first: its hooks have other names."""
+        raise OptionError(
+            "ts.lightning.ExactResume is a callback of Lightning's Trainer, and was given to that of transformers, which would "
+            "never tell it of a batch. Write ts.transformers.ExactResume(directory)."
+        )
+
     @property
     def checkpoint(self) -> str | None:
         """The path for `trainer.fit(ckpt_path=...)`; None where nothing is saved yet."""

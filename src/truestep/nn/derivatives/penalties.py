@@ -81,7 +81,10 @@ def gradient_penalty(
 
 def _check_callable(critic: object, target: float) -> None:
     if not callable(critic):
-        raise OptionError(f"A critic is a module or a function of the inputs, got {type(critic).__name__}.")
+        raise OptionError(
+            f"A critic is a module or a function of the inputs, got {type(critic).__name__}. It comes first, and is called here, "
+            "between the real and the made examples: ts.gradient_penalty(critic, real, fake)."
+        )
     if math.isinf(target):
         raise OptionError(f"target={target} is no norm; give 1 (Wasserstein), 0 (R1) or another number >= 0.")
     if torch.compiler.is_compiling():

@@ -11,6 +11,13 @@ from truestep.core.errors import OptionError
 from truestep.run.trackers.tracker import Tracker, Tracking
 
 NUM_BINS = 64
+_BY_WORD = {"wandb": 'ts.WandbTracker("project")', "mlflow": 'ts.MlflowTracker("experiment")'}
+
+
+def _tracker_of(given: object) -> str:
+    """Return what makes the tracker whose service is named, by a word or by an object of its own."""
+    said = f"{given} {type(given).__module__}".lower()
+    return next((made for word, made in _BY_WORD.items() if word in said), "ts.TensorBoardTracker()")
 
 
 class Trackers:
@@ -21,7 +28,7 @@ class Trackers:
     ) -> None:
         if not isinstance(trackers, list | tuple):
             raise OptionError(
-                f"ts.Run(trackers={trackers!r}): give a list of them, trackers=[ts.TensorBoardTracker()]."
+                f"ts.Run(trackers={trackers!r}): give a list of them, trackers=[{_tracker_of(trackers)}]."
             )
         self._live = [_checked(tracker) for tracker in trackers]
         self._tracking = tracking

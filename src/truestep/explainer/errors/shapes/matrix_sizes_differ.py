@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """MatrixSizesDiffer."""
 
-from truestep.explainer.evidence import input_sentence, running_layer
+from truestep.explainer.evidence import input_sentence, layer_input, running_layer
 from truestep.explainer.explainer import Crash, Explainer, Match
 
 
@@ -62,7 +62,14 @@ class MatrixSizesDiffer(Explainer):
             turned = turns.get((given == out, rows == wanted), "neither")
             return {"left": f"({rows}, {given})", "right": f"({wanted}, {out})", "turned": turned}
         who = f"{running_layer(crash)}{input_sentence(crash)}:" if crash.layer else "the input has"
-        if rows * given % wanted == 0 and given != 1 and rows * given != wanted and given < wanted:
-            times = wanted // given if wanted % given == 0 else round(wanted / given, 1)
-            return {"who": who, "times": str(times)}
+        # a row that is not flattened is a part of what is expected; an input of two axes has none to flatten
+        arrived = layer_input(crash)
+        is_part = (
+            rows * given % wanted == 0
+            and wanted % given == 0
+            and rows * given != wanted
+            and given not in (1, wanted)
+        )
+        if is_part and (arrived is None or arrived.ndim > 2):
+            return {"who": who, "times": str(wanted // given)}
         return {"who": who} | ({"exchanged": "yes"} if rows == wanted else {})
