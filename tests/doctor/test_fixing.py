@@ -134,9 +134,16 @@ def test_a_notebook_of_another_layout_is_left_and_said_to_be(tmp_path):
 
 def test_a_page_is_mended_in_its_blocks(tmp_path):
     page = tmp_path / "note.md"
-    page.write_text(f"# Loss\n\n```python\n{HEAD}```\n\n* so:\n\n```py\n{LOOP}```\n")
+    page.write_text(f"# Loss\n\n```python\nx = 1\n```\n\n* so:\n\n```py\n{HEAD}{LOOP}```\n")
     assert read(page, "--fix").exit_code == 0
-    assert page.read_text() == f"# Loss\n\n```python\n{HEAD}```\n\n* so:\n\n```py\n{MENDED}```\n"
+    assert page.read_text() == f"# Loss\n\n```python\nx = 1\n```\n\n* so:\n\n```py\n{HEAD}{MENDED}```\n"
+
+
+def test_what_two_blocks_of_a_page_show_together_is_suggested_and_not_changed(tmp_path):
+    page = tmp_path / "note.md"
+    page.write_text(text := f"# Loss\n\n```python\n{HEAD}```\n\n* so:\n\n```py\n{LOOP}```\n")
+    assert read(page, "--fix").exit_code == 1
+    assert page.read_text() == text
 
 
 def test_no_fix_takes_a_choice_and_each_leaves_python(tmp_path):

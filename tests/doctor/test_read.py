@@ -167,8 +167,8 @@ def test_a_pipe_is_refused_and_never_waited_for(tmp_path):
 
 
 def test_shapes_that_come_by_two_ways_to_two_ways_are_asked_for_once(monkeypatch):
-    calls, inner = [], shapes._row_or_column
-    monkeypatch.setattr(shapes, "_row_or_column", lambda *given: calls.append(given) or inner(*given))
+    calls, inner = [], shapes._of_operation
+    monkeypatch.setattr(shapes, "_of_operation", lambda *given: calls.append(given) or inner(*given))
     text = "import torch\ndef f(x, labels):\n    a = x.unsqueeze(1)\n"
     text += "".join(f"    if x[{k}]:\n        a = a + a\n    else:\n        a = a * a\n" for k in range(60))
     read_text(text + "    return (a == labels).sum()\n")

@@ -17,7 +17,7 @@ from truestep.core.calls import is_argument_error
 from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.core.random_streams import random_key
 from truestep.core.trees import map_tree_leaves
-from truestep.core.wording import counted
+from truestep.core.wording import a_type, counted
 from truestep.engine.batches import batch_to_device
 from truestep.engine.context import LearnerContext
 from truestep.engine.counting import BatchCounting
@@ -342,7 +342,7 @@ def _packed_answer(metric: Any, answer: Any) -> bytes:
         unpack_rank_message(packed)
     except pickle.UnpicklingError as error:
         raise OptionError(
-            f"{type(metric).__name__}.compute returned a {type(answer).__name__} that can't be given to the other processes: only "
+            f"{type(metric).__name__}.compute returned {a_type(answer)} that can't be given to the other processes: only "
             "numbers, strings, tensors, and lists, tuples and dicts of these travel. Have compute return such values."
         ) from error
     return packed
