@@ -31,6 +31,7 @@ class TrainingCourse:
         self._trained: set[int] = set()
         self._evaluated: set[int] = set()
         self._places = list(STEP_PLACES)
+        self._has_begun_epoch = False  # one that was tried
         self.why_not = "no loader handed over a third batch"
 
     def stepped(self) -> None:
@@ -40,6 +41,11 @@ class TrainingCourse:
         self._since_step = []
         self._window = max(1, self.num_backwards - self._backwards_at_step)
         self._backwards_at_step = self.num_backwards
+
+    @property
+    def window(self) -> int:
+        """How many backwards led to the last step."""
+        return self._window
 
     @property
     def num_steps(self) -> int:
@@ -60,6 +66,17 @@ class TrainingCourse:
         if self.why_not:
             return False
         self._places.pop(0)
+        return True
+
+    def begins_epoch(self, iterator: Any) -> bool:
+        """Tell, of a batch that was just noted, whether it is the first of a training pass over data that were passed before."""
+        own = id(iterator._dataset)
+        known = own in self._trained and self._handed[own] > 1
+        if self._has_begun_epoch or not known or iterator._num_yielded != 1 or not torch.is_grad_enabled():
+            return False
+        if len(self._since_step) > 1 or self.num_backwards != self._backwards_at_step or batches_ahead():
+            return False
+        self._has_begun_epoch = True
         return True
 
     def begins_evaluation(self, iterator: Any, *, are_models_resting: Callable[[], bool]) -> bool:
