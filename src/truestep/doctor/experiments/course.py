@@ -62,7 +62,7 @@ class TrainingCourse:
         if not self._places or handed < self._places[0] or not torch.is_grad_enabled():
             return False
         is_alone = all(each == id(iterator) for each, _ in others)
-        self.why_not = self._obstacle(own, is_alone=is_alone) or ""
+        self.why_not = self._obstacle(iterator, is_alone=is_alone) or ""
         if self.why_not:
             return False
         self._places.pop(0)
@@ -96,10 +96,11 @@ class TrainingCourse:
         self._evaluated.add(own)
         return True
 
-    def _obstacle(self, own: int, *, is_alone: bool) -> str | None:
-        if own not in self._trained:
+    def _obstacle(self, iterator: Any, *, is_alone: bool) -> str | None:
+        if id(iterator._dataset) not in self._trained:
             return "no step of an optimizer follows the batches of the loader"
-        since, ahead = self.num_backwards - self._backwards_at_step, batches_ahead()
+        since = self.num_backwards - self._backwards_at_step
+        ahead = batches_ahead() if iterator._num_yielded > 1 else 0  # before a pass's first none is held
         # a batch that is held back goes backward before this one, and may be the last of its window
         if (since + ahead) % self._window if ahead else since:
             return AMID
