@@ -10,9 +10,9 @@ from typing import TypeGuard
 from truestep.core.errors import OptionError, nearest_names
 from truestep.doctor import checks as checks_folder
 from truestep.doctor.check import Check, SourceCheck
-from truestep.doctor.relations import batch, evaluation, gradient
+from truestep.doctor.relations import batch, epoch, evaluation, gradient
 
-_FOLDERS = (checks_folder, batch, evaluation, gradient)
+_FOLDERS = (checks_folder, batch, epoch, evaluation, gradient)
 
 
 @cache

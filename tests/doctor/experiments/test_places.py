@@ -337,3 +337,50 @@ for number, (x, y) in enumerate(loader):
     opt.step()
 """)
     assert (told, findings) == ({"no optimizer stepped before the script was over"}, [])
+
+
+EPOCHS = {
+    "sums over a batch": ("F.cross_entropy(net(x), y, reduction='sum')", "value.item()", "len(data)"),
+    "means by size": ("F.cross_entropy(net(x), y)", "value.item() * len(y)", "len(data)"),
+    "means": ("F.cross_entropy(net(x), y)", "float(value)", "len(loader)"),
+}
+WRONG_EPOCHS = {
+    "means over the number of examples": ("F.cross_entropy(net(x), y)", "value.item()", "len(data)"),
+    "means by size over the number of batches": (
+        "F.cross_entropy(net(x), y)",
+        "value.item() * len(y)",
+        "len(loader)",
+    ),
+}
+
+
+def epoch_watched(loss, part, count):
+    return watched(
+        f"""
+drop = nn.Dropout(0.2)
+for epoch in range(2):
+    total = 0.0
+    for x, y in loader:
+        value = {loss.replace("net(x)", "net(drop(x))")}
+        opt.zero_grad()
+        (value / 8).backward()
+        opt.step()
+        total += {part}
+    print(f"average loss {{total / {count}:.5f}}")
+""",
+        ("REL014",),
+    )
+
+
+@pytest.mark.parametrize("name", EPOCHS)
+def test_what_is_printed_behind_an_epoch_may_be_any_mean(name):
+    watch = epoch_watched(*EPOCHS[name])
+    assert watch.findings == []
+    assert watch.experiments.records["REL014"].outcome == "held"
+
+
+@pytest.mark.parametrize("name", WRONG_EPOCHS)
+def test_a_count_of_something_else_is_named_with_the_mean(name):
+    watch = epoch_watched(*WRONG_EPOCHS[name])
+    (found,) = watch.findings
+    assert found.evidence["expected"] == pytest.approx(1.1, abs=0.3)

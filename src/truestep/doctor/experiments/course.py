@@ -31,6 +31,7 @@ class TrainingCourse:
         self._trained: set[int] = set()
         self._evaluated: set[int] = set()
         self._places = list(STEP_PLACES)
+        self._has_begun_epoch = False  # one that was tried
         self.why_not = "no loader handed over a third batch"
 
     def stepped(self) -> None:
@@ -40,6 +41,11 @@ class TrainingCourse:
         self._since_step = []
         self._window = max(1, self.num_backwards - self._backwards_at_step)
         self._backwards_at_step = self.num_backwards
+
+    @property
+    def window(self) -> int:
+        """How many backwards led to the last step."""
+        return self._window
 
     @property
     def num_steps(self) -> int:
@@ -56,10 +62,21 @@ class TrainingCourse:
         if not self._places or handed < self._places[0] or not torch.is_grad_enabled():
             return False
         is_alone = all(each == id(iterator) for each, _ in others)
-        self.why_not = self._obstacle(own, is_alone=is_alone) or ""
+        self.why_not = self._obstacle(iterator, is_alone=is_alone) or ""
         if self.why_not:
             return False
         self._places.pop(0)
+        return True
+
+    def begins_epoch(self, iterator: Any) -> bool:
+        """Tell, of a batch that was just noted, whether it is the first of a training pass over data that were passed before."""
+        own = id(iterator._dataset)
+        known = own in self._trained and self._handed[own] > 1
+        if self._has_begun_epoch or not known or iterator._num_yielded != 1 or not torch.is_grad_enabled():
+            return False
+        if len(self._since_step) > 1 or self.num_backwards != self._backwards_at_step or batches_ahead():
+            return False
+        self._has_begun_epoch = True
         return True
 
     def begins_evaluation(self, iterator: Any, *, are_models_resting: Callable[[], bool]) -> bool:
@@ -79,10 +96,11 @@ class TrainingCourse:
         self._evaluated.add(own)
         return True
 
-    def _obstacle(self, own: int, *, is_alone: bool) -> str | None:
-        if own not in self._trained:
+    def _obstacle(self, iterator: Any, *, is_alone: bool) -> str | None:
+        if id(iterator._dataset) not in self._trained:
             return "no step of an optimizer follows the batches of the loader"
-        since, ahead = self.num_backwards - self._backwards_at_step, batches_ahead()
+        since = self.num_backwards - self._backwards_at_step
+        ahead = batches_ahead() if iterator._num_yielded > 1 else 0  # before a pass's first none is held
         # a batch that is held back goes backward before this one, and may be the last of its window
         if (since + ahead) % self._window if ahead else since:
             return AMID

@@ -15,7 +15,6 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from truestep.doctor.experiments.draws_seen import DrawsSeen
 from truestep.doctor.experiments.going_on import ChildLife
-from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
@@ -47,7 +46,7 @@ class EvaluationChild:
     def __init__(self, going_on: GoingOn, plan: EvaluationPlan, change: EvaluationChange) -> None:
         self._plan = plan
         self._change = change
-        self._life = ChildLife(going_on, self._finish)
+        self._life = ChildLife(going_on)
         self._cut = self._changed_cut()
         self._batches = self._fetched()
         self._num_left = len(self._cut)
@@ -85,9 +84,6 @@ class EvaluationChild:
         for rows in self._cut:
             yield fetcher.fetch(rows)
 
-    def _finish(self, seen: ChildOutcome) -> None:
-        seen.draws = self._draws.are_seen
-
     def _wrap(self) -> None:
         wrappers = WatchWrappers()
         wrappers.method(_BaseDataLoaderIter, "__next__", self._handing_over)
@@ -116,10 +112,11 @@ class EvaluationChild:
         try:
             batch = next(self._batches)
         except StopIteration:
-            seen.is_whole = True
+            seen.is_whole, seen.draws = True, self._draws.are_seen
             self._life.forget()  # what was printed for single batches is another with each cut
             raise
         self._num_left -= 1
+        seen.draws = self._draws.are_seen  # by then; the next pass over training data draws its order
         if not self._num_left and not self._life.has_told():
             seen.is_whole = True  # a loop that counts asks for no further one
         return batch

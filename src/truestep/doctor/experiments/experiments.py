@@ -12,6 +12,7 @@ from truestep.doctor.check import Check
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.child_goes_on import ChildGoesOn
 from truestep.doctor.experiments.course import TrainingCourse, batches_ahead
+from truestep.doctor.experiments.epoch_experiment import EpochExperiment, epoch_plan
 from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment, evaluation_plan
 from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
@@ -27,7 +28,12 @@ from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.looking import watched_sensitive_layers
 from truestep.doctor.watcher import Observation
 
-Experiment = StepExperiment | EvaluationExperiment
+Experiment = StepExperiment | EvaluationExperiment | EpochExperiment
+# why none was tried, where no such place came
+_NO_PLACE = {
+    "evaluation": "no evaluation over a loader began after a step",
+    "epoch": "no second pass over training data began with a loader's first batch",
+}
 
 
 @dataclass
@@ -80,6 +86,8 @@ class Experiments:
         try:
             if self.course.hands_over(iterator):
                 self._try_out("step", lambda: self._step_experiment(iterator, batch))
+            if self.course.begins_epoch(iterator):
+                self._try_out("epoch", lambda: self._epoch_experiment(iterator, batch))
             if self.course.begins_evaluation(iterator, are_models_resting=self._are_models_resting):
                 self._try_out("evaluation", lambda: self._evaluation_experiment(iterator))
         except ChildGoesOn as child:
@@ -152,6 +160,13 @@ class Experiments:
             raise ExperimentNotTriedError("the batch holds a single example")
         return StepExperiment(plan, watched_user_place(), self.budget)
 
+    def _epoch_experiment(self, iterator: Any, batch: Any) -> EpochExperiment:
+        plan, sizes = epoch_plan(iterator, batch)
+        size = 4 * sum(each.nbytes for model in self._history.models for each in model.parameters())
+        return EpochExperiment(
+            plan, watched_user_place(), self.budget, sizes, len(iterator._dataset), self.course.window, size
+        )
+
     def _evaluation_experiment(self, iterator: Any) -> EvaluationExperiment:
         models = self._history.models
         active = sorted({kind for each in models for kind in watched_sensitive_layers(each, training=True)})
@@ -178,6 +193,5 @@ class Experiments:
 
     def why_not_tried(self, code: str) -> str:
         """Return why a relation was tried nowhere."""
-        at_step = any(each.code == code and each.tried_at == "step" for each in self._relations)
-        none = self.course.why_not if at_step else "no evaluation over a loader began after a step"
-        return self.records[code].not_tried or none
+        place = next((each.tried_at for each in self._relations if each.code == code), "step")
+        return self.records[code].not_tried or _NO_PLACE.get(place, self.course.why_not)

@@ -27,6 +27,15 @@ class PrintedFigure:
         decimals = len(mantissa.partition(".")[2])
         return float(10.0 ** (int(exponent or 0) - decimals))
 
+    @property
+    def num_digits(self) -> int:
+        """How many digits say something."""
+        return len(self.text.lower().partition("e")[0].replace(".", "").lstrip("-0"))
+
+    def is_as(self, value: float) -> bool:
+        """Tell whether it is a value, as far as it is printed."""
+        return abs(self.value - value) <= 1e-6 * abs(value) + 0.51 * self.rounding
+
     def differs(self, other: "PrintedFigure") -> bool:
         """Tell whether it is another number than one printed in its place."""
         least = _RELATIVE * max(abs(self.value), abs(other.value))

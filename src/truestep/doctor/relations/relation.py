@@ -10,11 +10,12 @@ from truestep.doctor.check import Check
 from truestep.doctor.finding import Place, Severity
 
 if TYPE_CHECKING:
+    from truestep.doctor.experiments.epoch_experiment import EpochExperiment
     from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment
     from truestep.doctor.experiments.figures import PrintedFigure
     from truestep.doctor.experiments.step_experiment import StepExperiment
 
-ExperimentPlace = Literal["step", "evaluation"]
+ExperimentPlace = Literal["step", "evaluation", "epoch"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,16 @@ class StepRelation(ExperimentRelation):
     @abstractmethod
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Ask for children, and compare them."""
+
+
+class EpochRelation(ExperimentRelation):
+    """A relation of what is printed behind an epoch."""
+
+    tried_at = "epoch"
+
+    @abstractmethod
+    def try_out(self, experiment: "EpochExperiment") -> Iterator[BrokenRelation]:
+        """Ask for a child, and look at what it prints."""
 
 
 class EvaluationRelation(ExperimentRelation):

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a child does that goes through an epoch of a few batches: it notes what each gave, and what is printed behind."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+
+from truestep.doctor.experiments.going_on import ChildLife
+from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.forks.fork import GoingOn
+from truestep.doctor.relations.examples import Examples
+from truestep.doctor.runtime.frames import path_in_finding, watched_user_place
+from truestep.doctor.runtime.wrapping import WatchWrappers
+
+NUM_BATCHES = 5
+_MOST_VALUES = 400
+_READS = frozenset({"item", "__float__", "detach"})
+Call = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """What is known of an epoch before a child is forked."""
+
+    iterator: Any  # has handed over its first batch
+    examples: Examples  # of it
+    cuts: Sequence[Sequence[int]]  # the examples of further batches
+
+
+class EpochChild:
+    """A child that goes through a few batches, and to the next place where a batch is asked for, or to the script's end."""
+
+    def __init__(self, going_on: GoingOn, plan: EpochPlan, *, doubled: bool) -> None:
+        self._plan = plan
+        self._doubled = doubled
+        self._life = ChildLife(going_on, self._finish)
+        self._values = ReadValues()
+        self._further = self._fetched()
+
+    def begin(self) -> Any:
+        """Put in place what notes values; return the first batch."""
+        self._life.listen()
+        wrappers = WatchWrappers()
+        wrappers.method(_BaseDataLoaderIter, "__next__", self._handing_over)
+        wrappers.method(DataLoader, "__len__", self._length)
+        self._values.__enter__()  # for the rest of the child's life
+        return self._plan.examples.twice() if self._doubled else self._plan.examples.batch
+
+    def _fetched(self) -> Iterator[Any]:
+        """Load the batches in this process, whatever workers there are."""
+        loads, create = self._plan.iterator, _DatasetKind.create_fetcher
+        fetcher: Any = create(loads._dataset_kind, loads._dataset, True, loads._collate_fn, False)  # type: ignore[no-untyped-call]
+        for rows in self._plan.cuts:
+            yield fetcher.fetch(list(rows))
+
+    def _handing_over(self, original: Call) -> Call:
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            if iterator is not self._plan.iterator:
+                if not self._life.seen.is_whole:
+                    self._life.end(failure="several loaders hand over batches in an epoch")
+                self._life.end()
+            if self._life.seen.is_whole:
+                self._life.end()
+            self._values.end_batch()
+            return self._next_batch()
+
+        return __next__
+
+    def _next_batch(self) -> Any:
+        try:
+            return next(self._further)
+        except StopIteration:
+            self._life.seen.is_whole = True
+            self._life.forget()  # what was printed for single batches
+            raise
+
+    def _length(self, original: Call) -> Call:
+        def __len__(loader: Any) -> int:  # noqa: N807
+            own = loader._index_sampler is self._plan.iterator._index_sampler
+            return 1 + len(self._plan.cuts) if own else original(loader)
+
+        return __len__
+
+    def _finish(self, seen: ChildOutcome) -> None:
+        self._values.end_batch()
+        seen.values = self._values.series(1 + len(self._plan.cuts))
+
+
+class ReadValues(TorchFunctionMode):
+    """Notes the numbers that the script reads from tensors, by the line and the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of_batch: dict[str, list[float]] = {}
+        self._batches: list[dict[str, list[float]]] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        is_value = isinstance(result, int | float) or (isinstance(result, Tensor) and not result.ndim)
+        if getattr(func, "__name__", "") in _READS and is_value:
+            place = watched_user_place()
+            self.note(f"{path_in_finding(place.path)}:{place.line}", float(result))
+        return result
+
+    def note(self, source: str, value: float) -> None:
+        """Note a value."""
+        values = self._of_batch.setdefault(source, [])
+        if len(values) < _MOST_VALUES:
+            values.append(value)
+
+    def end_batch(self) -> None:
+        """What follows is of another batch."""
+        self._batches.append(self._of_batch)
+        self._of_batch = {}
+
+    def series(self, count: int) -> dict[str, list[float]]:
+        """Return the values that each of so many batches gave once at a line."""
+        batches = self._batches[:count]
+        sources = {source: None for each in batches for source in each}
+        return {
+            source: [each[source][0] for each in batches]
+            for source in sources
+            if len(batches) == count and all(len(each.get(source, ())) == 1 for each in batches)
+        }

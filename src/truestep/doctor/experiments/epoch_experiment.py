@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An experiment at an epoch's start: what is printed behind a short epoch is compared with the values of its batches."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from torch.utils.data._utils.collate import default_collate
+
+from truestep.doctor.experiments.budget import ExperimentBudget
+from truestep.doctor.experiments.child_goes_on import ChildGoesOn, begun_child
+from truestep.doctor.experiments.epoch_child import NUM_BATCHES, EpochChild, EpochPlan
+from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.finding import Place
+from truestep.doctor.forks.fork import ForkOutcome, GoingOn, go_on_in_sealed_child
+from truestep.doctor.relations.examples import find_examples
+
+_CALLED_MEAN = re.compile(r"\b(avg|average|mean)", re.IGNORECASE)
+_MOST_APART = 0.3  # of a value and the same with other random numbers, as of dropout
+_LEAST_DIGITS = 3  # of a figure, so that it is no other one by chance
+_LEAST_SPREAD = 1e-3  # of the values: of equal ones every formula of a mean is right
+
+
+@dataclass(frozen=True)
+class WrongFigure:
+    """A printed number that is made of a series of values in a way that is no mean."""
+
+    figure: PrintedFigure
+    formula: str
+    source: str  # where the values were read
+    mean: float
+
+
+@dataclass
+class EpochExperiment:
+    """A child that goes through an epoch of a few batches."""
+
+    plan: EpochPlan
+    place: Place  # where the first batch is handed over
+    budget: ExperimentBudget
+    sizes: Sequence[int]  # of the batches
+    num_examples: int  # of the data set
+    window: int = 1  # so many backwards lead to a step
+    num_bytes: int = 0
+    _known: dict[bool, ChildOutcome] = field(default_factory=dict)
+
+    @property
+    def num_batches(self) -> int:
+        """How many batches the child's epoch has."""
+        return len(self.sizes)
+
+    def outcome(self, *, doubled: bool = False) -> ChildOutcome:
+        """Return what a child saw; if asked, one whose first batch holds every example twice.
+
+        Raises:
+            ExperimentNotTriedError: nothing can be learned from it.
+        """
+        if doubled not in self._known:
+            self._known[doubled] = self._forked(doubled=doubled)
+        found = self._known[doubled]
+        if found.failure is not None or found.error is not None:
+            raise ExperimentNotTriedError(found.failure or f"the child raised {found.error}")
+        if not found.is_whole:
+            raise ExperimentNotTriedError("the script left the epoch before its loader had no further batch")
+        return found
+
+    def _forked(self, *, doubled: bool) -> ChildOutcome:
+        seconds = self.budget.seconds_left()
+        with self.budget.child():
+            told = go_on_in_sealed_child(seconds=seconds, num_bytes=self.num_bytes)
+            if isinstance(told, GoingOn):
+                raise ChildGoesOn(begun_child(EpochChild(told, self.plan, doubled=doubled)))
+        return (
+            ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
+        )
+
+    def _is_mean_of_batch(self, source: str) -> bool:
+        """Tell whether values are means over the examples of their batch: they stay where each stands twice, and sums do not."""
+        before = self.outcome().values[source][0]
+        after = self.outcome(doubled=True).values.get(source, [math.nan])[0]
+        return abs(after - before) <= _MOST_APART * abs(before)
+
+    def wrong_figures(self) -> Iterator[WrongFigure]:
+        """Yield the figures behind the epoch that are made of its values, and by no formula of a mean.
+
+        Raises:
+            ExperimentNotTriedError: there is none that is made of them at all.
+        """
+        figures, values = printed_figures(self.outcome().printed), self.outcome().values
+        known = False
+        moving = {
+            source: series
+            for source, series in values.items()
+            if max(series) - min(series) > _LEAST_SPREAD * max(map(abs, series))
+        }
+        for figure in figures:
+            if any(figure.is_as(value) for series in moving.values() for value in self._right(series)):
+                known = True
+                continue
+            for source, series in moving.items():
+                if formula := self._wrong(figure, series):
+                    known = True
+                    if self._is_mean_of_batch(source):
+                        yield WrongFigure(figure, formula, source, sum(series) / len(series))
+        if not known:
+            raise ExperimentNotTriedError(
+                "no number behind the epoch is made of values that its batches gave"
+            )
+
+    def _right(self, series: Sequence[float]) -> list[float]:
+        weighted = sum(value * size for value, size in zip(series, self.sizes, strict=True))
+        return [
+            sum(series) / len(series),
+            weighted / sum(self.sizes),
+            sum(series),
+            weighted,
+            weighted / self.num_examples,  # of a whole epoch it would be the mean
+        ]
+
+    def _wrong(self, figure: PrintedFigure, series: Sequence[float]) -> str | None:
+        """Return how a figure is made of values, where that is known and no mean."""
+        if figure.num_digits < _LEAST_DIGITS:
+            return None
+        weighted = sum(value * size for value, size in zip(series, self.sizes, strict=True))
+        if figure.is_as(sum(series) / self.num_examples) or figure.is_as(sum(series) / sum(self.sizes)):
+            return "the sum over batches, divided by the number of examples,"
+        # a loss that was divided for an accumulation, and is multiplied again, has the same factor
+        if self.sizes[0] != self.window and figure.is_as(weighted / len(series)):
+            return "the sum over examples, divided by the number of batches,"
+        if _CALLED_MEAN.search(figure.before) and figure.is_as(series[-1]):
+            return "that of the last batch"
+        return None
+
+
+def epoch_plan(iterator: Any, batch: Any) -> tuple[EpochPlan, list[int]]:
+    """Return what is known of the epoch that begins with a batch, and the sizes of a child's batches.
+
+    Raises:
+        ExperimentNotTriedError: its further examples can't be loaded here.
+    """
+    sampler = iterator._index_sampler
+    if not hasattr(iterator._dataset, "__getitem__") or not getattr(sampler, "batch_size", None):
+        raise ExperimentNotTriedError("the loader does not cut batches of one size out of a data set")
+    cuts = [list(each) for each in islice(iter(sampler), NUM_BATCHES)][1:]
+    if not cuts:
+        raise ExperimentNotTriedError("an epoch has a single batch")
+    in_columns = getattr(iterator, "_collate_fn", None) is default_collate
+    examples = find_examples(batch, in_columns=in_columns)
+    return EpochPlan(iterator, examples, cuts), [examples.count, *map(len, cuts)]
