@@ -72,6 +72,10 @@ def run(folder, *command):
     return done, files
 
 
+# an order that changes the figure; no criterion with options; nothing printed behind an epoch
+NOT_HERE = {"REL009", "REL013", "REL014"}
+
+
 @pytest.mark.parametrize("num_workers", ["0", "1"])
 def test_the_script_is_as_without_and_the_report_has_what_came_of_it(num_workers, tmp_path):
     plain, files = run(tmp_path / "plain", "main.py", num_workers)
@@ -83,7 +87,7 @@ def test_the_script_is_as_without_and_the_report_has_what_came_of_it(num_workers
     report = json.loads((tmp_path / "report.json").read_text())
     assert [each["code"] for each in report["findings"]] == ["REL008"]
     relations = report["experiments"]["relations"]
-    assert {code for code, each in relations.items() if each["outcome"] == "not_tried"} <= {"REL009"}
+    assert {code for code, each in relations.items() if each["outcome"] == "not_tried"} <= NOT_HERE
     assert relations["REL001"]["outcome"] == "held"
     assert report["experiments"]["num_children"] > 5
 

@@ -48,7 +48,7 @@ class EpochChild:
         wrappers = WatchWrappers()
         wrappers.method(_BaseDataLoaderIter, "__next__", self._handing_over)
         wrappers.method(DataLoader, "__len__", self._length)
-        self._values.__enter__()  # for the rest of the child's life
+        self._values.__enter__()  # type: ignore[no-untyped-call] # for the rest of the child's life
         return self._plan.examples.twice() if self._doubled else self._plan.examples.batch
 
     def _fetched(self) -> Iterator[Any]:
