@@ -29,9 +29,10 @@ class RunDataFiles:
         if not at_once and time.monotonic() < self._due_at:
             return
         begin = time.monotonic()
-        found = self._changes()
+        files = [(each.label, held) for each in self._cursor.streams.values() for held in each.source.files()]
+        found = _changes(files)
         end = time.monotonic()
-        self._due_at = end + min(SECONDS, (end - begin) / COST)
+        self._due_at = end + (min(SECONDS, (end - begin) / COST) if files else SECONDS)
         for text in found:
             if text.endswith(_SIGNAL):
                 raise DataError(f"{text}.")
@@ -39,16 +40,16 @@ class RunDataFiles:
                 self._said.add(text)
                 self._say(text)
 
-    def _changes(self) -> list[str]:
-        return [
-            f"{stream.label!r}: {changed}"
-            for stream in self._cursor.streams.values()
-            for held in stream.source.files()
-            if (changed := _changed_since(held, looked_at_again(held)))
-        ]
-
 
 _SIGNAL = "ends the process by SIGBUS, without a word"
+
+
+def _changes(files: list[tuple[str, HeldFile]]) -> list[str]:
+    return [
+        f"{label!r}: {changed}"
+        for label, held in files
+        if (changed := _changed_since(held, looked_at_again(held)))
+    ]
 
 
 def _changed_since(held: HeldFile, now: HeldFile | None) -> str | None:
