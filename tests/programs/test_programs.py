@@ -7,16 +7,16 @@ from programs.laws import hold
 
 SEED = 31
 PAIRS = {  # of how many programs each law is held
-    "plain": 24,
+    "plain": 21,
     "split": 22,
     "order": 12,
-    "resume": 14,
-    "ranks": 8,
+    "resume": 12,
+    "ranks": 6,
     "fsdp": 2,
-    "ownership": 10,
+    "ownership": 7,
     "truthful": 16,
-    "watched": 24,
-    "read": 168,
+    "watched": 18,
+    "read": 184,
 }
 PARTS = 4
 
