@@ -55,6 +55,7 @@ def test_no_request_begins_after_the_end_by_a_clock_of_the_tests_own(s3_store, p
     objects.put("there", b"1")
     monkeypatch.setattr("truestep.mirror.objects.time", SimpleNamespace(monotonic=lambda: now))
     objects.end_at(now + 25.0)
+    assert objects.get("there") == b"1"  # behind which the end is known to the thread of requests
     now += 24.9
     assert objects.get("there") == b"1"
     now += 0.1

@@ -11,7 +11,7 @@ from truestep.checkpoints.layout import FileLayout
 from truestep.checkpoints.memory import saved_bytes_of
 from truestep.checkpoints.save import CheckpointFileImage
 from truestep.checkpoints.shared_copy import CopyPiece, SharedCopy, UncopiedPiece, read_once
-from truestep.core.accelerator import copy_late, devices_ahead
+from truestep.core.accelerator import copy_late, devices_ahead, wait_for
 
 MIN_SHARED_BYTES = 32 << 20  # a new buffer of less is filled before a writer has begun
 
@@ -118,7 +118,7 @@ def _uncopied_images(
     """Return images that read the tensors themselves; their owner waits until they are read."""
     shared.is_alone = True
     for device in {device for tensors in sources for device in devices_ahead(tensors)}:
-        torch.accelerator.synchronize(device)  # another thread reads them, whose stream is another one
+        wait_for(device)  # another thread reads them, whose stream is another one
     return [
         _image_of(file, shared.add([UncopiedPiece(source) for source in tensors]), shared)
         for file, tensors in zip(files, sources, strict=True)

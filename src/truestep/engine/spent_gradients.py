@@ -12,22 +12,17 @@ class SpentGradients:
     """Knows whether a learner's gradients are those of its last step, and what their norm was once they are let go of."""
 
     def __init__(self, stepped: Sequence[nn.Parameter]) -> None:
-        self._looked_at = stepped[:: max(1, len(stepped) // LOOKED_AT)]
-        self._seen: list[tuple[int, int] | None] = []
+        self.looked_at = stepped[:: max(1, len(stepped) // LOOKED_AT)]
+        self.seen: list[tuple[int, int] | None] = []
+        """What `engine/step.py` saw of them behind the last step, or where it was refused."""
         self.norm: tuple[int, Tensor] | None = None
         """Their norm, behind the number of the update that they were of."""
-
-    def note(self) -> None:
-        """A step was made, or refused, with the gradients that there are."""
-        self._seen = self._look()
 
     @property
     def are_there(self) -> bool:
         """Whether there are gradients that a step was made with, and no backward by hand has made others since."""
-        return any(self._seen) and self._seen == self._look()
-
-    def _look(self) -> list[tuple[int, int] | None]:
-        return [
+        there = [
             None if (gradient := stepped.grad) is None else (id(gradient), gradient._version)
-            for stepped in self._looked_at
+            for stepped in self.looked_at
         ]
+        return any(self.seen) and self.seen == there

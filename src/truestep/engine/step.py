@@ -156,7 +156,11 @@ def apply_step(step: LearnerStep, sums: LossTotals) -> Update:
                 update.skipped = note_skipped(learner, evidence)
     finally:
         torch._C._set_grad_enabled(grad_mode)
-    learner.weights.spent.note()
+    spent = learner.weights.spent
+    spent.seen = seen = []
+    for stepped in spent.looked_at:  # here, since each call costs a microsecond
+        gradient = stepped.grad
+        seen.append(None if gradient is None else (id(gradient), gradient._version))
     learner.context.observer.updated(learner, update)
     return update
 

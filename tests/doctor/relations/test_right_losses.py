@@ -21,7 +21,8 @@ MEANT = {"two_denominators": ["micro-batches"]}  # docs/relations.md: terms with
 # drawn, and not right yet: a loss that leaves the labels unused, a target that is drawn by a policy, a codebook beside another
 # part that mixes, a focal loss under weight norm with a scaler
 OPEN = {70: "item", 86: "slope", 116: "halves", 142: "item"}
-OF_ANOTHER_KIND = {"compiled", "environment"}  # no loss of a batch: what compiles, and batches that are made by acting
+# no loss of a batch: what compiles, batches that are made by acting, and a thread that reads on for ever
+OF_ANOTHER_KIND = {"compiled", "environment", "prefetched_by_thread"}
 ALONE = {"package", "two_workers", "persistent_workers"}
 
 

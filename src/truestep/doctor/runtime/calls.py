@@ -114,20 +114,11 @@ def _clearing(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     wrappers.method(nn.Module, "zero_grad", clearing)
 
 
-def _counted(gate: Dispatcher, backward: Call) -> Call:
-    """Count a backward for experiments; the method of a tensor comes through the function, too."""
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        if gate.experiments is not None:
-            gate.experiments.course.num_backwards += 1
-        return backward(*args, **kwargs)
-
-    return counted
-
-
 def _gradients(gate: Dispatcher, wrappers: WatchWrappers) -> None:
-    def backward(original: Call) -> Call:
+    def backward(original: Call, *, is_counted: bool = False) -> Call:
         def wrapped(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_counted and gate.experiments is not None:
+                gate.experiments.course.num_backwards += 1
             if not gate.live or not watch_may_look() or not gate.sees():
                 return original(tensors, *args, **kwargs)
             roots = tensors if isinstance(tensors, list | tuple) else (tensors,)
@@ -145,7 +136,8 @@ def _gradients(gate: Dispatcher, wrappers: WatchWrappers) -> None:
         return wrapped
 
     wrappers.method(torch.Tensor, "backward", backward)
-    wrappers.function(torch.autograd, "backward", lambda original: _counted(gate, backward(original)))
+    # the method of a tensor comes through the function, too
+    wrappers.function(torch.autograd, "backward", lambda original: backward(original, is_counted=True))
 
 
 def _seeds(kwargs: dict[str, Any]) -> list[Any]:
