@@ -225,11 +225,12 @@ def main() -> None:
         options.add_argument("topic", help="the folder it belongs to")
         options.add_argument("name", help="the class, named after the mistake: LossSummed")
         options.add_argument("--kind", choices=KINDS, default="read", help="how a check finds its mistake")
-    kinds.add_parser("clip").add_argument("name", help="the class: ClipToMedian")
+        options.set_defaults(start=lambda it: start(ROOT, it.what, it.topic, it.name, it.kind))
+    clip = kinds.add_parser("clip")
+    clip.add_argument("name", help="the class: ClipToMedian")
+    clip.set_defaults(start=lambda it: start_clip(ROOT, it.name))
     given = parser.parse_args()
-    topic, kind = getattr(given, "topic", ""), getattr(given, "kind", "")
-    is_clip = given.what == "clip"
-    for path in start_clip(ROOT, given.name) if is_clip else start(ROOT, given.what, topic, given.name, kind):
+    for path in given.start(given):
         sys.stdout.write(f"{path}\n")
 
 

@@ -214,25 +214,28 @@ def call_in_forked_children(function: Callable[[], object]) -> None:
         os.register_at_fork(after_in_child=function)
 
 
+def open_descriptors() -> list[int]:
+    """Return the descriptors that this process has open, and the one that listed them; none where the system is not Linux."""
+    if sys.platform != "linux":
+        return []
+    return [int(each) for each in os.listdir("/proc/self/fd")]  # noqa: PTH208 -- names
+
+
 def read_files_alone() -> None:
     """Give a forked process positions of its own in the files that it got open for reading.
 
     Forked processes share them: whoever seeks or reads moves what the others read next. What is not forked shares none. (On macOS
     nothing opens a file again where it stands.)
     """
-    if sys.platform != "linux":
-        return
-    for descriptor in [int(each) for each in os.listdir("/proc/self/fd")]:  # noqa: PTH208 -- names
+    for descriptor in open_descriptors():
         with contextlib.suppress(OSError):  # the one that listed them; a file that may not be opened again
             _reopen_if_read(descriptor)
 
 
 def open_connections() -> dict[int, tuple[int, int]]:
     """Return the sockets, pipes and the like that this process has open, but for its three standard ones: descriptor and which."""
-    if sys.platform != "linux":
-        return {}
     found = {}
-    for descriptor in [int(each) for each in os.listdir("/proc/self/fd")]:  # noqa: PTH208 -- names
+    for descriptor in open_descriptors():
         with contextlib.suppress(OSError):  # the one that listed them
             status = os.fstat(descriptor)
             kind = stat.S_IFMT(status.st_mode)

@@ -85,7 +85,6 @@ class LearnerAverage:
         self._has_one_type = not self._places and all(
             source.dtype == mean.dtype for source, mean in zip(self._sources, self.tensors, strict=True)
         )
-
         self._shown: ShownAverage | None = None
 
     def _now(self, parameters: list[Tensor]) -> list[Tensor]:

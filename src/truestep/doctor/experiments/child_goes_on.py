@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a child leaves what runs in this process for its parent, and goes on with the script."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
+from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.going_on import end_child_with_script
+from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.forks.fork import ForkOutcome, GoingOn, go_on_in_sealed_child
 
 
 class ChildGoesOn(BaseException):
@@ -21,9 +25,26 @@ class BeginningChild(Protocol):
         """Return the batch that is handed over."""
 
 
-def begun_child(child: BeginningChild) -> Any:
+def outcome_of_child(
+    budget: ExperimentBudget, num_bytes: int, made: Callable[[GoingOn], BeginningChild]
+) -> ChildOutcome:
+    """Fork a child, which goes on with the batch of what is `made` in it; return to its parent what it saw.
+
+    Raises:
+        ChildGoesOn: this is the child.
+        ExperimentNotTriedError: there is no time left.
+    """
+    seconds = budget.seconds_left()
+    with budget.child():
+        told = go_on_in_sealed_child(seconds=seconds, num_bytes=num_bytes)
+        if isinstance(told, GoingOn):
+            raise ChildGoesOn(_begun(made, told))
+    return ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
+
+
+def _begun(made: Callable[[GoingOn], BeginningChild], going_on: GoingOn) -> Any:
     """Return, in a child, the batch that it goes on with."""
     try:
-        return child.begin()
+        return made(going_on).begin()
     except Exception as error:  # noqa: BLE001 - this process must not go on as its parent would
         end_child_with_script(error)

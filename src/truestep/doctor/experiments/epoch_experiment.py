@@ -11,13 +11,12 @@ from typing import Any
 from torch.utils.data._utils.collate import default_collate
 
 from truestep.doctor.experiments.budget import ExperimentBudget
-from truestep.doctor.experiments.child_goes_on import ChildGoesOn, begun_child
+from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.epoch_child import NUM_BATCHES, EpochChild, EpochPlan
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
-from truestep.doctor.forks.fork import ForkOutcome, GoingOn, go_on_in_sealed_child
 from truestep.doctor.relations.examples import find_examples
 
 _CALLED_MEAN = re.compile(r"\b(avg|average|mean)", re.IGNORECASE)
@@ -61,23 +60,15 @@ class EpochExperiment:
             ExperimentNotTriedError: nothing can be learned from it.
         """
         if doubled not in self._known:
-            self._known[doubled] = self._forked(doubled=doubled)
+            self._known[doubled] = outcome_of_child(
+                self.budget, self.num_bytes, lambda going_on: EpochChild(going_on, self.plan, doubled=doubled)
+            )
         found = self._known[doubled]
         if found.failure is not None or found.error is not None:
             raise ExperimentNotTriedError(found.failure or f"the child raised {found.error}")
         if not found.is_whole:
             raise ExperimentNotTriedError("the script left the epoch before its loader had no further batch")
         return found
-
-    def _forked(self, *, doubled: bool) -> ChildOutcome:
-        seconds = self.budget.seconds_left()
-        with self.budget.child():
-            told = go_on_in_sealed_child(seconds=seconds, num_bytes=self.num_bytes)
-            if isinstance(told, GoingOn):
-                raise ChildGoesOn(begun_child(EpochChild(told, self.plan, doubled=doubled)))
-        return (
-            ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
-        )
 
     def _is_mean_of_batch(self, source: str) -> bool:
         """Tell whether values are means over the examples of their batch: they stay where each stands twice, and sums do not."""
@@ -112,8 +103,12 @@ class EpochExperiment:
                 "no number behind the epoch is made of values that its batches gave"
             )
 
+    def _weighted(self, series: Sequence[float]) -> float:
+        """Return the sum over the examples of values that are means over their batch."""
+        return sum(value * size for value, size in zip(series, self.sizes, strict=True))
+
     def _right(self, series: Sequence[float]) -> list[float]:
-        weighted = sum(value * size for value, size in zip(series, self.sizes, strict=True))
+        weighted = self._weighted(series)
         return [
             sum(series) / len(series),
             weighted / sum(self.sizes),
@@ -126,11 +121,10 @@ class EpochExperiment:
         """Return how a figure is made of values, where that is known and no mean."""
         if figure.num_digits < _LEAST_DIGITS:
             return None
-        weighted = sum(value * size for value, size in zip(series, self.sizes, strict=True))
         if figure.is_as(sum(series) / self.num_examples) or figure.is_as(sum(series) / sum(self.sizes)):
             return "the sum over batches, divided by the number of examples,"
         # a loss that was divided for an accumulation, and is multiplied again, has the same factor
-        if self.sizes[0] != self.window and figure.is_as(weighted / len(series)):
+        if self.sizes[0] != self.window and figure.is_as(self._weighted(series) / len(series)):
             return "the sum over examples, divided by the number of batches,"
         if _CALLED_MEAN.search(figure.before) and figure.is_as(series[-1]):
             return "that of the last batch"

@@ -6,13 +6,12 @@ from functools import cached_property
 from typing import Any
 
 from truestep.doctor.experiments.budget import ExperimentBudget
-from truestep.doctor.experiments.child_goes_on import ChildGoesOn, begun_child
+from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.evaluation_child import EvaluationChange, EvaluationChild, EvaluationPlan
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
-from truestep.doctor.forks.fork import ForkOutcome, GoingOn, go_on_in_sealed_child
 
 MOST_EXAMPLES = 20_000
 
@@ -39,7 +38,9 @@ class EvaluationExperiment:
             ExperimentNotTriedError: it did not come so far.
         """
         if change not in self._known:
-            self._known[change] = self._forked(change)
+            self._known[change] = outcome_of_child(
+                self.budget, self.num_bytes, lambda going_on: EvaluationChild(going_on, self.plan, change)
+            )
         found = self._known[change]
         if found.failure is not None or found.error is not None:
             raise ExperimentNotTriedError(found.failure or f"the child raised {found.error}")
@@ -63,16 +64,6 @@ class EvaluationExperiment:
         if len(before) != len(after):
             return True
         return any(a == figure and a.differs(b) for a, b in zip(before, after, strict=True))
-
-    def _forked(self, change: EvaluationChange) -> ChildOutcome:
-        seconds = self.budget.seconds_left()
-        with self.budget.child():
-            told = go_on_in_sealed_child(seconds=seconds, num_bytes=self.num_bytes)
-            if isinstance(told, GoingOn):
-                raise ChildGoesOn(begun_child(EvaluationChild(told, self.plan, change)))
-        return (
-            ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
-        )
 
     @cached_property
     def steady(self) -> list[int]:

@@ -5,6 +5,7 @@ import inspect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -64,10 +65,9 @@ def criterion_options(criteria: Mapping[str, nn.Module]) -> Iterator[CriterionOp
 
 def changed_options(experiment: "StepExperiment") -> Iterator[tuple[CriterionOption, Change]]:
     """Yield some options, each with a child's change of it."""
-    for number, option in enumerate(criterion_options(experiment.plan.criteria)):
-        if number < _MOST_OPTIONS:
-            value = _other_value(option, experiment.plan.examples)
-            yield option, Change(option=f"{option.criterion}.{option.name}", value=value)
+    for option in islice(criterion_options(experiment.plan.criteria), _MOST_OPTIONS):
+        value = _other_value(option, experiment.plan.examples)
+        yield option, Change(option=f"{option.criterion}.{option.name}", value=value)
 
 
 def _other_value(option: CriterionOption, examples: "Examples") -> float:

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.changes import Change, ChangeKind
-from truestep.doctor.experiments.child_goes_on import ChildGoesOn, begun_child
+from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen
 from truestep.doctor.experiments.step_child import StepChild, StepPlan
 from truestep.doctor.finding import Place
-from truestep.doctor.forks.fork import ForkOutcome, GoingOn, go_on_in_sealed_child
 from truestep.doctor.relations.gradients import (
     GradientComparison,
     compare_gradients,
@@ -56,16 +55,10 @@ class StepExperiment:
         return found
 
     def _forked(self, change: Change) -> ChildOutcome:
-        seconds = self.budget.seconds_left()
         size = 4 * sum(each.nbytes for each in self.plan.parameters.values())
-        with self.budget.child():
-            told = go_on_in_sealed_child(seconds=seconds, num_bytes=size)
-            if isinstance(told, GoingOn):
-                raise ChildGoesOn(
-                    begun_child(StepChild(told, self.plan, change, self.moves.get(change.moved, {})))
-                )
-        return (
-            ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
+        moves = self.moves.get(change.moved, {})
+        return outcome_of_child(
+            self.budget, size, lambda going_on: StepChild(going_on, self.plan, change, moves)
         )
 
     @cached_property

@@ -5,7 +5,8 @@ import contextlib
 import fcntl
 import os
 import stat
-from pathlib import Path
+
+from truestep.core.system import open_descriptors
 
 MOST_BYTES = 64 << 20  # of a file open for writing, whose contents a child gets as a copy
 _MEMORY_DEVICES = frozenset({3, 5, 7, 8, 9})  # null, zero, full, random, urandom: they are nobody's
@@ -21,7 +22,7 @@ def open_descriptors_anew(keep: int) -> None:
         OSError: there is no room for one more descriptor.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
+    for descriptor in open_descriptors():
         if descriptor in (keep, nowhere):
             continue
         try:

@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-MOST_OBJECTS, MOST_MEMBERS = (
-    500,
-    64,
-)  # looked at, and of a list or dict: a data set may hold a million of anything
+MOST_OBJECTS = 500  # that are looked at: a data set may hold a million of anything
+MOST_MEMBERS = 64  # of a list or dict that is looked into
 _PLAIN = (str, bytes, int, float, complex, type(None), type)
 
 

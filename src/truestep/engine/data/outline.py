@@ -61,13 +61,8 @@ def outline_of_batch(batch: Any) -> Outline:
     if parts is None or "<locals>" in kind.__qualname__:
         raise no_rows_left(f"there is a {kind.__name__} in them")
     outlines = [outline_of_batch(part) for _, part in parts]
-    keys = (
-        [*batch]
-        if isinstance(batch, Mapping)
-        else [*vars(batch)]
-        if isinstance(batch, SimpleNamespace)
-        else None
-    )
+    named = vars(batch) if isinstance(batch, SimpleNamespace) else batch
+    keys = [*named] if isinstance(named, Mapping) else None
     return {"class": [kind.__module__, kind.__qualname__], "keys": keys, "parts": outlines}
 
 
@@ -77,10 +72,9 @@ def batch_of_outline(outline: Outline) -> Any:
         return outline["leaf"]
     kind = _class_named(*outline["class"])
     parts = [batch_of_outline(part) for part in outline["parts"]]
-    if issubclass(kind, SimpleNamespace):
-        return kind(**dict(zip(outline["keys"], parts, strict=True)))
     if outline["keys"] is not None:
-        return kind(dict(zip(outline["keys"], parts, strict=True)))
+        named = dict(zip(outline["keys"], parts, strict=True))
+        return kind(**named) if issubclass(kind, SimpleNamespace) else kind(named)
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return kind(*parts)
     if issubclass(kind, (tuple, list)):
