@@ -52,3 +52,10 @@ def test_it_is_refused_on_every_rank(found, name):
 
 def test_everything_is_looked_at(found):
     assert found[0].keys() == EXPECTED.keys()
+
+
+def test_a_rank_that_is_left_alone_raises_its_own_error(tmp_path):
+    _, alone = on_ranks(PROGRAM.with_name("left_alone.py"), tmp_path, seconds=60)
+    assert alone.status == 1
+    assert "ValueError: a bad sample" in alone.error
+    assert "RankError" not in alone.error

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
@@ -241,8 +241,13 @@ class World:
         place = line_of_user_code(error.__traceback__)
         first = f"{type(error).__name__}: {error}".splitlines()[0]
         text = self.notes.describe(self.rank, f"raised {first}" + (f" (at {place})" if place else ""))
-        self.error = RankError(f"The ranks can't go on together: {text}.")
-        self.ask(lambda: self.notes.accuse(self.rank, text))
+        own = RankError(f"The ranks can't go on together: {text}.")
+        self.error = own
+        with suppress(
+            RankError
+        ):  # the store is gone, so nobody is left to be told: what is raised is this rank's own error
+            self.ask(lambda: self.notes.accuse(self.rank, text))
+        self.error = own
 
     def ask(self, question: Callable[[], T]) -> T:
         """Ask the store; where it is gone, or does not answer, so is whoever holds it."""
