@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from truestep.core.system import read_files_alone
+from truestep.engine.data.unsent import send_why_in_place_of_batches
 
 _FIELDS = 3  # process id, position, index
 
@@ -64,5 +65,6 @@ def prepare_worker(progress: WorkerProgress, user: Callable[[int], None] | None,
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     read_files_alone()
     progress.enter(worker)
+    send_why_in_place_of_batches()
     if user is not None:
         user(worker)

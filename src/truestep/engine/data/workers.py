@@ -19,8 +19,10 @@ from truestep.engine.choices import Choice
 from truestep.engine.data.deaths import defer_worker_deaths, worker_deaths_raised
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchRequest
+from truestep.engine.data.parcel import Parcel, pack, unpack
 from truestep.engine.data.patience import POLL_SECONDS, WaitingError, WorkerPatience
 from truestep.engine.data.progress import WorkerProgress, prepare_worker
+from truestep.engine.data.unsent import UnsentBatch
 
 # Below these, handing batches over and starting processes costs more than it saves (docs/data.md).
 CHEAP_SAMPLE_SECONDS = 50e-6
@@ -36,7 +38,8 @@ class PinnedBatch:
 
     def pin_memory(self) -> "PinnedBatch":
         """Return the batch with its tensors in page-locked memory."""
-        return PinnedBatch(structure.map_batch_leaves(_pinned, self.batch))
+        batch = unpack(self.batch) if isinstance(self.batch, Parcel) else self.batch
+        return PinnedBatch(structure.map_batch_leaves(_pinned, batch))
 
 
 def _pinned(leaf: Any) -> Any:
@@ -107,7 +110,12 @@ class WorkerPool:
             except (EOFError, ConnectionError) as error:  # killed while a batch of its was being fetched
                 self._explain(self._ended(), error)
                 raise
-            yield batch.batch if isinstance(batch, PinnedBatch) else batch
+            if isinstance(batch, UnsentBatch):
+                raise DataError(batch.message)
+            if isinstance(batch, Parcel):
+                yield unpack(batch)
+            else:
+                yield batch.batch if isinstance(batch, PinnedBatch) else batch
 
     def _new_loader(self) -> DataLoader[Any]:
         dataset, num_workers, options, pin = self._arguments
@@ -117,7 +125,7 @@ class WorkerPool:
                 batch_size=None,
                 sampler=None if isinstance(dataset, IterableDataset) else self._feed,
                 num_workers=num_workers,
-                collate_fn=PinnedBatch if pin else _as_it_is,
+                collate_fn=_packed_to_be_pinned if pin else pack,
                 pin_memory=pin,
                 worker_init_fn=partial(prepare_worker, self._progress, options.worker_init),
                 multiprocessing_context=options.start_method,
@@ -196,8 +204,8 @@ def _not_started(num_workers: int, error: Exception) -> DataError:
     )
 
 
-def _as_it_is(batch: Any) -> Any:
-    return batch
+def _packed_to_be_pinned(batch: Any) -> PinnedBatch:
+    return PinnedBatch(pack(batch))
 
 
 @contextmanager
