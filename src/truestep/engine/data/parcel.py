@@ -12,7 +12,7 @@ MANY = 16  # below, each travels as it is, without a copy
 _ALIGNED = 16  # bytes: of the largest element, complex128
 
 
-class _Place(NamedTuple):
+class _PackedTensor(NamedTuple):
     """Where a tensor lies in its parcel."""
 
     start: int
@@ -36,7 +36,7 @@ def pack(batch: Any) -> Any:
         return batch
     places, end = {}, 0
     for key, each in tensors.items():
-        places[key] = _Place(end, each.nbytes, each.dtype, each.shape)
+        places[key] = _PackedTensor(end, each.nbytes, each.dtype, each.shape)
         end += -(-each.nbytes // _ALIGNED) * _ALIGNED
     memory = torch.empty(end, dtype=torch.uint8)
     for key, each in tensors.items():
@@ -46,10 +46,10 @@ def pack(batch: Any) -> Any:
 
 def unpack(parcel: Parcel) -> Any:
     """Return the batch that was packed; a tensor that stood in it twice is one again."""
-    made: dict[_Place, Tensor] = {}
+    made: dict[_PackedTensor, Tensor] = {}
 
     def tensor(leaf: Any) -> Any:
-        if type(leaf) is not _Place:
+        if type(leaf) is not _PackedTensor:
             return leaf
         if leaf not in made:
             made[leaf] = _part(parcel.memory, leaf).clone()
@@ -71,7 +71,7 @@ def _collect(parts: Iterable[Any], tensors: dict[int, Tensor]) -> None:
             _collect(part.values(), tensors)
 
 
-def _part(memory: Tensor, place: _Place) -> Tensor:
+def _part(memory: Tensor, place: _PackedTensor) -> Tensor:
     return memory[place.start : place.start + place.num_bytes].view(place.dtype).view(place.shape)
 
 
@@ -101,7 +101,7 @@ def _map(batch: Any, change: Callable[[Any], Any]) -> Any:
     kind = type(batch)
     if kind is list or kind is tuple:
         return kind(_map(each, change) for each in batch)
-    if _is_named_tuple(kind) and kind is not _Place:
+    if _is_named_tuple(kind) and kind is not _PackedTensor:
         return kind._make(_map(each, change) for each in batch)
     if kind is dict:
         return {name: _map(each, change) for name, each in batch.items()}
