@@ -26,7 +26,15 @@ WORDS = {
     *("slot", "plainest", "is", "without", "owner", "module", "package", "like", "with engine", "volatile"),
     *("plain rounds", "plain within", "losses within", "not under", "only plainest", "seldom"),
 }
-PREFIXES = ("needs ", "refused under ", "may be refused under ", "refused with ", "fails under ", "within under ", "wrong with ")
+PREFIXES = (
+    "needs ",
+    "refused under ",
+    "may be refused under ",
+    "refused with ",
+    "fails under ",
+    "within under ",
+    "wrong with ",
+)
 REFUSED = [
     habit
     for habit in all_habits()

@@ -43,6 +43,7 @@ class _Anew:
         self.module, self.event = module, event
         self.scope = module.scope(event.node)
         self.loop = event.loop_path()[-1].node
+        self.filled: set[str] = set()
         self.before = set(self._kept_before())
         self.seen: set[ast.AST] = set()
 
@@ -60,7 +61,7 @@ class _Anew:
                     )
             for call in self.module.home(function).inside(function, ast.Call):
                 if isinstance(call.func, ast.Attribute) and call.func.attr in _FILLS:
-                    yield _last(call.func.value)
+                    self.filled.add(_last(call.func.value))
 
     def _run_before(self) -> Iterator[ast.AST]:
         """Yield the loop, and the functions that it calls before the event: what these keep outlives them."""
@@ -101,8 +102,10 @@ class _Anew:
 
     def _was_there(self, part: ast.Name | ast.Attribute, waiting: list[ast.AST]) -> bool:
         """Tell whether a name has a value of before; what it was given behind the event is looked at as well."""
-        if not isinstance(part.ctx, ast.Load) or _last(part) not in self.before:
+        if not isinstance(part.ctx, ast.Load) or _last(part) not in self.before | self.filled:
             return False
+        if _last(part) in self.filled:
+            return True
         home = self.module.home(part)
         if isinstance(part, ast.Name) and home.scope(part) is not self.scope:
             return home.resolver.linker.variable(part)[0] is self.scope

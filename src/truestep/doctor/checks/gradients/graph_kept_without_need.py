@@ -76,7 +76,9 @@ def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:
     if event not in inside or (path and not trace.within(path, "forward")):
         return False
     behind = inside[inside.index(event) + 1 :]
-    return all(is_made_anew_behind(module, event, each) for each in behind) and not _goes_on_later(trace, event, path)
+    return all(is_made_anew_behind(module, event, each) for each in behind) and not _goes_on_later(
+        trace, event, path
+    )
 
 
 def _goes_on_later(trace: Trace, event: TraceEvent, path: Path) -> bool:

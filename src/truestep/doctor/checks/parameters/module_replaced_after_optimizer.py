@@ -91,10 +91,7 @@ def _is_layer(module: SourceModule, value: ast.expr) -> bool:
 def _optimizer_before(module: SourceModule, name: str | None, assignment: ast.Assign) -> ast.Call | None:
     block = module.parents[assignment]
     for found, call in module.calls_matching("torch.optim."):
-        if (
-            found.startswith(NO_OPTIMIZERS)
-            or module.parents.get(module.statement(call)) is not block
-        ):
+        if found.startswith(NO_OPTIMIZERS) or module.parents.get(module.statement(call)) is not block:
             continue
         holds = name in _models_given(module, call)
         if holds and call.lineno < assignment.lineno and not _made_anew(module, assignment, name):
@@ -118,7 +115,8 @@ def _made_anew(module: SourceModule, assignment: ast.Assign, name: str | None) -
     later = [
         call
         for found, call in module.calls_matching("torch.optim.")
-        if call.lineno > assignment.lineno and not found.startswith(NO_OPTIMIZERS)
+        if not found.startswith(NO_OPTIMIZERS)
+        and (call.lineno > assignment.lineno or module.scope(call) is not module.scope(assignment))
     ]
     groups = module.method_calls("add_param_group")
     return any(not _is_of_others(module, each, name) for each in later) or any(
