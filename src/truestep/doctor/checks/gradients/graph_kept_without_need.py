@@ -65,7 +65,10 @@ class GraphKeptWithoutNeed(SourceCheck):
 
 
 def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:
-    """No other backward, grad or forward hook may follow it in its loop, or in an inner one it stands in, but of a graph made later."""
+    """No other backward, grad or forward hook may follow it in its loop, or in an inner one it stands in.
+
+    Those of graphs that are made behind it don't count.
+    """
     path = event.loop_path()
     inside = [
         each
