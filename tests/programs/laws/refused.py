@@ -18,9 +18,9 @@ def is_refused_in_words(program: Program, folder: Path) -> str:
         LAWS[law](program, folder)
     except RefusedError:
         return "run"
-    if any(f"may be refused under {law}" in habit.words for habit in program.habits):
+    words = [line for habit in program.habits for line in refusals(habit, program, law, ("refused",))]
+    if not words:
         return "run"
-    words = [line for habit in program.habits for line in refusals(habit, program, law)]
     raise ViolationError(
         program, program.files(), f"{law}: it ran, and a page says that it is refused: {words}"
     )

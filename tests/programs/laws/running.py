@@ -76,13 +76,13 @@ def on_ranks(folder: Path, size: int, **more: object) -> list[ranks.Finished]:
     return ranks.finish(started, 120)
 
 
-def refusals(habit: Habit, program: Program, law: str) -> list[str]:
+def refusals(
+    habit: Habit, program: Program, law: str, said: tuple[str, ...] = ("refused", "may be refused")
+) -> list[str]:
     """Return the words in which a page refuses a habit under the law, or together with another habit of the program."""
-    laws = (law, LIKE.get(law, law))
-    asked = [
-        *(f"{word} {each}" for each in laws for word in ("refused under", "may be refused under")),
-        *(f"refused with {other.name}" for other in program.habits),
-    ]
+    where = [f"under {each}" for each in (law, LIKE.get(law, law))]
+    where += [f"with {other.name}" for other in program.habits]
+    asked = [f"{word} {each}" for word in said for each in where]
     return [habit.words[each] for each in asked if each in habit.words]
 
 
