@@ -29,7 +29,7 @@ WORDS = {
 PREFIXES = (
     "needs ",
     "refused under ",
-    "may be refused under ",
+    "may be refused ",
     "refused with ",
     "fails under ",
     "within under ",

@@ -106,10 +106,11 @@ def _gradients_are_taken(module: SourceModule, loop: TrainingLoop) -> bool:
     What is read only where the step is taken comes too late for those that were cleared.
     """
     home = module.home(loop.node)
-    late = _guard_of_step(home, loop)
-    reads = [each for each in home.inside(loop.node, ast.Attribute) if late not in home.ancestors(each)]
+    guard = _guard_of_step(home, loop)
+    late = set(walk(guard)) if guard is not None else set()
+    reads = [each for each in home.inside(loop.node, ast.Attribute) if each not in late]
     for call in home.inside(loop.node, ast.Call):
-        target = None if late in home.ancestors(call) else home.target(call)
+        target = None if call in late else home.target(call)
         reads += module.inside(target, ast.Attribute) if target is not None else []
     return any(_is_taken(module.home(each), each) for each in reads)
 

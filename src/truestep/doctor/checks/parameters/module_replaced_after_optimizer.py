@@ -158,7 +158,8 @@ def _read_behind(module: SourceModule, part: ast.AST) -> Iterator[ast.expr | Non
         is_given = isinstance(node, ast.Name) and any(
             each.how == "parameter" for each in module.bindings(node)
         )
-        yield None if is_given and None in made and node.id != "self" else node
+        is_hidden = is_given and None in made and dotted(node) != "self"
+        yield None if is_hidden else node
         values = [*(each for each in made if each is not None), *_gone_through(module, node)]
         waiting += [each for value in values for each in walk(value)]
 
