@@ -14,9 +14,9 @@ from itertools import combinations
 from programs.compose import Program
 from programs.habits import Habit, all_habits, slots
 from programs.laws import LAWS, LIKE, OF_THE_ENGINE, WITH, under
+from programs.laws.running import refusals
 
 ENGINES = ("plain", "truestep", "truestep_with_block", "truestep_by_steps")  # to these every law can be held
-REFUSED_IN = 8  # programs: what a page refuses under a law is tried in one of them
 MAX_TRIED = 100  # pairs that a pair is tried with
 
 
@@ -155,17 +155,25 @@ def fitted(program: Program, law: str, *, refused: bool = True) -> Program | Non
 
 def is_refused(habit: Habit, program: Program, law: str) -> bool:
     """Return whether a page refuses a habit under a law, or beside another habit of the program."""
-    if law == "read" or not program.habit("framework").name.startswith("truestep"):
-        return False
-    words = [f"refused under {each}" for each in (law, LIKE.get(law, law))]
-    words += [f"refused with {each.name}" for each in program.habits]
-    return any(word in habit.words for word in words)
+    return program.habit("framework").name.startswith("truestep") and bool(refusals(habit, program, law))
+
+
+def laws_that_refuse(program: Program) -> list[str]:
+    """Return the engine's laws that can be held over a program as it is, and that a page refuses it under."""
+    return [law for law in OF_THE_ENGINE if fitted(program, law) == program and refuses(program, law)]
+
+
+def refuses(program: Program, law: str) -> bool:
+    """Return whether a page refuses a program under a law."""
+    return any(is_refused(habit, program, law) for habit in program.habits)
 
 
 def drawn_under(program: Program, law: str) -> Program | None:
-    """Return the program as it is drawn for a law: what a page refuses there stays in one program of so many."""
-    stays = random.Random(f"refused {law} {program!r}").randrange(REFUSED_IN) == 0
-    return fitted(program, law, refused=stays)
+    """Return the program as it is drawn for a law: without what a page refuses there, or, for the law Refused, with it."""
+    if law != "refused":
+        return fitted(program, law, refused=False)
+    found = [held for each in OF_THE_ENGINE if (held := fitted(program, each)) and refuses(held, each)]
+    return random.Random(f"refused {program!r}").choice(found) if found else None
 
 
 def trials(seed: int, count: int, laws_each: int = 3) -> Iterator[tuple[int, str, Program]]:

@@ -7,6 +7,7 @@ An abstention counts as not named. The table of kinds that have a check comes fi
 
 import argparse
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from programs.compose import Program
@@ -18,6 +19,7 @@ from programs.laws.watched import doctored
 from programs.planting import Plant, planted, plants
 
 
+@cache
 def read_codes(program: Program) -> set[str]:
     """Return the codes of what is found by reading a program."""
     return {finding.code for finding in findings_of(program.files())}

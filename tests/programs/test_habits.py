@@ -7,15 +7,39 @@ from pathlib import Path
 
 import pytest
 from programs.compose import Program, program
-from programs.draws import drawn_program, filled, pairs, suited
-from programs.habits import HERE, LISTS, MAX_LINES, SLOTS, all_habits, slots
+from programs.draws import (
+    drawn_program,
+    drawn_under,
+    filled,
+    installed,
+    is_refused,
+    laws_that_refuse,
+    pairs,
+    refuses,
+    suited,
+)
+from programs.habits import HERE, LISTS, MAX_LINES, SLOTS, all_habits, named, slots
+from programs.laws import LAWS
 
 MAX_ALL_LINES = 4000
 WORDS = {
     *("slot", "plainest", "is", "without", "owner", "module", "package", "like", "with engine", "volatile"),
     *("plain rounds", "plain within", "losses within", "not under", "only plainest", "seldom"),
 }
-PREFIXES = ("needs ", "refused under ", "refused with ", "fails under ", "within under ", "wrong with ")
+PREFIXES = (
+    "needs ",
+    "refused under ",
+    "may be refused ",
+    "refused with ",
+    "fails under ",
+    "within under ",
+    "wrong with ",
+)
+REFUSED = [
+    habit
+    for habit in all_habits()
+    if any(word.startswith(("refused under ", "may be refused under ")) for word in habit.words)
+]
 
 
 def lines_of(habit) -> int:
@@ -92,3 +116,31 @@ def test_every_habit_is_drawn_in_a_hundredth_of_programs_and_every_pair_of_two_l
     unmet = [(a.name, b.name) for a, b in pairs() if tuple(sorted((a, b), key=id)) not in met]
     assert rare == {}
     assert unmet == []
+
+
+def test_few_drawn_programs_are_refused_and_no_habit_in_more_than_a_fifth():
+    """What a page refuses is the law Refused's; of the others' programs no more than 3 in 100 may be."""
+    drawn, refused = Counter(), Counter()
+    laws = [law for law in LAWS if law not in ("read", "refused")]
+    for number in range(1500):
+        law = laws[number % len(laws)]
+        if (held := drawn_under(drawn_program(number, 5), law)) is not None:
+            drawn.update(["all", *held.habits])
+            refused.update(["all", *held.habits] if refuses(held, law) else [])
+    assert refused["all"] <= 0.03 * drawn["all"]
+    assert [habit for habit in all_habits() if refused[habit] > 0.2 * drawn[habit]] == []
+
+
+@pytest.mark.parametrize("habit", REFUSED, ids=lambda habit: f"{habit.list}/{habit.name}")
+def test_what_a_page_refuses_is_held_by_the_law_refused(habit):
+    held = drawn_under(filled([named("truestep"), habit]), "refused")
+    assert habit in held.habits
+    assert any(is_refused(habit, held, law) for law in laws_that_refuse(held))
+
+
+@pytest.mark.parametrize("habit", all_habits(), ids=lambda habit: f"{habit.list}/{habit.name}")
+def test_every_habit_that_is_installed_is_held_to_a_law(habit):
+    """A habit that every law refused, or could not have, would be in no program that counts."""
+    program = filled([habit])
+    held = (drawn_under(program, law) for law in LAWS if law not in ("read", "refused"))
+    assert not installed(habit) or any(each is not None and habit in each.habits for each in held)

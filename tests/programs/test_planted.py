@@ -7,7 +7,7 @@ from programs.naming import read_codes
 from programs.planting import PLANTED, planted, plants
 
 WORDS = {"kind", "code", "habits", "by", "read"}
-EACH, LEAST_NAMED = 4, 0.77  # the share of those that have a check; the goal is 0.9 (issue 31)
+EACH, LEAST_NAMED = 4, 0.83  # the share of those that have a check; the goal is 0.9 (issue 31)
 
 
 @pytest.mark.parametrize("plant", plants(), ids=lambda plant: plant.name)
@@ -26,7 +26,7 @@ def test_reading_names_a_mistake_in_whatever_habits_it_stands(plant):
         assert read_codes(wrong) & plant.codes, f"{plant.name} in {wrong!r}"
 
 
-def test_three_in_four_of_the_planted_mistakes_that_have_a_check_are_named_by_reading():
+def test_four_in_five_of_the_planted_mistakes_that_have_a_check_are_named_by_reading():
     wrong = [(plant, each) for plant in plants() if plant.codes for each in planted(plant, EACH)]
     named = sum(bool(read_codes(program) & plant.codes) for plant, program in wrong)
     assert named / len(wrong) >= LEAST_NAMED

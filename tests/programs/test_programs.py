@@ -16,7 +16,8 @@ PAIRS = {  # of how many programs each law is held
     "ownership": 7,
     "truthful": 16,
     "watched": 18,
-    "read": 184,
+    "read": 180,
+    "refused": 4,
 }
 PARTS = 4
 

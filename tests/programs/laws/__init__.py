@@ -10,6 +10,7 @@ from programs.laws.ownership import learners_are_apart
 from programs.laws.plain import plain_is_exact
 from programs.laws.ranks import divided_ranks_agree, ranks_agree
 from programs.laws.reading import right_is_not_accused
+from programs.laws.refused import is_refused_in_words
 from programs.laws.resume import resume_is_exact
 from programs.laws.running import LIKE, RefusedError, ViolationError
 from programs.laws.split import split_is_bounded
@@ -27,8 +28,9 @@ LAWS: dict[str, Callable[[Program, Path], str]] = {
     "truthful": figures_are_true,
     "watched": watched_is_plain,
     "read": right_is_not_accused,
+    "refused": is_refused_in_words,  # what the others leave out
 }
-OF_THE_ENGINE = [name for name in LAWS if name not in ("watched", "read")]
+OF_THE_ENGINE = [name for name in LAWS if name not in ("watched", "read", "refused")]
 
 __all__ = ["LAWS", "LIKE", "OF_THE_ENGINE", "WITH", "ViolationError", "hold", "under"]
 

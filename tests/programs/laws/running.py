@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 from programs.compose import Program
+from programs.habits import Habit
 from support import ranks, warm
 
 TESTS = Path(__file__).parents[2]
@@ -75,15 +76,19 @@ def on_ranks(folder: Path, size: int, **more: object) -> list[ranks.Finished]:
     return ranks.finish(started, 120)
 
 
+def refusals(
+    habit: Habit, program: Program, law: str, said: tuple[str, ...] = ("refused", "may be refused")
+) -> list[str]:
+    """Return the words in which a page refuses a habit under the law, or together with another habit of the program."""
+    where = [f"under {each}" for each in (law, LIKE.get(law, law))]
+    where += [f"with {other.name}" for other in program.habits]
+    asked = [f"{word} {each}" for word in said for each in where]
+    return [habit.words[each] for each in asked if each in habit.words]
+
+
 def refusal(program: Program, law: str, error: str) -> bool:
-    """Return whether a program was refused in words that one of its habits expects under the law, or together with another."""
-    laws = (law, LIKE.get(law, law))
-    asked = [
-        *(f"refused under {each}" for each in laws),
-        *(f"refused with {habit.name}" for habit in program.habits),
-    ]
-    lines = [habit.words.get(word) for habit in program.habits for word in asked]
-    return any(line and line in error for line in lines)
+    """Return whether a program was refused in words that one of its habits expects."""
+    return any(line in error for habit in program.habits for line in refusals(habit, program, law))
 
 
 class Trial:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.source.frames import LocatedExpression
+from truestep.doctor.source.holders import is_of_other_models
 from truestep.doctor.source.names import walk
 
 if TYPE_CHECKING:
@@ -204,7 +205,10 @@ class TrainingLoop:
         if not clear.made and self._variable(clear) == self._variable(self.steps[0]) != "":
             return False  # an inner function reads the variable, whatever it holds by then
         others = {event.subject for event in self.trace.of("step", "scaler_step")}
-        return clear.subject in others or (clear.of_optimizer and clear.made and self.steps[0].made)
+        if clear.subject in others or (clear.of_optimizer and clear.made and self.steps[0].made):
+            return True
+        contexts = self.trace.contexts
+        return contexts is not None and clear.made and is_of_other_models(contexts, self.steps[0], clear)
 
     def _variable(self, event: TraceEvent) -> str:
         """Return the variable by which an event names its subject."""

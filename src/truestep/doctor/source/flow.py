@@ -240,7 +240,8 @@ def goes_backward(module: SourceModule, value: ast.expr) -> bool:
                 positions.add(position)
             if positions and _is_taken_backward(home, scope):
                 return True
-            calls = [*home.callers(scope), *applications(home, scope)]
+            followed = [each for each in home.entered_from(scope) if isinstance(each, ast.Call)]
+            calls = list(dict.fromkeys([*home.callers(scope), *applications(home, scope), *followed]))
             waiting += [(call, at) for call in calls for at in positions]
     return False
 

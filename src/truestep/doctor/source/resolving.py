@@ -5,12 +5,14 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source import kinds
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.linking import FindModule, SourceLinker, Variable
 from truestep.doctor.source.names import Binding, Class, Function, Index, Scope, dotted, is_none
 from truestep.doctor.source.reaching import ReachingBindings
 
+MAX_NAMES = 4  # from a name of a function back to the function
 _MOVES = {
     "to", "cuda", "cpu", "double", "float", "half", "bfloat16", "train", "eval", "requires_grad_"
 }  # fmt: skip
@@ -275,18 +277,34 @@ class Resolver:
             owner = self.class_of(call.func.value)
             if owner is not None and (method := self.method(owner, call.func.attr)) is not None:
                 return method
-        return self._kept(call.func)
+        return self._kept(call.func) or self._of_object(call.func)
 
-    def _kept(self, name: ast.expr) -> Function | None:
+    def _of_object(self, name: ast.expr) -> Function | None:
+        """Return the `__call__` of an object of the program that is called."""
+        if "__call__" not in self.index.held or not isinstance(name, ast.Name | ast.Attribute):
+            return None
+        owner = self.class_of(name)
+        return self.method(owner, "__call__") if owner is not None else None
+
+    def _kept(self, name: ast.expr, depth: int = 0) -> Function | None:
         """Return the function that a variable or an attribute was given: `self.loss = loss`, `value = Objective(net).value`."""
         made = self.definitions(name) if isinstance(name, ast.Name | ast.Attribute) else []
         value = made[0] if len(made) == 1 else None
+        value = self._cast_within(value) or value
         if isinstance(value, ast.Name):
-            return self.function_named(value)
+            behind = self._kept(value, depth + 1) if depth < MAX_NAMES else None
+            return self.function_named(value) or behind or self._of_object(value)
         if isinstance(value, ast.Attribute) and value.attr in self.index.held:
             owner = self.class_of(value.value)
             return self.method(owner, value.attr) if owner is not None else None
         return None
+
+    def _cast_within(self, value: ast.expr | None) -> ast.expr | None:
+        """Return f of `torch.autocast("cuda")(f)`."""
+        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Call) or len(value.args) != 1:
+            return None
+        casts = self.linker.qualify(value.func.func) in functions("casts within")
+        return value.args[0] if casts else None
 
     def constructor(self, call: ast.Call) -> Function | None:
         """Return the `__init__` that a call of a class of the program runs."""

@@ -146,13 +146,18 @@ class UnseenFunctions:
         if is_plain or not self.may_run(node) or not self._may_mean(function, node):
             return False
         if not is_called(self.index, node):
-            return not self._decorates(function, node)
+            return not (self._decorates(function, node) or self._is_followed_into(function, parent))
         assert isinstance(parent, ast.Call)
         if self.index.scope_of[parent] not in self.region:
             return False
         run = self.resolver.target(parent) or self.resolver.constructor(parent)
         entered = self.modules[0].entered_by(parent)
         return run is not function and function not in entered and not (entered and run is None)
+
+    def _is_followed_into(self, function: Function, given_to: ast.AST | None) -> bool:
+        """Tell `optimizer.step(closure)`: a call that runs what it is given, and was followed."""
+        call = self.index.parents.get(given_to) if isinstance(given_to, ast.keyword) else given_to
+        return isinstance(call, ast.Call) and function in self.modules[0].entered_by(call)
 
     def may_run(self, node: ast.AST) -> bool:
         """Tell whether what stands at a node runs before or meanwhile: at the top of a file, or where calls lead to."""

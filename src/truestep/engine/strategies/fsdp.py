@@ -171,7 +171,8 @@ class FsdpHooks:
         if "mixed torch.Tensor and DTensor" in text:
             return OptionError(
                 'With strategy="fsdp" weights are gathered where a module is called, and something was computed with a weight '
-                "elsewhere: in a method that is not forward, or by a part that reads another's weight. Call the module, "
+                "elsewhere: in a method that is not forward, by a part that reads another's weight, or in a penalty on weights, of "
+                "which each process has a part. For a penalty give the optimizer weight_decay. Else call the module, "
                 "net(inputs); or, for a method of the learner's module, "
                 'torch.distributed.fsdp.register_fsdp_forward_method(net.module, "encode").'
             )

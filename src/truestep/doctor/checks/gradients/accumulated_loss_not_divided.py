@@ -167,9 +167,15 @@ def _accumulated(loop: TrainingLoop) -> TraceEvent | None:
 
 
 def is_scaled(module: SourceModule, loss: ast.expr) -> bool | None:
-    """Tell whether a loss comes from a product or a quotient; None where part of it is out of sight."""
-    seen: set[_Part] = set()
-    waiting: list[_Part] = [(loss, ())]
+    """Tell whether a loss comes from a product or a quotient; None where part of it is out of sight.
+
+    Of a sum each term must: a penalty with a weight divides nothing beside it.
+    """
+    return _is_scaled(module, (loss, ()), set())
+
+
+def _is_scaled(module: SourceModule, part: _Part, seen: set[_Part]) -> bool | None:
+    waiting: list[_Part] = [part]
     hidden = False
     while waiting:
         node, place = waiting.pop()
@@ -179,6 +185,13 @@ def is_scaled(module: SourceModule, loss: ast.expr) -> bool | None:
         seen.add((node, place))
         if _scales(node) or _is_scaled_in_place(module, node):
             return True
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+            terms = [each for each in (node.left, node.right) if not isinstance(each, ast.Constant)]
+            found = [_is_scaled(module, (each, ()), set(seen)) for each in terms]
+            if found and all(found):
+                return True
+            hidden = hidden or (None in found and False not in found)
+            continue
         waiting += _parts(module, node, place)
     return None if hidden else False
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
+from truestep.doctor.source.events import Path, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, last_event, moved_before
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -46,7 +47,7 @@ class ClipAfterStep(SourceCheck, Watcher):
     words = ("clip_grad",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a clip with a step, and no backward, straight before it and no step after it."""
+        """Report a clip with a step, and no backward, straight before it and no step that could use it after it."""
         for trace in module.traces:
             events = trace.of("backward", "step", "clip", "zero_grad")
             for index, event in enumerate(events):
@@ -54,10 +55,9 @@ class ClipAfterStep(SourceCheck, Watcher):
                 if event.kind != "clip" or before is None or before.kind != "step":
                     continue
                 path = event.loop_path()
-                later = [each for each in events[index + 1 :] if each.inside(path) and each.kind == "step"]
                 if (
                     before.loop_path() == path
-                    and not later
+                    and not _uses_it(events[index + 1 :], path)
                     and not event.branches(path)
                     and not before.branches(path)
                 ):
@@ -76,3 +76,15 @@ class ClipAfterStep(SourceCheck, Watcher):
             yield Observation(
                 place, "The gradients are clipped after step().", evidence={"step": history.num_steps}
             )
+
+
+def _uses_it(later: list[TraceEvent], path: Path) -> bool:
+    """Tell whether a step in the loop may be taken with what was clipped: it is not, where its gradients are cleared first."""
+    cleared: list[TraceEvent] = []
+    for event in (each for each in later if each.inside(path)):
+        if event.kind == "zero_grad" and event.subject:
+            cleared.append(event)
+        elif event.kind == "step":
+            if not any(each.subject == event.subject and event.inside(each.path) for each in cleared):
+                return True
+    return False

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.anew import is_made_anew_behind
 from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
@@ -51,7 +52,7 @@ class GraphKeptWithoutNeed(SourceCheck):
                 given = (
                     argument(event.node, None, "retain_graph") if isinstance(event.node, ast.Call) else None
                 )
-                if literal(module, given) is not True or not _is_last(trace, event):
+                if literal(module, given) is not True or not _is_last(module, trace, event):
                     continue
                 if event.loop_path():
                     yield At(event.node, "The graph is kept after the last backward of the iteration.", RISK)
@@ -63,8 +64,11 @@ class GraphKeptWithoutNeed(SourceCheck):
         return [without_keyword(module, node, "retain_graph")]
 
 
-def _is_last(trace: Trace, event: TraceEvent) -> bool:
-    """No other backward, grad or forward hook may follow it in its loop, or in an inner one it stands in."""
+def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:
+    """No other backward, grad or forward hook may follow it in its loop, or in an inner one it stands in.
+
+    Those of graphs that are made behind it don't count.
+    """
     path = event.loop_path()
     inside = [
         each
@@ -72,8 +76,12 @@ def _is_last(trace: Trace, event: TraceEvent) -> bool:
         if each.kind != "unknown" or each.subject != event.subject
     ]
     # without a forward in the loop, the graph may be one from before it: then each iteration needs it
-    is_last = bool(inside) and inside[-1] is event and (not path or bool(trace.within(path, "forward")))
-    return is_last and not _goes_on_later(trace, event, path)
+    if event not in inside or (path and not trace.within(path, "forward")):
+        return False
+    behind = inside[inside.index(event) + 1 :]
+    return all(is_made_anew_behind(module, event, each) for each in behind) and not _goes_on_later(
+        trace, event, path
+    )
 
 
 def _goes_on_later(trace: Trace, event: TraceEvent, path: Path) -> bool:

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import RISK
+from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.sums import FROM_NUMBERS
+from truestep.doctor.source.flow import goes_backward
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.penalties import penalties_of
+from truestep.doctor.source.values import argument, forwards_all, literal
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
     from truestep.doctor.runtime.sums import WatchedTerm
 
+CREATE_GRAPH = 4  # its place among the arguments of torch.autograd.grad
 STEPS = 3  # so many backwards show the same
 MOST = 64  # terms that wait for a step at a time
 
@@ -43,7 +49,7 @@ class TermValues:
         return len(self.values) >= STEPS and len(set(self.values)) == len(self.values)
 
 
-class TermTrainsNothing(Watcher):
+class TermTrainsNothing(SourceCheck, Watcher):
     """A term that changes from step to step is added into the loss, and no weight learns from it.
 
     Why: computed under no_grad(), detached, a number of item(), or its gradients are cleared before any step: the loss
@@ -52,27 +58,41 @@ class TermTrainsNothing(Watcher):
     Bad:
         for x, y in loader:
             opt.zero_grad()
-            out = net(x)
-            spread = out.detach().pow(2).mean()  # here
-            loss = F.cross_entropy(out, y) + 0.1 * spread
-            loss.backward()
+            x.requires_grad_(True)
+            loss = F.cross_entropy(net(x), y)
+            slope = torch.autograd.grad(loss, x, retain_graph=True)[0]  # here
+            penalty = slope.pow(2).mean()
+            (loss + 0.1 * penalty).backward()
             opt.step()
 
     Good:
         for x, y in loader:
             opt.zero_grad()
-            out = net(x)
-            spread = out.pow(2).mean()
-            loss = F.cross_entropy(out, y) + 0.1 * spread
-            loss.backward()
+            x.requires_grad_(True)
+            loss = F.cross_entropy(net(x), y)
+            slope = torch.autograd.grad(loss, x, create_graph=True)[0]
+            penalty = slope.pow(2).mean()
+            (loss + 0.1 * penalty).backward()
             opt.step()
 
-    Fix: compute the term with its graph; leave it out of the loss where it is meant for the log alone.
+    Fix: compute the term with its graph, the gradient in a penalty by autograd.grad(..., create_graph=True); leave out of
+    the loss what is meant for the log alone.
 
     Evidence: the plain form of row 47 of docs/mistakes.md.
     """
 
     code = "GRAD063"
+    words = ("autograd",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a penalty on a gradient that was computed without a graph."""
+        for call in module.calls("torch.autograd.grad"):
+            given = argument(call, CREATE_GRAPH, "create_graph")
+            if forwards_all(call) or (given is not None and literal(module, given) is not False):
+                continue
+            if any(goes_backward(module, each) for each in penalties_of(module, call)):
+                text = "This gradient has no graph, create_graph=True is missing: the penalty made of it trains nothing."
+                yield At(call, text, RISK)
 
     def __init__(self) -> None:
         self.seen: dict[tuple[Place, Place], TermValues] = {}

@@ -12,6 +12,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, moved_after, next_event
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -100,18 +101,34 @@ class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
 
 
 def _gradients_are_taken(module: SourceModule, loop: TrainingLoop) -> bool:
-    """Tell whether the loop, or a function that it calls, reads gradients: what it keeps of them is not lost."""
+    """Tell whether the loop, or a function that it calls, reads gradients: what it keeps of them is not lost.
+
+    What is read only where the step is taken comes too late for those that were cleared.
+    """
     home = module.home(loop.node)
-    targets = [home.target(each) for each in home.inside(loop.node, ast.Call)]
-    parts = [loop.node, *(each for each in targets if each is not None)]
-    return any(
-        _is_taken(module.home(each), each) for part in parts for each in module.inside(part, ast.Attribute)
-    )
+    guard = _guard_of_step(home, loop)
+    late = set(walk(guard)) if guard is not None else set()
+    reads = [each for each in home.inside(loop.node, ast.Attribute) if each not in late]
+    for call in home.inside(loop.node, ast.Call):
+        target = None if call in late else home.target(call)
+        reads += module.inside(target, ast.Attribute) if target is not None else []
+    return any(_is_taken(module.home(each), each) for each in reads)
+
+
+def _guard_of_step(module: SourceModule, loop: TrainingLoop) -> ast.If | None:
+    """Return the test in the loop under which it steps, and under which nothing goes backward."""
+    for guard in module.inside(loop.node, ast.If):
+        held = set(walk(guard))
+        if all(each.node in held for each in loop.steps) and not any(
+            each.node in held for each in loop.of("backward")
+        ):
+            return guard
+    return None
 
 
 def _is_taken(module: SourceModule, node: ast.Attribute) -> bool:
-    """Tell a read of `p.grad`, but for `p.grad.zero_()` and comparisons with None."""
-    if node.attr != "grad" or not isinstance(node.ctx, ast.Load):
+    """Tell a read of `p.grad`, but for `p.grad.zero_()` and comparisons with None; torch.autograd.grad is none."""
+    if node.attr != "grad" or not isinstance(node.ctx, ast.Load) or module.qualify(node) is not None:
         return False
     above = module.parents.get(node)
     return not isinstance(above, ast.Compare) and getattr(above, "attr", "") not in ("zero_", "detach_")

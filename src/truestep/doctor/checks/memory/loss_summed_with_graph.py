@@ -215,8 +215,8 @@ def _names_gone_backward(module: SourceModule, node: ast.AST) -> set[str]:
 
 
 def _terms(module: SourceModule, loss: ast.expr, depth: int = 0) -> set[str]:
-    loss = _unscaled(module, loss)
-    found = {name for name in (dotted(loss),) if name is not None}
+    given, loss = loss, _unscaled(module, loss)
+    found = {name for name in (dotted(given), dotted(loss)) if name is not None}
     values = [loss] if isinstance(loss, ast.BinOp) else module.definitions(loss) if found else []
     for value in values if depth < _DEEP else ():
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):

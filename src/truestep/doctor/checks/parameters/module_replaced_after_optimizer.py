@@ -11,14 +11,15 @@ from truestep.core.wording import counted
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
-from truestep.doctor.source.values import parts_given
+from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.values import constant, parts_given, seen_through
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 AFTER = 4  # steps
+NO_OPTIMIZERS = ("torch.optim.lr_scheduler", "torch.optim.swa_utils")
 
 
 class ModuleReplacedAfterOptimizer(SourceCheck, Watcher):
@@ -90,27 +91,83 @@ def _is_layer(module: SourceModule, value: ast.expr) -> bool:
 def _optimizer_before(module: SourceModule, name: str | None, assignment: ast.Assign) -> ast.Call | None:
     block = module.parents[assignment]
     for found, call in module.calls_matching("torch.optim."):
-        if (
-            found.startswith("torch.optim.lr_scheduler")
-            or module.parents.get(module.statement(call)) is not block
-        ):
+        if found.startswith(NO_OPTIMIZERS) or module.parents.get(module.statement(call)) is not block:
             continue
-        holds = any(
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "parameters"
-            and dotted(node.func.value) == name
-            for node in parts_given(module, call)
-        )
-        if holds and call.lineno < assignment.lineno and not _made_anew(module, assignment):
+        holds = name in _models_given(module, call)
+        if holds and call.lineno < assignment.lineno and not _made_anew(module, assignment, name):
             return call
     return None
 
 
-def _made_anew(module: SourceModule, assignment: ast.Assign) -> bool:
-    """A second optimizer (or add_param_group) after the replacement repairs it."""
-    later = [each for _, each in module.calls_matching("torch.optim.") if each.lineno > assignment.lineno]
+def _models_given(module: SourceModule, call: ast.Call) -> list[str | None]:
+    """Return the models whose parameters an optimizer is given: `net` of `net.parameters()`, in whatever expression."""
+    return [
+        dotted(node.func.value)
+        for node in parts_given(module, call)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("parameters", "named_parameters")
+    ]
+
+
+def _made_anew(module: SourceModule, assignment: ast.Assign, name: str | None) -> bool:
+    """A second optimizer or group after the replacement repairs it, unless it is of other models, or of one tensor."""
+    later = [
+        call
+        for found, call in module.calls_matching("torch.optim.")
+        if not found.startswith(NO_OPTIMIZERS)
+        and (call.lineno > assignment.lineno or module.scope(call) is not module.scope(assignment))
+    ]
     groups = module.method_calls("add_param_group")
-    return any(not (module.qualify(each.func) or "").startswith("torch.optim.lr_") for each in later) or bool(
-        groups
+    return any(not _is_of_others(module, each, name) for each in later) or any(
+        not _is_one_tensor(module, each) for each in groups
     )
+
+
+def _is_one_tensor(module: SourceModule, group: ast.Call) -> bool:
+    """Tell `add_param_group({"params": [late]})` of one item of a list: a layer has more."""
+    given = seen_through(module, group.args[0]) if group.args else None
+    values = given.values if isinstance(given, ast.Dict) else []
+    tensors = [each for value in values if isinstance(value, ast.List) for each in value.elts]
+    return len(tensors) == 1 and _is_item(module, seen_through(module, tensors[0]))
+
+
+def _is_item(module: SourceModule, node: ast.expr | None) -> bool:
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = seen_through(module, node.func.value)  # requires_grad_(True)
+    return isinstance(node, ast.Subscript) and isinstance(constant(node.slice), int)
+
+
+def _is_of_others(module: SourceModule, optimizer: ast.Call, name: str | None) -> bool:
+    """Tell an optimizer that is given the parameters of models which have nothing to do with one of this name."""
+    read = [each for part in parts_given(module, optimizer) for each in _read_behind(module, part)]
+    if any(each is None for each in read) or not _models_given(module, optimizer):
+        return False
+    return not any(f"{name}.".startswith(f"{dotted(each)}.") for each in read if each is not None)
+
+
+def _read_behind(module: SourceModule, part: ast.AST) -> Iterator[ast.expr | None]:
+    """Yield the names that a part of an expression is made of, be it an item of what is gone through; None where one is unknown."""
+    waiting, seen = [part], set[ast.AST]()
+    while waiting:
+        node = waiting.pop()
+        if node in seen or not isinstance(node, ast.Name | ast.Attribute):
+            continue
+        seen.add(node)
+        made = module.definitions(node)
+        is_given = isinstance(node, ast.Name) and any(
+            each.how == "parameter" for each in module.bindings(node)
+        )
+        is_hidden = is_given and None in made and dotted(node) != "self"
+        yield None if is_hidden else node
+        values = [*(each for each in made if each is not None), *_gone_through(module, node)]
+        waiting += [each for value in values for each in walk(value)]
+
+
+def _gone_through(module: SourceModule, node: ast.AST) -> Iterator[ast.expr]:
+    """Yield what the loops around a node go through."""
+    for around in module.ancestors(node):
+        if isinstance(around, ast.For):
+            yield around.iter
+        elif isinstance(around, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            yield from (each.iter for each in around.generators)
