@@ -10,7 +10,7 @@ from pathlib import Path
 
 from programs.compose import Program
 from programs.laws.comparing import apart, differing, ends
-from programs.laws.running import START, UNWATCHED, RefusedError, Trial, chance, notes, ran
+from programs.laws.running import UNWATCHED, RefusedError, Trial, chance, notes, ran
 
 ON_CARD = ("-c", "from programs import on_card; on_card.start()")
 MIXED = re.compile(
