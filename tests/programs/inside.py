@@ -45,7 +45,7 @@ def leaves(tree):
 
 def bits(tensor: torch.Tensor) -> bytes:
     """Return the bytes of a tensor's values."""
-    return tensor.detach().to_dense().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return tensor.detach().cpu().to_dense().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def note_batch(run, batch) -> None:

@@ -3,7 +3,9 @@
 
 import pytest
 import torch
+from support.card import Card
 
+import truestep as ts
 from truestep.core.errors import OptionError
 from truestep.engine.context import LearnerContext
 from truestep.nn.seeds.repeatability import read_determinism_flags
@@ -59,3 +61,22 @@ def test_determinism_turns_the_tuner_off_and_says_why(monkeypatch):
 def test_a_device_that_is_not_there_is_refused(device):
     with pytest.raises(OptionError, match="can't be used here"):
         choose_run_device(device)
+
+
+def test_several_processes_take_the_cpu_where_they_can_exchange_nothing_else(tmp_path, monkeypatch):
+    with Card("mps"):
+        assert choose_run_device("auto") == torch.device("mps", 0)
+        for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+            monkeypatch.setenv(name, value)
+        context = LearnerContext(choose_run_device("auto"))
+        set_run_determinism(context, deterministic=False)
+        assert context.choices[-1][:3] == ("device", "cpu", "several processes can't exchange tensors of mps")
+        with pytest.raises(OptionError, match=r"can't train together on mps.*device='cpu'"):
+            ts.Run(tmp_path, device="mps")
+
+
+def test_a_cpu_that_was_asked_for_beside_an_accelerator_is_said_so():
+    with Card("mps"):
+        context = LearnerContext(choose_run_device("cpu"))
+        set_run_determinism(context, deterministic=False)
+    assert context.choices[-1][:3] == ("device", "cpu", "as given")

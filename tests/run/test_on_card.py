@@ -166,3 +166,80 @@ def test_memory_is_that_of_the_cards_own_device(tmp_path):
         train(tmp_path, "cuda:1", num_epochs=1)
     first = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
     assert first["values"]["memory_bytes"] == 1001
+
+
+@pytest.mark.parametrize("ends_on", ["cpu", "cuda:1"])
+def test_layers_of_a_model_over_a_card_and_the_host_are_told_as_they_were(ends_on):
+    """The rows of all layers are put together: one on its way to the host would be NaN there."""
+
+    def looked(devices):
+        torch.manual_seed(0)
+        layers = [nn.Linear(8, 16), nn.Linear(16, 4)]
+        for layer, device in zip(layers, devices, strict=True):
+            layer.to(device)
+        net = nn.Sequential(layers[0], ToDevice(devices[1]), layers[1])
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        with ts.watch_layers(net, every=1) as watch:
+            for _ in range(3):
+                optimizer.zero_grad()
+                net(ROWS.to(devices[0])).square().mean().backward()
+                optimizer.step()
+        return [layer for look in watch.looks for layer in look.layers]
+
+    expected = looked(["cpu", "cpu"])
+    with Card(count=2):
+        assert looked(["cuda:0", ends_on]) == expected
+        assert looked([ends_on, "cuda:0"]) == expected
+
+
+class ToDevice(nn.Module):
+    def __init__(self, device):
+        super().__init__()
+        self.device = device
+
+    def forward(self, values):
+        return _Moved.apply(values, self.device)
+
+
+class _Moved(torch.autograd.Function):
+    """As `Tensor.to`, whose backward the stand-in does not see."""
+
+    @staticmethod
+    def forward(ctx, values, device):
+        ctx.source = values.device
+        return values.detach().to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def test_float64_is_asked_of_no_device_that_has_none(tmp_path):
+    """Norms of parameters, histograms, and the statistics of batch normalisation."""
+
+    class Told(ts.Tracker):
+        def __init__(self):
+            self.counts = []
+
+        def histogram(self, name, counts, edges, step):
+            self.counts.append(counts)
+
+    def told(device):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)).to(device)
+        net(ROWS.to(device)).square().sum().backward()
+        tracker = Told()
+        with ts.Run(tmp_path / device, device=device, progress=False, trackers=[tracker]) as run:
+            run.trackers.histogram("weights", net[0].weight)
+        ts.nn.exact_batch_norm(net, [ROWS.to(device)])
+        table = ts.parameters(net)
+        return (
+            tracker.counts,
+            net[1].running_var.tolist(),
+            [row.norm for row in table.rows],
+            table.gradient_norm,
+        )
+
+    expected = told("cpu")
+    with Card("mps"):
+        assert told("mps") == expected

@@ -202,11 +202,20 @@ class Card:
                 "Generator": _HostGenerator,
             },
             torch.accelerator: {
+                "is_available": lambda: True,
+                "current_accelerator": lambda *_, **__: torch.device(self.kind),
+                "current_device_index": lambda: self.index,
                 "current_stream": stream_of,
                 "set_device_index": lambda index: setattr(self, "index", self.device(index).index),
                 "get_memory_info": lambda device=None: (GIB, 2 * GIB),
                 "max_memory_allocated": lambda device=None: 1000 + self.device(device).index,
                 "synchronize": lambda device=None: stream_of(device).synchronize(),
+            },
+            # so that hooks, and backwards written in Python, see cards
+            torch.autograd: {
+                "has_torch_function": lambda given: any(
+                    type(each) not in (torch.Tensor, torch.nn.Parameter) for each in given
+                )
             },
             torch.cuda: {
                 "is_available": lambda: self.kind == "cuda",

@@ -50,6 +50,8 @@ class CardDispatch(TorchDispatchMode):
                 return func(*args, **kwargs)
             name = func.overloadpacket.__name__
             card.calls.append((name, *_described([args, kwargs])))
+            if name.startswith("_foreach_") and len({card.card_of(each) for each in args[0]}) > 1:
+                return self._each(func, args, kwargs)  # as torch does: one by one
             self._look(name, args, given, places)
             result = func(*args, **kwargs)
             place = next(iter(places))
@@ -57,6 +59,13 @@ class CardDispatch(TorchDispatchMode):
                 if card.card_of(each) is None and not any(each is one for one in given):
                     card.mark(each, place)
             return result
+
+    def _each(self, func, args, kwargs):
+        results = []
+        for index in range(len(args[0])):
+            one = [[each[index]] if isinstance(each, list | tuple) else each for each in args]
+            results += self.__torch_dispatch__(func, (), one, kwargs) or ()
+        return results or None
 
     def _look(self, name, args, given, places):
         card = self._card
@@ -164,6 +173,10 @@ class CardFunctions(TorchFunctionMode):
             return self._card.move(result, to, non_blocking=non_blocking)
         return result.clone() if copies and result is tensor else result
 
+    def _backward(self, func, tensor, gradient=None, *rest, **kwargs):
+        with self:
+            torch.autograd.backward(tensor, gradient, *rest, **kwargs)
+
     def _cpu(self, func, tensor, *_, **__):
         return self._to(Tensor.to, tensor, "cpu")
 
@@ -197,6 +210,7 @@ ANSWERS = {
     Tensor.is_pinned: "_is_pinned",
     Tensor.pin_memory: "_pin",
     Tensor.to: "_to",
+    Tensor.backward: "_backward",
     Tensor.cpu: "_cpu",
     Tensor.cuda: "_cuda",
     Tensor.tolist: "_read",

@@ -62,6 +62,9 @@ class CardStream:
     def query(self):
         return self.is_done(self.position)
 
+    def is_capturing(self):
+        return False
+
     def __enter__(self):
         self._before = self._card.current[self.device.index]
         self._card.current[self.device.index] = self

@@ -8,7 +8,6 @@ import typer
 
 from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED
-from truestep.core.results import Result
 
 app = typer.Typer(add_completion=False)
 
@@ -17,10 +16,7 @@ app = typer.Typer(add_completion=False)
 def selfcheck(
     *,
     device: Annotated[
-        str,
-        typer.Option(
-            help="The device to check: cuda, cuda:1, mps, cpu; auto is the accelerator if there is one."
-        ),
+        str, typer.Option(help="The device: cuda, cuda:1, mps, cpu; auto is the accelerator if there is one.")
     ] = "auto",
     as_json: Json = False,
 ) -> None:
@@ -31,10 +27,6 @@ def selfcheck(
     from truestep.cli.screen import show_result
     from truestep.selfcheck import check_device
 
-    def tell(name: str) -> None:
-        sys.stderr.write(f"{name} ...\n")
-
-    report = check_device(device, told=tell)
-    result: Result = report
-    show_result(result, as_json=as_json)
+    report = check_device(device, told=lambda name: sys.stderr.write(f"{name} ...\n"))
+    show_result(report, as_json=as_json)
     raise typer.Exit(EXIT_FAILED if report.failed else 0)

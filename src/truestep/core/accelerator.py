@@ -15,6 +15,7 @@ from torch import Tensor
 _RUNS_AHEAD = ("cuda",)
 _WITHOUT_FLOAT64 = ("mps",)
 _FUSED_ON = ("cpu", "cuda", "mps", "xpu")
+_EXCHANGED = ("cpu", "cuda")
 
 
 def is_host(device: torch.device) -> bool:
@@ -118,6 +119,12 @@ def send_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return (tensor.pin_memory() if tensor.is_cpu else tensor).to(device, non_blocking=True)
 
 
+def bring_together(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors on one device without waiting: on one that runs ahead, if there is one, from which nothing may come late."""
+    device = next((each.device for each in tensors if are_late([each])), tensors[-1].device)
+    return [each if each.device == device else send_to_device(each, device) for each in tensors]
+
+
 def sends_without_waiting(device: torch.device) -> bool:
     """Whether `.to(device, non_blocking=True)` is sound for memory that the caller lets go of: on MPS it is not."""
     return device.type != "mps"
@@ -202,6 +209,11 @@ def card_facts(device: torch.device) -> dict[str, Any]:
 def has_kernel_tuner(device: torch.device) -> bool:
     """Whether cuDNN computes there, which can measure its algorithms."""
     return device.type == "cuda"
+
+
+def is_exchanged(device: torch.device) -> bool:
+    """Whether torch's processes can exchange tensors of this device: gloo and NCCL carry none of MPS or XPU."""
+    return device.type in _EXCHANGED
 
 
 def collective_backend(device: torch.device) -> str:

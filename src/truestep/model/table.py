@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from truestep.core.accelerator import in_float64
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size, number_or_dash, number_text
@@ -118,7 +119,7 @@ def _norms(tensors: Sequence[Tensor | None]) -> list[float | None]:
     for index, tensor in enumerate(tensors):
         if tensor is not None:
             wide = tensor if tensor.is_complex() or tensor.dtype == torch.float64 else tensor.float()
-            norms[index] = torch.linalg.vector_norm(wide).double()
+            norms[index] = in_float64(torch.linalg.vector_norm(wide))
     found: list[float | None] = [None] * len(tensors)
     for device in {norm.device for norm in norms.values()}:
         there = [index for index, norm in norms.items() if norm.device == device]

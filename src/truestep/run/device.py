@@ -6,7 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import accelerator_here, has_kernel_tuner, is_host, num_cards, take_card
+from truestep.core.accelerator import (
+    accelerator_here,
+    has_kernel_tuner,
+    is_exchanged,
+    is_host,
+    num_cards,
+    take_card,
+)
 from truestep.core.devices import usable_device
 from truestep.core.errors import OptionError
 from truestep.engine.batches import map_batch_tensors
@@ -21,7 +28,10 @@ def choose_run_device(device: str | torch.device) -> torch.device:
     if one_of_several is not None and str(device) in ("auto", "cuda") and num_cards():
         return _own_gpu(one_of_several.place.local_rank)
     if device == "auto":
-        return accelerator_here() or torch.device("cpu")
+        found = accelerator_here()
+        if found is None or (one_of_several is not None and not is_exchanged(found)):
+            return torch.device("cpu")
+        return found
     if device == "gpu":
         raise OptionError(
             "device='gpu' can't be used here: torch calls it device='cuda', and 'auto' takes what there is."
@@ -41,9 +51,7 @@ def _own_gpu(local_rank: int) -> torch.device:
 
 def set_run_determinism(context: LearnerContext, *, deterministic: bool) -> None:
     """Set the flags that were asked for, and note the device and them with their reasons."""
-    device = context.device
-    reason = "an accelerator is there" if not is_host(device) else "torch finds no accelerator"
-    context.choose("device", device, reason)
+    context.choose("device", context.device, _reason_for(context.device))
     if deterministic:
         make_deterministic()
         context.choose(
@@ -51,6 +59,17 @@ def set_run_determinism(context: LearnerContext, *, deterministic: bool) -> None
             "off",
             "deterministic=True: the auto-tuner may pick another algorithm each time",
         )
+
+
+def _reason_for(device: torch.device) -> str:
+    if not is_host(device):
+        return "an accelerator is there"
+    unused = accelerator_here()
+    if unused is None:
+        return "torch finds no accelerator"
+    if launched_rank() is None or is_exchanged(unused):
+        return "as given"
+    return f"several processes can't exchange tensors of {unused.type}"
 
 
 SAME_SHAPES = 3

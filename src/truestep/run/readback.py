@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import ArrivingCopy, are_late, send_to_device, send_to_host
+from truestep.core.accelerator import ArrivingCopy, are_late, bring_together, in_float64, send_to_host
 from truestep.engine.result import NotedGradientNorm
 
 Line = tuple[dict[str, Any], dict[str, float]]
@@ -44,11 +44,7 @@ class ProgressReadback:
 def _sent(values: Values) -> tuple[Callable[[], Values], ArrivingCopy | None]:
     """Send tensors to the host together; return what gives the values once they are there, and their copy."""
     tensors = {name: value.detach() for name, value in values.items() if isinstance(value, Tensor)}
-    device = next((each.device for each in tensors.values() if are_late([each])), None)
-    if device is None:
+    if not are_late(tensors.values()):
         return lambda: values, None
-    wide = [tensor.double() for tensor in tensors.values()]
-    copy = send_to_host(
-        torch.stack([each if each.device == device else send_to_device(each, device) for each in wide])
-    )
+    copy = send_to_host(torch.stack(bring_together([in_float64(tensor) for tensor in tensors.values()])))
     return lambda: {**values, **dict(zip(tensors, copy.read().tolist(), strict=True))}, copy

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
-from truestep.core.accelerator import collective_backend
+from truestep.core.accelerator import collective_backend, is_exchanged
 from truestep.core.errors import OptionError
 from truestep.engine.context import LearnerContext
 from truestep.engine.processes.world import RankInWorld, World, WorldLinks
@@ -61,11 +61,11 @@ def _within_group(device: torch.device, timeout_seconds: float) -> World | None:
     local_rank = found.place.local_rank if found is not None else rank
     control = dist.new_group(backend="gloo", timeout=LIMIT)
     default = dist.group.WORLD
-    data = (
-        default
-        if _carries(dist.get_backend_config(), device)
-        else dist.new_group(backend="gloo", timeout=LIMIT)
-    )
+    if _carries(dist.get_backend_config(), device):
+        data = default
+    else:
+        _refuse_unexchanged(device)
+        data = dist.new_group(backend="gloo", timeout=LIMIT)
     store = _fresh(dist.distributed_c10d._get_default_store(), rank, size)
 
     def close() -> None:
@@ -86,7 +86,16 @@ def _carries(backends: str, device: torch.device) -> bool:
     return by_device.get(device.type) not in (None, "gloo")
 
 
+def _refuse_unexchanged(device: torch.device) -> None:
+    if not is_exchanged(device):
+        raise OptionError(
+            f"Several processes can't train together on {device}: gloo and NCCL, by which torch's processes exchange gradients, "
+            f"carry no tensors of {device.type}. Start one process for {device}, or train on the CPUs: ts.Run(device='cpu')."
+        )
+
+
 def _launched_world(found: LaunchedRank, device: torch.device, timeout_seconds: float) -> World:
+    _refuse_unexchanged(device)
     rank, size, _ = found.place
     store = _fresh(_store(found), rank, size)
     backend = collective_backend(device)

@@ -1,40 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs all checks, and goes on after one that ends with an exception."""
+"""Runs all checks, goes on after one that ends with an exception, and makes of it a table that can be pasted into an issue."""
 
 import platform
 import tempfile
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import torch
 
 import truestep
 from truestep.core.accelerator import accelerator_here, card_facts
 from truestep.core.devices import usable_device
-from truestep.selfcheck import laws, machine
-from truestep.selfcheck.report import Seen, SelfCheckReport, SelfCheckRow
-from truestep.selfcheck.training import CheckedDevice
+from truestep.core.results import RenderableType, Result
+from truestep.selfcheck.checks import CHECKS
+from truestep.selfcheck.training import CheckedDevice, Outcome, Seen
 
-Check = Callable[[CheckedDevice], Seen]
-CHECKS: dict[str, Check] = {
-    "Split": laws.split,
-    "Plain": laws.plain,
-    "Resume": laws.resume,
-    "Never empty": laws.never_empty,
-    "Order": laws.order,
-    "Ownership": laws.ownership,
-    "Truthful metrics": laws.truthful_metrics,
-    "Watched is plain": laws.watched_is_plain,
-    "No hidden sync": laws.no_hidden_sync,
-    "overflow of float16": laws.overflow,
-    "beside the CPU": laws.beside_the_cpu,
-    "all cards": machine.all_cards,
-    "several processes": machine.several_ranks,
-    "speed": machine.speed,
-    "memory": machine.memory,
-}
+
+@dataclass(frozen=True)
+class SelfCheckRow:
+    """One check, with what it saw; `says` gives the reason where it does not apply."""
+
+    name: str
+    outcome: Outcome
+    says: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SelfCheckReport(Result):
+    """All checks of a device, in order."""
+
+    device: str
+    facts: dict[str, str]
+    rows: tuple[SelfCheckRow, ...]
+
+    @property
+    def failed(self) -> tuple[SelfCheckRow, ...]:
+        """The checks that found something wrong."""
+        return tuple(row for row in self.rows if row.outcome == "FAILED")
+
+    def __rich__(self) -> RenderableType:
+        """Return a table in Markdown, whose lines are never broken."""
+        from rich.text import Text
+
+        # (a fact is not broken)
+        facts = ", ".join(f"{name}\xa0{value}".replace(" ", "\xa0") for name, value in self.facts.items())
+        lines = [textwrap.fill(facts, 79, break_on_hyphens=False).replace("\xa0", " "), ""]
+        lines += ["| check | outcome | what was seen | seconds |", "|---|---|---|---|"]
+        lines += [
+            f"| {row.name} | {row.outcome} | {row.says.replace('|', '/')} | {row.seconds:.1f} |"
+            for row in self.rows
+        ]
+        counts = [f"{kind}: {sum(row.outcome == kind for row in self.rows)}" for kind in get_args(Outcome)]
+        return Text("\n".join([*lines, "", ", ".join(counts)]), no_wrap=True, overflow="ignore")
 
 
 def check_device(device: str = "auto", *, told: Callable[[str], object] = str) -> SelfCheckReport:
@@ -46,33 +69,19 @@ def check_device(device: str = "auto", *, told: Callable[[str], object] = str) -
     here = torch.empty(0, device=here).device  # with its number
     with tempfile.TemporaryDirectory(prefix="truestep-selfcheck-") as folder:
         rows = tuple(_rows(CheckedDevice(here, Path(folder)), told))
-    return SelfCheckReport(str(here), _facts(here), rows)
+    facts = {"truestep": truestep.__version__, "torch": str(torch.__version__), "device": str(here)}
+    facts |= {name: str(value) for name, value in card_facts(here).items()}
+    return SelfCheckReport(str(here), facts | {"on": platform.platform(terse=True)}, rows)
 
 
 def _rows(place: CheckedDevice, told: Callable[[str], object]) -> Iterator[SelfCheckRow]:
     for name, check in CHECKS.items():
         told(name)
         began = time.perf_counter()
-        seen = _tried(check, place)
-        yield SelfCheckRow(name, seen.outcome, seen.says, round(time.perf_counter() - began, 3))
-
-
-def _tried(check: Check, place: CheckedDevice) -> Seen:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return check(place)
-    except Exception as error:  # noqa: BLE001 - it is the result: the other checks are still to be made
-        text = (str(error).splitlines() or [""])[0]
-        return Seen("FAILED", f"{type(error).__name__}: {text}")
-
-
-def _facts(device: torch.device) -> dict[str, str]:
-    card = {name: str(value) for name, value in card_facts(device).items()}
-    return {
-        "truestep": truestep.__version__,
-        "torch": str(torch.__version__),
-        "device": str(device),
-        **card,
-        "on": platform.platform(terse=True),
-    }
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                seen = check(place)
+        except Exception as error:  # noqa: BLE001 - it is the result: the other checks are still to be made
+            seen = Seen("FAILED", f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+        yield SelfCheckRow(name, *seen, round(time.perf_counter() - began, 3))

@@ -83,5 +83,9 @@ def apart(first, second, within: float, where="") -> list[str]:
         pairs = enumerate(zip(first, second, strict=True))
         return [each for number, (a, b) in pairs for each in apart(a, b, within, f"{where}[{number}]")]
     if isinstance(first, float) and isinstance(second, float):
-        return [] if abs(first - second) <= within * max(1, abs(first)) else [f"{where}: {first}, {second}"]
+        return (
+            []
+            if first == second or abs(first - second) <= within * max(1, abs(first))
+            else [f"{where}: {first}, {second}"]
+        )
     return differing(first, second, where)

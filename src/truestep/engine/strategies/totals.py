@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.core.accelerator import send_to_device
 from truestep.core.errors import LossError
 from truestep.engine.processes.world import World
 from truestep.engine.sums import LossTotals
@@ -79,7 +80,7 @@ class RankTotals:
 def _joined(values: Sequence[Any], device: torch.device) -> Tensor:
     """Return numbers, and tensors of one number, as one vector."""
     vector = torch.tensor([0.0 if isinstance(each, Tensor) else each for each in values], dtype=torch.float64)
-    vector = vector.to(device, non_blocking=True)
+    vector = send_to_device(vector, device)
     for index, value in enumerate(values):
         if isinstance(value, Tensor):
             vector[index] = value

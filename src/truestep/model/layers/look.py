@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.core.accelerator import bring_together
 from truestep.core.trees import tree_leaves
 from truestep.model.layers.interval import LookClock
 from truestep.model.layers.measures import (
@@ -174,8 +175,7 @@ class LookHooks:
                 torch.cat([flow, given, *self._gradient_counts(name, flow)])
                 for flow, (name, given) in zip(self._flows(), self._given.items(), strict=True)
             ]
-            device = rows[-1].device
-            return list(self._given), torch.stack([row.to(device, non_blocking=True) for row in rows])
+            return list(self._given), torch.stack(bring_together(rows))
 
     def _flows(self) -> list[Tensor]:
         """Return each layer's sizes: of what came back through it, its gradient, weight and update; -1: there is none."""

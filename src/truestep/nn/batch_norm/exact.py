@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.core.accelerator import in_float64
 from truestep.core.errors import OptionError, check_choice, check_flag
 from truestep.core.modules import restoring_module
 from truestep.core.results import RenderableType, Result, result_table
@@ -169,8 +170,7 @@ def _measure(layers: Iterable[BatchNorm], passes: Passes) -> Moments:
 
     @torch.no_grad()
     def look(layer: BatchNorm, inputs: tuple[Tensor, ...]) -> None:
-        values = inputs[0].cpu() if inputs[0].device.type == "mps" else inputs[0]  # mps has no float64
-        rows = values.double().transpose(0, 1).flatten(1).t()
+        rows = in_float64(inputs[0]).transpose(0, 1).flatten(1).t()
         found = measure_moments(rows, rows.new_ones(len(rows), 1))
         moments[layer] = merge_moments(moments[layer], found) if layer in moments else found
 
@@ -250,6 +250,6 @@ def _write(layer: BatchNorm, statistics: Statistics) -> None:
 
 def _change(name: str, layer: BatchNorm, mean: Tensor, variance: Tensor, num_values: int) -> BatchNormChange:
     spread = variance + layer.eps
-    shift = (mean - layer.get_buffer("running_mean").to(mean)).abs() / spread.sqrt()
-    ratio = layer.get_buffer("running_var").to(mean) / spread
+    shift = (mean - in_float64(layer.get_buffer("running_mean")).to(mean)).abs() / spread.sqrt()
+    ratio = in_float64(layer.get_buffer("running_var")).to(mean) / spread
     return BatchNormChange(name, num_values, float(shift.max()), float(ratio.max()))

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from truestep.core.accelerator import in_float64
 from truestep.core.errors import OptionError
 from truestep.run.trackers.tracker import Tracker, Tracking
 
@@ -44,7 +45,7 @@ class Trackers:
         """Give trackers a histogram of a tensor's finite values, at the run's step; this waits for the device."""
         if not self._live:
             return
-        finite = torch.as_tensor(values).detach().flatten().to("cpu", torch.float64)
+        finite = in_float64(torch.as_tensor(values).detach().flatten()).cpu()
         finite = finite[finite.isfinite()]
         if finite.numel():
             low, high = float(finite.min()), float(finite.max())
