@@ -73,7 +73,7 @@ def doctor(
         typer.Option(
             "--experiments/--no-experiments",
             "--probe/--no-probe",
-            help="Try the model and, with --preview, relations in sealed children.",
+            help="Try the model, and relations of the training, in sealed children; more with --preview.",
         ),
     ] = True,
     thorough: Annotated[

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -94,16 +95,34 @@ def test_the_script_is_as_without_and_the_report_has_what_came_of_it(num_workers
 
 def test_the_report_says_what_held_and_what_is_broken():
     watch = watched(checks()["REL009"].page().bad, ("REL008", "REL009", "REL010"))
-    first, second = experiments_told(watch.experiments)
-    assert first.startswith("experiments: 1 relation held; 1 broken (REL009); 1 not tried (")
-    assert second == "not tried: REL008: the order of the batches changes the figure, so that their size must"
+    assert re.fullmatch(
+        r"experiments: 1 relation holds; 1 broken \(REL009\); 1 not tried: the order of the batches changes the figure, so that "
+        r"their size must \(\d+ children in [\d.]+ s\)",
+        experiments_told(watch.experiments)[0],
+    )
+    watch = watched(checks()["REL009"].page().bad, ("REL008", "REL009", "REL013"))
+    first, *reasons = experiments_told(watch.experiments)
+    assert "; 2 not tried (" in first
+    assert [each.split(":")[1] for each in reasons] == [" REL008", " REL013"]
 
 
-def test_nothing_forks_where_experiments_are_not_wanted():
-    with Watch(WatchOptions(CheckSelection(select=("REL",), preview=True), probe=False)) as watch:
-        pass
-    assert watch.experiments.records == {}
-    with Watch(WatchOptions(CheckSelection(), probe=True)) as watch:
-        pass
-    assert watch.experiments.records == {}  # all relations are on trial
-    assert experiments_told(watch.experiments) == []
+def test_by_default_the_relations_that_were_true_of_strangers_code_are_tried():
+    wanted = {code for code, each in checks().items() if code.startswith("REL") and not each.is_preview}
+    assert wanted == {"REL004", "REL006"}
+    for probe, records in ((False, set()), (True, wanted)):
+        with Watch(WatchOptions(CheckSelection(), probe=probe)) as watch:
+            pass
+        assert set(watch.experiments.records) == records
+        assert bool(experiments_told(watch.experiments)) is probe
+
+
+def test_an_ordinary_script_is_told_how_many_relations_hold(tmp_path):
+    plain, files = run(tmp_path / "plain", "main.py", "0")
+    done, same_files = run(tmp_path / "watched", "-m", "truestep", "doctor", "main.py", "0")
+    assert "experiments: 2 relations hold; 0 broken; 0 not tried (" in done.stderr
+    assert done.stdout == plain.stdout
+    assert same_files == files
+    for option in ("--no-experiments", "--no-probe"):
+        name = option.strip("-")
+        done, _ = run(tmp_path / name, "-m", "truestep", "doctor", option, "--steps", "3", "main.py", "0")
+        assert "experiments:" not in done.stderr

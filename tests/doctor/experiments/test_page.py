@@ -21,6 +21,11 @@ def test_the_numbers_of_the_page_are_those_of_its_script():
         numbers = re.findall(r"\d+\.\d+%?", shown)
         assert numbers
         assert [number for number in numbers if number not in findings[code].message] == []
-    readme = (REPOSITORY / "README.md").read_text("utf-8")
-    told = re.search(r"prints ([\d.]+); with the same batches in reverse it prints ([\d.]+\d)", readme)
-    assert all(number in findings["REL009"].message for number in told.groups())
+    for readme in ("README.md", "README.zh.md"):
+        text = (REPOSITORY / readme).read_text("utf-8")
+        off = re.search(r"REL002  .* is off by ([\d.]+%)", text)[1]
+        first, second = re.search(
+            r"prints ([\d.]+); with the same batches in reverse it prints ([\d.]+\d)", text
+        ).groups()
+        assert off in findings["REL002"].message
+        assert all(number in findings["REL009"].message for number in (first, second))

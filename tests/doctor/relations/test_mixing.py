@@ -11,6 +11,7 @@ from torch import nn
 from truestep.doctor.relations.examples import find_examples
 from truestep.doctor.relations.gradients import added_gradients, compare_gradients, halves_combined
 from truestep.doctor.relations.mixing import RowRecord, distinct_count, first_mixing
+from truestep.doctor.relations.noise import SymmetricNoise
 
 COUNT, WIDTH = 7, 5
 
@@ -63,6 +64,27 @@ def test_the_first_operation_that_mixes_is_named(name, row):
     assert meaning is None or meaning in found.meaning
     if name == "in a layer":
         assert found.layer == "Centred"
+
+
+@pytest.mark.parametrize("writes", ["a buffer that rests", "a buffer", "python's number"])
+def test_what_does_not_come_to_the_loss_mixes_nothing(writes):
+    buffer = torch.ones(WIDTH)
+
+    def compute(x):
+        averages = x.sum(0, keepdim=True).expand(COUNT, WIDTH) * x  # of all examples
+        buffer.copy_(averages[0])
+        factor = averages.mean().item() if writes == "python's number" else 1.0
+        used = x * (buffer if writes.startswith("a buffer") else 1.0)
+        return [(factor * used.roll(1, 0) * x).sum()]
+
+    examples, calls = find_examples(torch.randn(COUNT, WIDTH)), []
+    for batch in (examples.fresh(), examples.with_changed(0)):
+        frozen = [buffer] if "rests" in writes else []
+        with SymmetricNoise(COUNT, frozen=frozen), RowRecord(COUNT, frozen=frozen) as record:
+            loss = compute(batch)
+        record.reaches(loss)
+        calls.append(record.calls_that_reach())
+    assert (first_mixing(*calls, 0).operation == "roll") is ("rests" in writes)
 
 
 def test_a_number_of_examples_is_chosen_that_is_no_other_dimension():

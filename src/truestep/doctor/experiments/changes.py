@@ -16,6 +16,7 @@ ChangeKind = Literal[
     "one",
     "one collated",
     "constant",
+    "filled",
     "exchanged",
     "one changed",
 ]
@@ -35,7 +36,9 @@ class Change:
     by: float = 0.0  # how far
     opens_cuts: bool = False  # whether detach() and no_grad() leave the graph whole
     option: str = ""  # the criterion's that has another value
-    value: float = 0.0  # which
+    value: float = 0.0  # which; or what an item is filled with
+    row: int = 0  # the example whose value is constant
+    noise: int = 0  # of other random numbers, the how-many-th
     follows_results: bool = False  # whether it is seen which results of layers nothing is computed from
 
     def count(self, examples: Examples) -> int:
@@ -56,7 +59,8 @@ class Change:
             "second half twice": lambda: examples.halves()[1],
             "twice": examples.twice,
             "one": examples.one,
-            "constant": lambda: examples.constant(self.item),
+            "constant": lambda: examples.constant(self.item, self.row),
+            "filled": lambda: examples.filled(self.item, int(self.value)),
             "exchanged": lambda: examples.exchanged(self.item),
             "one changed": lambda: examples.with_changed(0),
         }

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from torch import Tensor
@@ -29,7 +30,7 @@ class EpochPlan:
 
     iterator: Any  # has handed over its first batch
     examples: Examples  # of it
-    cuts: Sequence[Sequence[int]]  # the examples of further batches
+    sizes: Sequence[int]  # of the batches, the first one with them
 
 
 class EpochChild:
@@ -55,8 +56,12 @@ class EpochChild:
         """Load the batches in this process, whatever workers there are."""
         loads, create = self._plan.iterator, _DatasetKind.create_fetcher
         fetcher: Any = create(loads._dataset_kind, loads._dataset, True, loads._collate_fn, False)  # type: ignore[no-untyped-call]
-        for rows in self._plan.cuts:
-            yield fetcher.fetch(list(rows))
+        # asked for here alone: a sampler draws, and the script's own must not
+        cuts = [list(each) for each in islice(iter(loads._index_sampler), len(self._plan.sizes))]
+        if [*map(len, cuts)] != [*self._plan.sizes]:
+            self._life.end(failure="the loader cuts batches of other sizes than it says")
+        for rows in cuts[1:]:
+            yield fetcher.fetch(rows)
 
     def _handing_over(self, original: Call) -> Call:
         def __next__(iterator: Any) -> Any:  # noqa: N807
@@ -82,13 +87,13 @@ class EpochChild:
     def _length(self, original: Call) -> Call:
         def __len__(loader: Any) -> int:  # noqa: N807
             own = loader._index_sampler is self._plan.iterator._index_sampler
-            return 1 + len(self._plan.cuts) if own else original(loader)
+            return len(self._plan.sizes) if own else original(loader)
 
         return __len__
 
     def _finish(self, seen: ChildOutcome) -> None:
         self._values.end_batch()
-        seen.values = self._values.series(1 + len(self._plan.cuts))
+        seen.values = self._values.series(len(self._plan.sizes))
 
 
 class ReadValues(TorchFunctionMode):

@@ -5,15 +5,16 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
+from torch.utils.data import BatchSampler
 from torch.utils.data._utils.collate import default_collate
 
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.epoch_child import NUM_BATCHES, EpochChild, EpochPlan
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
+from truestep.doctor.experiments.loads import loads_by_number
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
@@ -42,11 +43,15 @@ class EpochExperiment:
     plan: EpochPlan
     place: Place  # where the first batch is handed over
     budget: ExperimentBudget
-    sizes: Sequence[int]  # of the batches
     num_examples: int  # of the data set
     window: int = 1  # so many backwards lead to a step
     num_bytes: int = 0
     _known: dict[bool, ChildOutcome] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The sizes of the child's batches."""
+        return self.plan.sizes
 
     @property
     def num_batches(self) -> int:
@@ -131,18 +136,30 @@ class EpochExperiment:
         return None
 
 
-def epoch_plan(iterator: Any, batch: Any) -> tuple[EpochPlan, list[int]]:
-    """Return what is known of the epoch that begins with a batch, and the sizes of a child's batches.
+def epoch_plan(iterator: Any, batch: Any) -> EpochPlan:
+    """Return what is known of the epoch that begins with a batch.
 
     Raises:
         ExperimentNotTriedError: its further examples can't be loaded here.
     """
     sampler = iterator._index_sampler
-    if not hasattr(iterator._dataset, "__getitem__") or not getattr(sampler, "batch_size", None):
+    if not loads_by_number(iterator) or type(sampler) is not BatchSampler:
         raise ExperimentNotTriedError("the loader does not cut batches of one size out of a data set")
-    cuts = [list(each) for each in islice(iter(sampler), NUM_BATCHES)][1:]
-    if not cuts:
-        raise ExperimentNotTriedError("an epoch has a single batch")
     in_columns = getattr(iterator, "_collate_fn", None) is default_collate
     examples = find_examples(batch, in_columns=in_columns)
-    return EpochPlan(iterator, examples, cuts), [examples.count, *map(len, cuts)]
+    sizes = _sizes(sampler)
+    if len(sizes) < 2:
+        raise ExperimentNotTriedError("an epoch has a single batch")
+    if sizes[0] != examples.count:
+        raise ExperimentNotTriedError("the loader hands over another number of examples than it cuts")
+    return EpochPlan(iterator, examples, sizes)
+
+
+def _sizes(sampler: Any) -> list[int]:
+    """Return the sizes of the first batches of an epoch, of which a sampler says how many examples it has."""
+    try:
+        num_examples, size = len(sampler.sampler), int(sampler.batch_size)
+    except (TypeError, NotImplementedError):
+        raise ExperimentNotTriedError("the loader's sampler does not say how many examples it has") from None
+    sizes = [min(size, num_examples - first) for first in range(0, num_examples, size)]
+    return [each for each in sizes if each == size or not sampler.drop_last][:NUM_BATCHES]

@@ -9,6 +9,7 @@ from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.evaluation_child import EvaluationChange, EvaluationChild, EvaluationPlan
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
+from truestep.doctor.experiments.loads import loads_by_number
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
@@ -103,7 +104,7 @@ def evaluation_plan(iterator: Any) -> EvaluationPlan:
         ExperimentNotTriedError: its examples can't be loaded once more.
     """
     sampler, size = iterator._index_sampler, getattr(iterator._index_sampler, "batch_size", None)
-    if not hasattr(iterator._dataset, "__getitem__") or not size or not hasattr(sampler, "sampler"):
+    if not loads_by_number(iterator) or not size or not hasattr(sampler, "sampler"):
         raise ExperimentNotTriedError(
             "the evaluation's loader does not cut batches of one size out of a data set"
         )

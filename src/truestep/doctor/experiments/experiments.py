@@ -2,12 +2,18 @@
 """The experiments of one run: finds the places, has the relations tried there, and keeps what came out."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils.data._utils.collate import default_collate
 
+from truestep.core.random_streams import (
+    host_random_streams,
+    set_host_random_streams,
+    torch_streams_put_back,
+)
 from truestep.doctor.check import Check
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.child_goes_on import ChildGoesOn
@@ -34,6 +40,17 @@ _NO_PLACE = {
     "evaluation": "no evaluation over a loader began after a step",
     "epoch": "no second pass over training data began with a loader's first batch",
 }
+
+
+@contextmanager
+def _streams_put_back() -> Iterator[None]:
+    """Within this, what is asked of the script's objects may draw; the script's streams go on as without."""
+    states = host_random_streams()
+    try:
+        with torch_streams_put_back([]):
+            yield
+    finally:
+        set_host_random_streams(states)
 
 
 @dataclass
@@ -104,10 +121,15 @@ class Experiments:
         try:
             if (obstacle := why_no_fork()) is not None:
                 raise ExperimentNotTriedError(obstacle)
-            experiment = begin()
+            with _streams_put_back():
+                experiment = begin()
         except (ExperimentNotTriedError, UnclearExamplesError) as why:
             for each in wanted:
                 self._pass_over(each, str(why))
+            return
+        except Exception as error:  # noqa: BLE001 - what we look at must not stop the user's training
+            for each in wanted:
+                self._give_up(each, error)
             return
         for each in wanted:
             self._try_relation(each, experiment)
@@ -122,13 +144,16 @@ class Experiments:
         except Exception as error:  # noqa: BLE001 - a relation of ours must not stop the user's training
             if os.getpid() != process:
                 end_child_with_script(error)
-            self._failed(relation, error)
-            self._relations.remove(relation)
+            self._give_up(relation, error)
             return
         came.held += not broken
         came.broken += broken
         for each in broken:
             self._tell(relation, each, experiment.place)
+
+    def _give_up(self, relation: ExperimentRelation, error: Exception) -> None:
+        self._failed(relation, error)
+        self._relations.remove(relation)
 
     def _tell(self, relation: ExperimentRelation, broken: BrokenRelation, place: Place) -> None:
         self._found(
@@ -161,10 +186,10 @@ class Experiments:
         return StepExperiment(plan, watched_user_place(), self.budget)
 
     def _epoch_experiment(self, iterator: Any, batch: Any) -> EpochExperiment:
-        plan, sizes = epoch_plan(iterator, batch)
+        plan = epoch_plan(iterator, batch)
         size = 4 * sum(each.nbytes for model in self._history.models for each in model.parameters())
         return EpochExperiment(
-            plan, watched_user_place(), self.budget, sizes, len(iterator._dataset), self.course.window, size
+            plan, watched_user_place(), self.budget, len(iterator._dataset), self.course.window, size
         )
 
     def _evaluation_experiment(self, iterator: Any) -> EvaluationExperiment:

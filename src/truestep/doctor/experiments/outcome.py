@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from truestep.doctor.relations.gradients import merged_twins
 from truestep.doctor.relations.mixing import RowSums
 
 _save = torch.save  # a child has another one
@@ -96,10 +97,11 @@ def _row_sums(written: list[Any]) -> RowSums:
 
 def sampled_gradients(named: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
     """Return copies of the gradients of parameters, of large ones every so-many-th number."""
-    return {
+    found = {
         name: None if each.grad is None else sampled_numbers(each.grad, len(named)).clone()
         for name, each in named.items()
     }
+    return dict(merged_twins(found, named))
 
 
 def sampled_numbers(given: Tensor, num_tensors: int) -> Tensor:

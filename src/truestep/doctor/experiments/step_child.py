@@ -23,7 +23,7 @@ from truestep.doctor.experiments.sight import DataSight
 from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.relations.examples import Examples
 from truestep.doctor.relations.mixing import RowRecord
-from truestep.doctor.relations.noise import SymmetricNoise
+from truestep.doctor.relations.noise import SEED, SymmetricNoise
 from truestep.doctor.relations.trials.cuts import GraphCuts
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
@@ -89,7 +89,10 @@ class StepChild:
         count = change.count(examples)
         frozen = [each for module in plan.layers.values() for each in module.buffers(recurse=False)]
         self._noise = SymmetricNoise(
-            count, frozen=frozen if change.keeps_buffers else (), tensors=plan.parameters.values()
+            count,
+            frozen=frozen if change.keeps_buffers else (),
+            tensors=plan.parameters.values(),
+            seed=SEED + change.noise,
         )
         batch = self._collated() if change.kind == "one collated" else change.batch(examples)
         enter = self._entered.enter_context
@@ -137,6 +140,8 @@ class StepChild:
             roots = tensors if isinstance(tensors, list | tuple) else (tensors,)
             if outermost and self._sight is not None:
                 self._note_own_backward(roots, kwargs)
+            if outermost and self._rows is not None and not self._waiting:
+                self._rows.reaches(roots)
             if outermost and self._results is not None:
                 with unseen():
                     self._results.goes_backward(roots)
@@ -257,7 +262,8 @@ class StepChild:
             self._change_parameters()
 
     def _finish(self, seen: ChildOutcome) -> None:
-        seen.coarsest = self._noise.coarsest if self._noise is not None else 0.0
+        if self._noise is not None:
+            seen.coarsest, seen.draws = self._noise.coarsest, self._noise.has_drawn
         if self._sight is not None:
             seen.touched, seen.compared = self._sight.touched, self._sight.compared
             seen.foreign = self._sight.foreign
@@ -265,7 +271,7 @@ class StepChild:
         if self._cuts is not None:
             seen.cuts = [f"{name} {line}" for name, line in self._cuts.found]
         seen.lost_results = self._results.lost if self._results is not None else []
-        seen.calls = self._rows.calls if self._rows is not None else []
+        seen.calls = self._rows.calls_that_reach() if self._rows is not None else []
 
 
 def _unclipped(_original: Call) -> Call:

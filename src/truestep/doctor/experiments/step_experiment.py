@@ -26,6 +26,7 @@ from truestep.doctor.relations.gradients import (
 from truestep.doctor.relations.mixing import Mixing, first_mixing
 from truestep.doctor.runtime.frames import path_in_finding
 
+_MOST_FILLED, _OTHER_NOISES = 3, 3
 _MOST_NOISE = 1e-3  # that gradients of one batch, computed twice, may be apart
 
 
@@ -160,7 +161,7 @@ class StepExperiment:
         return {
             name: step.gradients[name]
             for name, each in self.plan.parameters.items()
-            if id(each) in held and (hooked or not each._backward_hooks)
+            if name in step.gradients and id(each) in held and (hooked or not each._backward_hooks)
         }
 
     def goes_another_way(self, change: Change) -> bool:
@@ -178,8 +179,25 @@ class StepExperiment:
 
     def has_effect(self, item: str) -> bool:
         """Tell whether gradients, or the way of the step, are others with one value of an item for all examples."""
-        constant = Change("constant", item)
-        return self.goes_another_way(constant) or self.compared(constant).difference > self.tolerance
+        return self._changes(Change("constant", item))
+
+    def _changes(self, change: Change) -> bool:
+        if self.goes_another_way(change):
+            return True
+        beside = Change(noise=change.noise) if change.noise else None
+        return self.compared(change, beside).difference > self.tolerance
+
+    def has_effect_by_other_values(self, item: str) -> bool:
+        """Tell the same of other examples' values, of classes that none of these has, and of other random numbers."""
+        last = self.plan.examples.count - 1
+        others = [Change("constant", item, row=row) for row in sorted({(last + 1) // 2, last} - {0})]
+        others += [
+            Change("filled", item, value=each)
+            for each in self.plan.examples.absent_numbers(item)[:_MOST_FILLED]
+        ]
+        if self.base.draws:
+            others += [Change("constant", item, noise=number) for number in range(1, 1 + _OTHER_NOISES)]
+        return any(map(self._changes, others))
 
     @cached_property
     def examples_mix(self) -> bool:

@@ -16,23 +16,26 @@ def experiments_told(experiments: Experiments) -> list[str]:
         codes[record.outcome].append(code)
     held, broken, rest = (codes[each] for each in ("held", "broken", "not tried"))
     cost = f"{counted(experiments.budget.num_children, 'child', 'children')} in {experiments.seconds:.2f} s"
+    reasons = _reasons(experiments, rest)
+    why = f": {reasons.popitem()[0]}" if len(reasons) == 1 else ""
     parts = [
-        f"{counted(len(held), 'relation')} held",
+        f"{counted(len(held), 'relation')} {'holds' if len(held) == 1 else 'hold'}",
         f"{len(broken)} broken{_listed(broken)}",
-        f"{len(rest)} not tried",
+        f"{len(rest)} not tried{why}",
     ]
-    return [f"experiments: {'; '.join(parts)} ({cost})", *_reasons(experiments, rest)]
+    more = [f"not tried: {', '.join(each)}: {reason}" for reason, each in reasons.items()]
+    return [f"experiments: {'; '.join(parts)} ({cost})", *more]
 
 
 def _listed(codes: list[str]) -> str:
     return f" ({', '.join(codes)})" if codes else ""
 
 
-def _reasons(experiments: Experiments, codes: list[str]) -> list[str]:
+def _reasons(experiments: Experiments, codes: list[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for code in codes:
         found.setdefault(experiments.why_not_tried(code), []).append(code)
-    return [f"not tried: {', '.join(each)}: {reason}" for reason, each in found.items()]
+    return found
 
 
 def experiments_document(experiments: Experiments) -> dict[str, Any]:

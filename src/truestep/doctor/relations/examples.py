@@ -9,6 +9,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from itertools import islice
 from pathlib import PurePath
 from typing import Any
 
@@ -33,6 +34,7 @@ _PLAIN = (
     torch.device,
 )
 _ORDER_SEED = 20
+_MOST_ABSENT = 6
 
 
 class UnclearExamplesError(ValueError):
@@ -118,9 +120,33 @@ class Examples:
         rows[row] = (row + 1) % self.count
         return self.take(rows)
 
-    def constant(self, item: str) -> Any:
-        """Return the batch with the first example's value of one leaf for all examples."""
-        return self.take([0] * self.count, item)
+    def constant(self, item: str, row: int = 0) -> Any:
+        """Return the batch with one example's value of one leaf for all examples."""
+        return self.take([row] * self.count, item)
+
+    def absent_numbers(self, item: str) -> list[int]:
+        """Return whole numbers near those of a leaf that none of its examples has: of classes, those that are missing here."""
+        leaf = self.leaves[item]
+        if isinstance(leaf, Tensor):
+            is_whole = not (leaf.is_floating_point() or leaf.is_complex() or leaf.dtype == torch.bool)
+        else:
+            is_whole = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iu"
+        present = set(leaf.reshape(-1).tolist()) if is_whole else set()
+        if not present:
+            return []
+        absent = (each for each in range(min(0, *present), max(present) + 2) if each not in present)
+        return list(islice(absent, _MOST_ABSENT))
+
+    def filled(self, item: str, value: int) -> Any:
+        """Return the batch with one whole number in the place of all numbers of one leaf."""
+
+        def leaf(name: str) -> Any:
+            made = self.copy_of(name)
+            if name == item:
+                made[...] = value
+            return made
+
+        return self.with_leaves(leaf)
 
     def exchanged(self, item: str) -> Any:
         """Return the batch with the values of one leaf given to other examples."""

@@ -71,6 +71,26 @@ def compare_gradients(
     return GradientComparison(worst, where, _common_factor(pairs, least_share * size))
 
 
+def merged_twins(found: Gradients, parameters: Mapping[str, Tensor]) -> Gradients:
+    """Return gradients with those of parameters that lie in the same memory added up, under the first one's name.
+
+    A parametrization of a weight that two layers share makes a second parameter of the same numbers: moving one moves both.
+    """
+    first: dict[tuple[int, ...], str] = {}
+    merged: dict[str, Tensor | None] = {}
+    for name, gradient in found.items():
+        known = first.setdefault(_memory(parameters[name]), name)
+        before = merged.get(known)
+        merged[known] = gradient if before is None else before if gradient is None else before + gradient
+    return merged
+
+
+def _memory(parameter: Tensor) -> tuple[int, ...]:
+    if parameter.layout is not torch.strided or not parameter.data_ptr():
+        return (id(parameter),)
+    return (parameter.data_ptr(), *parameter.shape, *parameter.stride())
+
+
 def halves_combined(
     first: Gradients, second: Gradients, whole: Gradients, *, least_share: float = _LEAST_SHARE
 ) -> GradientComparison:

@@ -2,7 +2,8 @@
 """Where the examples of a batch first mix: the operation, the line and the layer.
 
 Every operation's rows are summed up, once with the batch as it is and once with one example changed. The first operation whose
-result differs outside of that example's rows is the one that mixes.
+result differs outside of that example's rows is the one that mixes. Operations whose numbers do not come to the loss, such as a
+codebook's averages for its own entries, are left out where the loss is known.
 """
 
 import sys
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from truestep.core.frames import is_library_file
+from truestep.doctor.relations.numbers_flow import NumbersFlow
 
 _MOST_CALLS = 4000
 _MOST_NUMBERS = 4_000_000
@@ -80,13 +82,21 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
         count: the number of examples of the batch.
         layers: the modules whose names are to be said, by name.
         in_full: whether the places are told with the whole path of the file.
+        frozen: tensors that keep their values, whatever writes to them.
     """
 
     def __init__(
-        self, count: int, layers: Mapping[str, nn.Module] | None = None, *, in_full: bool = False
+        self,
+        count: int,
+        layers: Mapping[str, nn.Module] | None = None,
+        *,
+        in_full: bool = False,
+        frozen: Iterable[Tensor] = (),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[RowSums] = []
+        self._flow = NumbersFlow(frozen)
+        self._reaching: set[int] = set()
         self._count = count
         self._shown = str if in_full else _shown
         self._names = {id(module): name for name, module in (layers or {}).items()}
@@ -97,12 +107,22 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         kept = result[0] if isinstance(result, tuple | list) and result else result
-        if isinstance(kept, Tensor) and self._is_kept(kept):
+        is_kept = isinstance(kept, Tensor) and self._is_kept(kept)
+        self._flow.add(func, (args, kwargs), result, len(self.calls) if is_kept else None)
+        if is_kept:
             place, layer = _place_and_layer(self._names, self._shown)
             name = func.overloadpacket.__name__.strip("_")
             given = tuple(tuple(each.shape) for each in args if isinstance(each, Tensor))
             self.calls.append(RowSums(name, place, layer, tuple(kept.shape), given, self._sums(kept)))
         return result
+
+    def reaches(self, results: Iterable[Any]) -> None:
+        """Take note of results that operations up to here are for: losses."""
+        self._reaching |= self._flow.reaching(each for each in results if isinstance(each, Tensor))
+
+    def calls_that_reach(self) -> list[RowSums]:
+        """Return the calls whose numbers come to the results that were noted; all where none does."""
+        return [each for number, each in enumerate(self.calls) if number in self._reaching] or self.calls
 
     def _is_kept(self, tensor: Tensor) -> bool:
         return (

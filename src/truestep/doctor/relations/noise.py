@@ -61,28 +61,45 @@ class SymmetricNoise:
         count: the number of examples of the batch.
         frozen: tensors whose values stay as they are, whatever writes to them: buffers.
         tensors: tensors whose devices' random states are put back.
+        seed: of the noise.
 
     Attributes:
         coarsest: the distance between 1 and the next number of the coarsest float type that an operation gave.
     """
 
-    def __init__(self, count: int, *, frozen: Iterable[Tensor] = (), tensors: Iterable[Tensor] = ()) -> None:
+    def __init__(
+        self,
+        count: int,
+        *,
+        frozen: Iterable[Tensor] = (),
+        tensors: Iterable[Tensor] = (),
+        seed: int = SEED,
+    ) -> None:
         self._operations = _SymmetricOperations(count, frozen)
         self._tensors = list(tensors)
         self._entered = ExitStack()
+        self._seed = seed
+        self._start: list[Any] = []
+        self._end: list[Any] = []
 
     @property
     def coarsest(self) -> float:
         """The distance between 1 and the next number of the coarsest float type that an operation gave."""
         return self._operations.coarsest
 
+    @property
+    def has_drawn(self) -> bool:
+        """Whether random numbers were drawn within it, so far."""
+        return (self._end or _stream_states()) != self._start
+
     def __enter__(self) -> Self:
         enter = self._entered.enter_context
         enter(torch_streams_put_back(self._tensors))
         self._entered.callback(set_host_random_streams, host_random_streams())
-        torch.default_generator.manual_seed(SEED)
-        random.seed(SEED)
-        np.random.seed(SEED)  # the global stream is what losses draw from
+        torch.default_generator.manual_seed(self._seed)
+        random.seed(self._seed)
+        np.random.seed(self._seed)  # the global stream is what losses draw from
+        self._start = _stream_states()
         count = self._operations.count
         for name in _NUMPY_DRAWS:
             enter(patch.object(np.random, name, _rows_alike(name, count)))
@@ -92,6 +109,7 @@ class SymmetricNoise:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._end = _stream_states()
         self._entered.close()
 
 
@@ -283,6 +301,12 @@ def _identity_permutation(count: int) -> Callable[[Any], Any]:
         return np.arange(x) if isinstance(x, int) else np.array(x)
 
     return permuted
+
+
+def _stream_states() -> list[Any]:
+    """Return the states of the streams that losses draw from, so that they can be compared."""
+    kind, numbers, *rest = np.random.get_state()
+    return [torch.default_generator.get_state().tolist(), random.getstate(), kind, list(numbers), rest]
 
 
 def _numpy_stream() -> np.random.RandomState:

@@ -38,6 +38,7 @@ class BatchOfOneFails(StepRelation):
     """
 
     code = "REL006"
+    is_preview = False
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Go on with the first example alone."""

@@ -44,7 +44,8 @@ class ItemFitsAnyExample(StepRelation):
         touched = [each for each in experiment.varied_items if each in experiment.base.touched]
         used = [each for each in touched if len(touched) > 1 and experiment.has_effect(each)]
         fitting = [each for each in used if self._fits_any(experiment, each)] if len(used) > 1 else []
-        if not fitting:
+        # where no examples meet no shape is to blame: a codebook may have one code for all of them by now
+        if not fitting or not experiment.examples_mix:
             return
         is_target = any(experiment.numbers_each(each) == 1 for each in fitting)
         message = (

@@ -2,15 +2,18 @@
 """Relations of the items of a batch: whether the loss uses each, and which example it belongs to."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from truestep.doctor.relations.noise import SEED
 from truestep.doctor.relations.trials.order import halves
 from truestep.doctor.relations.trials.trial import TrialOutcome, Trials
 from truestep.doctor.relations.verdict import RelationOutcome, Verdict
 
+_OTHER_SEEDS = 5
 _UNIT = "relative change of the gradient"
 # what a loss is given to be used, by its usual names; a position in a tuple has none
 _USED = re.compile(r"mask|weight|label|target|input|image|token|ids|length|^\[?\d*\]?$|\b[xy]\b", re.I)
@@ -26,13 +29,10 @@ def items(trials: Trials) -> Iterator[Verdict]:
         change = _change_by_constants(trials, item)
         if change > trials.tolerance:
             used.append((item, change))
-            continue
-        outcome: RelationOutcome = "broken" if _is_meant_to_be_used(trials, item) else "question"
-        why = (
-            "made the same for all examples it changes nothing: the loss does not use it, or its effect is cut off. Use it in "
-            "the loss, or leave it out of the batch"
-        )
-        yield Verdict(_called(item), outcome, why, expected=0.0, found=change, unit=_UNIT, is_other=True)
+        elif (other := _change_by_other_labels(trials, item)) > trials.tolerance:
+            yield Verdict(_called(item), "held", expected=0.0, found=other, unit=_UNIT, is_other=True)
+        else:
+            yield _unused(trials, item, change)
     for number, (item, change) in enumerate(used):
         # the first given to others is the others given to others
         yield _exchanged(trials, item, change, alone=number == 0)
@@ -41,12 +41,43 @@ def items(trials: Trials) -> Iterator[Verdict]:
         yield Verdict(_called(item), "not tried", "it holds no numbers, or the same for all examples")
 
 
+def _unused(trials: Trials, item: str, change: float) -> Verdict:
+    outcome: RelationOutcome = "broken" if _is_meant_to_be_used(trials, item) else "question"
+    why = (
+        "made the same for all examples it changes nothing: the loss does not use it, or its effect is cut off. Use it in "
+        "the loss, or leave it out of the batch"
+    )
+    return Verdict(_called(item), outcome, why, expected=0.0, found=change, unit=_UNIT, is_other=True)
+
+
 def _change_by_constants(trials: Trials, item: str) -> float:
     """Return what changes where all examples have one value: of several examples' ones, since one may change nothing by chance."""
-    count, change = trials.examples.count, 0.0
-    for row in sorted({0, count // 2, count - 1}):
-        outcome = trials.gradients(trials.examples.take([row] * count, item), count)
-        change = max(change, _change(trials, outcome))
+    count = trials.examples.count
+    rows = sorted({0, count // 2, count - 1})
+    return _largest_change(trials, lambda: (trials.examples.constant(item, row) for row in rows))
+
+
+def _largest_change(trials: Trials, batches: Callable[[], Iterable[Any]]) -> float:
+    """Return what changes most, with other random numbers too: of drawn actions none may fit an example by chance."""
+    change, seeds = 0.0, [SEED]
+    for seed in seeds:
+        with trials.other_noise(seed):
+            for batch in batches():
+                change = max(change, _change(trials, trials.gradients(batch, trials.examples.count)))
+                if change > trials.tolerance:
+                    return change
+        if seed == SEED and trials.draws:
+            seeds += range(SEED + 1, SEED + 1 + _OTHER_SEEDS)
+    return change
+
+
+def _change_by_other_labels(trials: Trials, item: str) -> float:
+    """Return what changes where all examples have a whole number that none has, such as a class that is predicted."""
+    change = 0.0
+    for value in trials.examples.absent_numbers(item):
+        outcome = trials.attempt(trials.examples.filled(item, value), trials.examples.count)
+        # who refuses a number has looked at it
+        change = max(change, 1.0 if isinstance(outcome, str) else _change(trials, outcome))
         if change > trials.tolerance:
             break
     return change
@@ -55,8 +86,7 @@ def _change_by_constants(trials: Trials, item: str) -> float:
 def _exchanged(trials: Trials, item: str, change: float, *, alone: bool) -> Verdict:
     """Say whether it matters which example the values of an item belong to."""
     if not alone:
-        outcome = trials.gradients(trials.examples.exchanged(item), trials.examples.count)
-        exchanged = _change(trials, outcome)
+        exchanged = _largest_change(trials, lambda: [trials.examples.exchanged(item)])
         if exchanged <= trials.tolerance:
             return _unpaired(trials, item, exchanged)
         change = min(change, exchanged)
@@ -99,8 +129,10 @@ def _is_numbers(trials: Trials, item: str) -> bool:
 
 def _is_meant_to_be_used(trials: Trials, item: str) -> bool:
     """Whether a loss needs an item by its usual names; one that compares examples with each other may do without labels."""
-    mixing = None if trials.once("halves", halves).outcome == "held" else trials.mixing()
-    return bool(_USED.search(item)) and not (mixing and mixing.meaning)
+    if not _USED.search(item) or trials.once("halves", halves).outcome == "question":
+        return False
+    mixing = trials.mixing()
+    return not (mixing and mixing.meaning)
 
 
 def _called(item: str) -> str:

@@ -11,6 +11,10 @@ from truestep.doctor.relations.verdict import RelationOutcome, Verdict
 
 _TOO_FEW = "the batch holds one example"
 _MOST_SPREAD = 0.02
+_NO_MEAN = (
+    "the loss is no mean over the examples: a ratio of sums, terms with denominators of their own, or a function of a mean. That "
+    "is right where it is meant; micro-batches then give another gradient"
+)
 _BUT_FOR_FACTOR = "but for the factor that `twice` tells of"
 
 
@@ -50,11 +54,7 @@ def _mixed(relation: str, compared: GradientComparison, trials: Trials) -> Verdi
     """Return the verdict where an example's gradient depends on the others: a mistake, or right under a meaning."""
     mixing = trials.mixing()
     if mixing is None:
-        why = (
-            "the loss is no mean over the examples: a ratio of sums, terms with denominators of their own, or a function of a "
-            "mean. That is right where it is meant; micro-batches then give another gradient"
-        )
-        return _of_difference(relation, "question", compared, why)
+        return _of_difference(relation, "question", compared, _NO_MEAN)
     if mixing.meaning:
         why = f"the examples mix. That is right if {mixing.meaning}; micro-batches then give another gradient"
         return _of_difference(relation, "question", compared, why, str(mixing))
@@ -168,8 +168,27 @@ def micro_batches(trials: Trials) -> Verdict:
             return Verdict(name, "held", _BUT_FOR_FACTOR)
     if compared.difference <= trials.tolerance:
         return _of_difference(name, "held", compared)
+    if not _is_mean_however_halved(trials):
+        return _of_difference(name, "question", compared, _NO_MEAN)
     why = "the loss computes something else for another number of examples; look for a batch size that is written down"
     return _of_difference(name, "broken", compared, why)
+
+
+def _is_mean_however_halved(trials: Trials) -> bool:
+    """Whether batches of the same size show no mixing either, whichever examples are in which half."""
+    examples, order = trials.examples, trials.examples.order()
+    half = examples.count // 2
+    for turn in range(examples.count):
+        rows = [*order[turn:], *order[:turn]]
+        first, second, rest = rows[:half], rows[half : 2 * half], rows[2 * half :]
+        a, b = (
+            trials.gradients(examples.take([*each, *each, *rest]), examples.count).gradients
+            for each in (first, second)
+        )
+        compared = halves_combined(a, b, trials.whole.gradients, least_share=trials.least_share)
+        if compared.difference > trials.tolerance:
+            return False
+    return True
 
 
 def _fails(relation: str, error: str, given: str) -> Verdict:

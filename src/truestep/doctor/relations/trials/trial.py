@@ -25,9 +25,10 @@ from truestep.doctor.relations.gradients import (
     Gradients,
     compare_gradients,
     gradient_tolerance,
+    merged_twins,
 )
 from truestep.doctor.relations.mixing import Mixing, RowRecord, distinct_count, first_mixing
-from truestep.doctor.relations.noise import SymmetricNoise
+from truestep.doctor.relations.noise import SEED, SymmetricNoise
 from truestep.doctor.relations.trials.named import named_modules_of
 from truestep.doctor.relations.trials.state import KeptState
 from truestep.doctor.relations.trials.trained import Trained, with_names
@@ -61,6 +62,8 @@ class Trials:
         examples: the batch, with what holds its examples.
         trained: the parameters by name.
         frozen: whether buffers keep their values while the loss is computed.
+        seed: of the noise.
+        draws: whether the loss draws random numbers.
     """
 
     def __init__(self, loss: Callable[[Any], Any], examples: Examples, trained: Trained) -> None:
@@ -68,14 +71,16 @@ class Trials:
         self.examples = examples
         self.trained = trained
         self.frozen = False
+        self.seed = SEED
+        self.draws = False
         self.rounding = 0.0
         self._random_states = host_random_streams()  # what is imported late may draw, too
         self._found = KeptState(
             trained.parameters.values(), [*trained.modules.values(), *named_modules_of(loss)]
         )
         self._start = self._found
-        self._whole: dict[bool, TrialOutcome] = {}
-        self._mixing: Mixing | bool | None = False
+        self._whole: dict[tuple[bool, int], TrialOutcome] = {}
+        self._mixing: dict[bool, Mixing | None] = {}
         self._verdicts: dict[tuple[str, bool], Verdict] = {}
         self.outermost: list[nn.Module] = []
         self.repeated = 0.0
@@ -99,9 +104,10 @@ class Trials:
     @property
     def whole(self) -> TrialOutcome:
         """What the batch as it is gives."""
-        if self.frozen not in self._whole:
-            self._whole[self.frozen] = self.gradients(self.examples.fresh(), self.examples.count)
-        return self._whole[self.frozen]
+        key = (self.frozen, self.seed)
+        if key not in self._whole:
+            self._whole[key] = self.gradients(self.examples.fresh(), self.examples.count)
+        return self._whole[key]
 
     @property
     def called_modules(self) -> list[nn.Module]:
@@ -162,6 +168,15 @@ class Trials:
         return self._verdicts[key]
 
     @contextmanager
+    def other_noise(self, seed: int) -> Iterator[None]:
+        """Within this the loss draws other random numbers."""
+        before, self.seed = self.seed, seed
+        try:
+            yield
+        finally:
+            self.seed = before
+
+    @contextmanager
     def moved(self, steps: dict[str, Tensor]) -> Iterator[None]:
         """Within this parameters are moved by these steps; afterwards they are what they were."""
         with torch.no_grad():
@@ -174,9 +189,9 @@ class Trials:
 
     def mixing(self) -> Mixing | None:
         """Return where the examples first mix."""
-        if isinstance(self._mixing, bool):
-            self._mixing = self._find_mixing()
-        return self._mixing
+        if self.frozen not in self._mixing:
+            self._mixing[self.frozen] = self._find_mixing()
+        return self._mixing[self.frozen]
 
     def layer_names(self) -> dict[str, nn.Module]:
         """Return the modules that are trained or called, by name."""
@@ -198,29 +213,33 @@ class Trials:
         if count < 2:
             return None
         rows = list(range(count))
+        frozen = self._start.buffers if self.frozen else ()
         records = []
         for changed in (rows, [0, 2 % count, *rows[2:]]):
-            batch, record = whole.take(changed), RowRecord(count, self.layer_names())
+            batch, record = whole.take(changed), RowRecord(count, self.layer_names(), frozen=frozen)
             try:
                 self._trial(batch, count, partial(self._recorded, batch, record))
             except Exception:  # noqa: BLE001  # the number of examples may be fixed in the user's code
                 return None
-            records.append(record.calls)
+            records.append(record.calls_that_reach())
         return first_mixing(records[0], records[1], 1)
 
     def _recorded(self, batch: Any, record: RowRecord) -> None:
         with record:
-            self.loss(batch)
+            loss = _scalar(_values(self.loss(batch)))
+        record.reaches([loss])
 
     def _trial(self, batch: Any, count: int, compute: Callable[[], Any]) -> Any:
         buffers = self._start.buffers if self.frozen else ()
-        with SymmetricNoise(count, frozen=buffers, tensors=self.trained.parameters.values()) as noise:
-            try:
-                with torch.enable_grad(), self._with_buffers_kept():
-                    return compute()
-            finally:
-                self.rounding = max(self.rounding, noise.coarsest)
-                self._start.put_back()
+        tensors = self.trained.parameters.values()
+        noise = SymmetricNoise(count, frozen=buffers, tensors=tensors, seed=self.seed)
+        try:
+            with noise, torch.enable_grad(), self._with_buffers_kept():
+                return compute()
+        finally:
+            self.rounding = max(self.rounding, noise.coarsest)
+            self.draws |= noise.has_drawn
+            self._start.put_back()
 
     @contextmanager
     def _with_buffers_kept(self) -> Iterator[None]:
@@ -245,9 +264,10 @@ class Trials:
         reached = graph_leaves(loss)
         names = [name for name in self.trained.parameters if name not in self.hooked]
         found = _gradients(loss, [self.trained.parameters[name] for name in names])
-        kept = {
-            name: None if each is None else each.detach() for name, each in zip(names, found, strict=True)
-        }
+        kept = merged_twins(
+            {name: None if each is None else each.detach() for name, each in zip(names, found, strict=True)},
+            self.trained.parameters,
+        )
         per_example = isinstance(given, Tensor) and given.ndim > 0 and len(given) == count
         return TrialOutcome(loss.item(), kept, given.detach() if per_example else None, reached)
 
