@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from truestep.core.accelerator import done_so_far
 from truestep.core.errors import RankError
 from truestep.core.frames import line_of_user_code
 from truestep.engine.processes.flat import PIECE_BYTES, FlatPiece, divide_into_pieces
@@ -47,12 +48,18 @@ class RankInWorld(NamedTuple):
 
 
 class WorldLinks(NamedTuple):
-    """What connects the processes: a group for small numbers on the host, one for tensors, and the store."""
+    """What connects the processes: a group for small numbers on the host, one for tensors, and the store.
+
+    Attributes:
+        close: takes down the groups that are there.
+        stand: whether they are: the user's code may have taken them down.
+    """
 
     control: Group
     data: Group
     store: Any
     close: Callable[[], None]
+    stand: Callable[[], bool] = lambda: True
 
 
 class World:
@@ -106,7 +113,7 @@ class World:
         return self.begin(lambda: dist.all_reduce(tensor, group=self.links.data, async_op=True))
 
     def wait_all(self, works: Sequence[Work], what: str) -> None:
-        """Wait for collectives on tensors; those of an accelerator are only put in its order."""
+        """Wait for collectives on tensors; those of an accelerator are only put in its order (`numbers_of` waits there)."""
         for work in works:
             if self.links.data is self.links.control or dist.get_backend(self.links.data) == "gloo":
                 self.wait(work, what)
@@ -194,16 +201,34 @@ class World:
 
     def wait(self, work: Work, what: str) -> None:
         """Wait for a collective on the host; a rank that has failed, or does not come, ends the waiting."""
-        lookout: RankLookout | None = None
-        since = time.monotonic()
-        while True:
+
+        def comes() -> bool:
             try:
                 work.wait(POLL)
-                return
             except RuntimeError as error:
-                if work.is_completed():
-                    self._finished(work, error)
-                    return
+                if not work.is_completed():
+                    return False
+                self._finished(work, error)
+            return True
+
+        self._wait_until(comes, what)
+
+    def numbers_of(self, tensor: Tensor, what: str) -> list[float]:
+        """Return the numbers of a tensor that the ranks have computed together.
+
+        A host that reads one of an accelerator waits, until the group's own time-out, for a rank that never comes: so it looks
+        around before it reads.
+        """
+        if (has_come := done_so_far(tensor)) is not None:
+            self._wait_until(lambda: _comes_within(POLL, has_come), what)
+        numbers: list[float] = tensor.tolist()
+        return numbers
+
+    def _wait_until(self, comes: Callable[[], bool], what: str) -> None:
+        """Wait for what `comes` waits for as long as it says no, and look around each time."""
+        lookout: RankLookout | None = None
+        since = time.monotonic()
+        while not comes():
             if (failure := self.ask(self.notes.failure)) is not None:
                 raise self._failed(*failure)
             lookout = lookout or RankLookout(self, what, self._num_begun, since)
@@ -321,6 +346,16 @@ class World:
         os._exit(1)
 
 
+def _comes_within(limit: timedelta, has_come: Callable[[], bool]) -> bool:
+    """Return as soon as an accelerator has come to a place in its order, or the time is up."""
+    until, pause = time.monotonic() + limit.total_seconds(), _SHORTEST_PAUSE
+    while not (found := has_come()) and time.monotonic() < until:
+        time.sleep(pause)  # a waiting host would else keep a core from the loader's workers
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return found
+
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 1e-3
 _CONNECTION = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "gloo", "NCCL")
 
 

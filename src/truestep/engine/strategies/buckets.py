@@ -246,10 +246,10 @@ class GradientBuckets:
         works, self._works = self._works, []
         return works
 
-    def riders(self, num_numbers: int) -> tuple[Tensor, bool]:
+    def riders(self, num_numbers: int, what: str) -> tuple[Tensor, bool]:
         """Return the sums of the numbers, and whether a gradient came twice on some rank; learn who has used what."""
         flags, slots = self._flags_and_slots()
-        came_twice, *self._used_by = flags.tolist()
+        came_twice, *self._used_by = self._world.numbers_of(flags, what)
         return read_bucket_riders(slots, num_numbers, size=self._world.size), bool(came_twice)
 
     def heads(self) -> list[RankHead]:

@@ -116,7 +116,7 @@ class DdpHooks:
         if head is not None:
             self._batch.take_heads(self._buckets.heads())
             sums.num_counted = self._batch.num_examples
-        totals, came_twice = self._buckets.riders(len(mine))
+        totals, came_twice = self._buckets.riders(len(mine), self._what)
         if came_twice:  # on some rank, after its bucket had gone: now all is sent, once
             self._buckets.sends_early = False
             self._world.wait_all(self._buckets.flush(mine, head), self._what)
