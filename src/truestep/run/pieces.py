@@ -10,8 +10,9 @@ from typing import Any
 
 from truestep.checkpoints.part_writer import CheckpointPartWriter
 from truestep.core.errors import CheckpointError, RankError
+from truestep.engine.processes.asking import ask_rank_store
 from truestep.engine.processes.notes import PATIENCE_SECONDS
-from truestep.engine.processes.world import World, ask_rank_store
+from truestep.engine.processes.world import World
 from truestep.run.agreement import RunAgreement
 
 POLL_SECONDS = 0.01

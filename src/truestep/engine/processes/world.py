@@ -9,7 +9,6 @@ between two meetings, where all ranks are known to be at the same place.
 import atexit
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from torch import Tensor
 from truestep.core.accelerator import done_so_far
 from truestep.core.errors import RankError
 from truestep.core.frames import line_of_user_code
+from truestep.engine.processes.asking import ask_rank_store, end_store_threads
 from truestep.engine.processes.flat import PIECE_BYTES, FlatPiece, divide_into_pieces
 from truestep.engine.processes.lookout import RankLookout, rank_heartbeat, ranks_are_apart
 from truestep.engine.processes.meeting import WorldMeeting
@@ -236,6 +236,13 @@ class World:
                 self.ask(lambda: self.notes.accuse(*found))
                 raise self._failed(*found)
 
+    def has_come(self, work: Work) -> bool:
+        """Whether a collective on the host is done; one that failed is not, and whoever waits for it is told."""
+        try:
+            return bool(work.is_completed()) and bool(work.wait())
+        except RuntimeError:
+            return False
+
     def _finished(self, work: Work, error: RuntimeError) -> None:
         """Raise unless a collective that is over was done just after the last look."""
         try:
@@ -332,6 +339,7 @@ class World:
         """At the end of the process: threads that wait for a rank which never comes would keep it alive forever."""
         self._is_closed = True
         if self.error is None:
+            end_store_threads()
             self.links.close()
             return
         self.exit()
@@ -357,28 +365,3 @@ def _comes_within(limit: timedelta, has_come: Callable[[], bool]) -> bool:
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 1e-3
 _CONNECTION = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "gloo", "NCCL")
-
-
-def ask_rank_store(question: Callable[[], T], seconds: float) -> T:
-    """Return a store's answer, which a thread of its own waits for; raises TimeoutError where none comes in time.
-
-    torch waits without a limit for a store whose process is stopped.
-    """
-    found: list[T] = []
-    errors: list[Exception] = []
-
-    def wait() -> None:
-        try:
-            found.append(question())
-        except Exception as error:  # noqa: BLE001 -- raised again where it was asked
-            errors.append(error)
-
-    # a daemon: where no answer ever comes it must not keep the process from ending
-    thread = threading.Thread(target=wait, name="truestep-store", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not found:
-        raise TimeoutError(f"the store has not answered for {seconds:g} seconds")
-    return found[0]
