@@ -1,30 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time and communication of an update over two ranks, beside torch's DDP and FSDP2 by hand: `python benchmarks/ranks/update.py`.
 
-Both train the same network on the same rows with the same AdamW and a clip; blocks of updates alternate, and the median of the
-blocks' ratios is printed. Calls and bytes are those that rank 0 gives to gloo in one update, as torch's profiler sees them.
+Both train the same network on shuffled rows of the same data with the same AdamW and a clip; blocks of updates alternate, and the
+median of the blocks' ratios is printed, of the time that passes and of the processor time of rank 0, all its threads together (a
+machine that others use has more of the first). Calls and bytes are those that rank 0 gives to gloo in one update, as torch's
+profiler sees them.
 """
 
 import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 import truestep as ts
 
-BLOCK, BLOCKS = 20, 15
-SIZES = {"0.3 million weights": 256, "4 million weights": 1024}
+BLOCK, BLOCKS = 20, 9
+SIZES = {
+    "2,400 weights": 16,
+    "20,000 weights": 64,
+    "0.3 million weights": 256,
+    "4 million weights": 1024,
+    "33 MB (8.3 million)": 1640,
+}
 ROWS = 256  # of all ranks together
+EXAMPLES = 4096
 DOUBLES = 9  # of a meeting, all that is not in single precision
 
 
@@ -71,58 +80,79 @@ def steps(strategy: str, width: int, folder: Path) -> tuple[Callable[[], None], 
     model = wrapped(network(width), strategy)
     # of parts of weights torch has no fused kernel here
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=strategy == "ddp")
-    rows, labels = torch.randn(ROWS, 64), torch.randint(0, 10, (ROWS,))
-    part = run.context.world.share.of(ROWS)
-    batch = rows[part], labels[part]
+    rows, labels = torch.randn(EXAMPLES, 64), torch.randint(0, 10, (EXAMPLES,))
+    theirs = batches_by_hand(rows, labels, run.context.world.share.of(ROWS))
+    data = run.data((rows, labels), batch_size=ROWS, shuffle=True)
+    given = (batch for _ in run.epochs(10**6) for batch in run.batches(data))
 
     def by_hand() -> None:
+        inputs, targets = next(theirs)
         optimizer.zero_grad()
-        F.cross_entropy(model(batch[0]), batch[1]).backward()
+        F.cross_entropy(model(inputs), targets).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
     def ours() -> None:
-        net.update(lambda b: F.cross_entropy(net(b[0]), b[1], reduction="none"), batch)
+        net.update(lambda b: F.cross_entropy(net(b[0]), b[1], reduction="none"), next(given))
 
     return by_hand, ours, run
 
 
-def seconds(step: Callable[[], None]) -> float:
+def batches_by_hand(rows: Tensor, labels: Tensor, part: slice) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield a rank's part of each batch, the tensors indexed at once: a `DataLoader` takes longer."""
+    generator = torch.Generator().manual_seed(0)
+    while True:
+        order = torch.randperm(len(rows), generator=generator)
+        for chosen in order.split(ROWS):
+            yield rows[chosen[part]], labels[chosen[part]]
+
+
+def seconds(step: Callable[[], None]) -> tuple[float, float]:
+    """Return how long a step takes, and how much of a processor."""
     dist.barrier()
-    begin = time.perf_counter()
+    begin, worked = time.perf_counter(), time.process_time()
     for _ in range(BLOCK):
         step()
+    worked = time.process_time() - worked
     dist.barrier()
-    return (time.perf_counter() - begin) / BLOCK
+    return (time.perf_counter() - begin) / BLOCK, worked / BLOCK
 
 
 def row(strategy: str, name: str, width: int, blocks: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         by_hand, ours, run = steps(strategy, width, Path(folder) / "run")
-        found = [(seconds(by_hand), seconds(ours)) for _ in range(blocks)][2:]
+        found = [(*seconds(by_hand), *seconds(ours)) for _ in range(blocks + 2)][2:]
         talk = [sent(step) for step in (by_hand, ours)]
         run.close()
-    medians = [statistics.median(column) * 1e3 for column in zip(*found, strict=True)]
-    ratios = sorted(mine / hand for hand, mine in found)
-    low, middle, high = ratios[len(ratios) // 10], statistics.median(ratios), ratios[-1 - len(ratios) // 10]
+    hand, hand_worked, mine, worked = (statistics.median(column) * 1e3 for column in zip(*found, strict=True))
+    times, processor = (ratios([each[kind::2] for each in found]) for kind in (0, 1))
     calls = " | ".join(f"{count:g} calls, {size / 1e3:,.1f} kB" for count, size in talk)
     return (
-        f"| {strategy}, {name} | {medians[0]:.2f} ms | {medians[1]:.2f} ms | {middle:.3f} ({low:.2f} to {high:.2f}) "
+        f"| {strategy}, {name} | {hand:.2f} ms ({hand_worked:.2f}) | {mine:.2f} ms ({worked:.2f}) | {times} | {processor} "
         f"| {calls} |"
     )
 
 
-def work(strategy: str, blocks: int) -> list[str]:
+def ratios(pairs: Sequence[Sequence[float]]) -> str:
+    """Return the median of ratios, and the smallest and largest."""
+    found = sorted(mine / hand for hand, mine in pairs)
+    return f"{statistics.median(found):.2f} ({found[0]:.2f} to {found[-1]:.2f})"
+
+
+def work(strategy: str, blocks: int, widths: list[int]) -> list[str]:
     torch.set_num_threads(1)
-    return [row(strategy, name, width, blocks) for name, width in SIZES.items()]
+    return [row(strategy, name, width, blocks) for name, width in SIZES.items() if width in widths]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--blocks", type=int, default=BLOCKS)
     parser.add_argument("--ranks", type=int, default=2, help="with more than cores the times say nothing")
+    parser.add_argument("--strategies", nargs="+", default=["ddp", "fsdp"])
+    parser.add_argument("--widths", nargs="+", type=int, default=[*SIZES.values()], help="of layers")
     options = parser.parse_args()
-    print("| | by hand | Truestep | ratio (10th to 90th) | by hand an update | Truestep an update |")
-    print("|---|---|---|---|---|---|")
-    for strategy in ("ddp", "fsdp"):
-        print("\n".join(ts.spawn(work, options.ranks, strategy, options.blocks)[0]))
+    print("Milliseconds of an update and (in brackets) of the processor; ratios: median, smallest, largest.")
+    print("| | by hand | Truestep | ratio | of processor time | by hand an update | Truestep an update |")
+    print("|---|---|---|---|---|---|---|")
+    for strategy in options.strategies:
+        print("\n".join(ts.spawn(work, options.ranks, strategy, options.blocks, options.widths)[0]), flush=True)

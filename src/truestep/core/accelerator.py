@@ -5,7 +5,7 @@ No card has run this; the tests run it on a stand-in (`tests/support/card.py`). 
 and late copies are CUDA's (ROCm calls itself so), MPS has neither page-locked memory nor float64, and XPU is treated as MPS is.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -106,6 +106,13 @@ def _after_now(device: torch.device) -> torch.Event:
     event = torch.Event(device)
     event.record(torch.accelerator.current_stream(device))
     return event
+
+
+def done_so_far(tensor: Tensor) -> Callable[[], bool] | None:
+    """Return what tells whether a tensor's device has done all that was queued; None where the host waits for it anyway."""
+    if tensor.is_cpu or not runs_ahead(tensor.device):
+        return None
+    return _after_now(tensor.device).query
 
 
 # ---------------------------------------------------------------------- copies to the device

@@ -10,11 +10,13 @@ from typing import Any
 
 from truestep.checkpoints.part_writer import CheckpointPartWriter
 from truestep.core.errors import CheckpointError, RankError
+from truestep.engine.processes.asking import ask_rank_store
 from truestep.engine.processes.notes import PATIENCE_SECONDS
-from truestep.engine.processes.world import World, ask_rank_store
+from truestep.engine.processes.world import World
 from truestep.run.agreement import RunAgreement
 
 POLL_SECONDS = 0.01
+LOOK_SECONDS = 0.2  # at the files and processes of all ranks
 SAID = {
     True: ("in pieces", "each rank writes what it has of the weights; they load at any number of ranks"),
     False: (
@@ -71,31 +73,41 @@ class SavesInPieces:
     def _wait(self, folder: Path) -> list[int]:
         """Return the other ranks when all have written; one that can't, is gone or does nothing for too long ends the waiting."""
         others = list(range(1, self._world.size))
-        waits, size, since = set(others), -1, time.monotonic()
-        while waits := {rank for rank in waits if not self._has_written(rank, folder)}:
-            # A rank that writes slowly is waited for as long as something grows.
-            found = sum(path.stat().st_size for path in folder.iterdir())
-            if found != size:
-                size, since = found, time.monotonic()
-            if time.monotonic() - since > self._limit:
-                raise self._losing(folder, min(waits), f"has written nothing for {self._limit:g} seconds")
+        size, since, looked = -1, time.monotonic(), 0.0
+        while not self._have_written(others, folder):
+            if (now := time.monotonic()) - looked > LOOK_SECONDS:
+                looked = now
+                self._refuse_gone(others, folder)
+                # A rank that writes slowly is waited for as long as something grows.
+                found = sum(path.stat().st_size for path in folder.iterdir())
+                if found != size:
+                    size, since = found, now
+            if now - since > self._limit:
+                late = next((each for each in others if not self._have_written([each], folder)), others[0])
+                raise self._losing(folder, late, f"has written nothing for {self._limit:g} seconds")
             time.sleep(POLL_SECONDS)
         return others
 
-    def _has_written(self, rank: int, folder: Path) -> bool:
-        # looked at before: it may have told, and left
-        gone = self._world.notes.processes[rank].trouble == "is gone"
+    def _have_written(self, ranks: list[int], folder: Path) -> bool:
+        """Return whether these have; raise where one can't. Two requests, however many ranks there are."""
+        notes = self._world.notes
         try:
-            problem = ask_rank_store(lambda: self._world.notes.written(rank, folder.name), self._limit)
+            problem, is_done = ask_rank_store(
+                lambda: (notes.not_written(folder.name), notes.has_written(ranks, folder.name)), self._limit
+            )
         except (RuntimeError, OSError) as error:
-            raise self._error(
-                folder, rank, "can't be asked: the store that the ranks meet in is gone, or out of reach"
-            ) from error
-        if problem:
-            raise self._error(folder, rank, f"could not write its part: {problem}")
-        if problem is None and gone:
-            raise self._losing(folder, rank, "is gone: it was killed, or left without a word")
-        return problem is not None
+            said = "can't be asked: the store that the ranks meet in is gone, or out of reach"
+            raise self._error(folder, ranks[0], said) from error
+        if problem is not None:
+            raise self._error(folder, problem[0], f"could not write its part: {problem[1]}")
+        return is_done
+
+    def _refuse_gone(self, ranks: list[int], folder: Path) -> None:
+        processes = self._world.notes.processes
+        gone = [rank for rank in ranks if processes[rank].trouble == "is gone"]
+        for rank in gone:
+            if not self._have_written([rank], folder):  # asked behind: it may have told, and left
+                raise self._losing(folder, rank, "is gone: it was killed, or left without a word")
 
     @property
     def _limit(self) -> float:

@@ -5,7 +5,10 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,7 +35,8 @@ def join_run_ranks(context: LearnerContext, *, strategy: str, timeout_seconds: f
     if strategy == "single":
         context.choose("strategy", "single", "as given: this process trains alone, whatever else was started")
         return RunAgreement(None)
-    world = World.here = World.here or _world_of_launch(context.device, timeout_seconds)
+    before = World.here if World.here is not None and World.here.links.stand() else None
+    world = World.here = before or _world_of_launch(context.device, timeout_seconds)
     if world is None:
         context.choose("strategy", "single", "this process was started alone")
         return RunAgreement(None)
@@ -59,25 +63,47 @@ def _within_group(device: torch.device, timeout_seconds: float) -> World | None:
     rank = dist.get_rank()
     found = launched_rank()
     local_rank = found.place.local_rank if found is not None else rank
-    control = dist.new_group(backend="gloo", timeout=LIMIT)
     default = dist.group.WORLD
-    if _carries(dist.get_backend_config(), device):
-        data = default
-    else:
+    is_carried = _carries(dist.get_backend_config(), device)
+    if not is_carried:
         _refuse_unexchanged(device)
-        data = dist.new_group(backend="gloo", timeout=LIMIT)
+    with _sockets_when_used():
+        control = dist.new_group(backend="gloo", timeout=LIMIT)
+        data = default if is_carried else dist.new_group(backend="gloo", timeout=LIMIT)
     store = _fresh(dist.distributed_c10d._get_default_store(), rank, size)
+    ours = [control] if data is default else [control, data]
+    links = WorldLinks(control, data, store, partial(_close_groups, ours), partial(_is_known, control))
+    return World(RankInWorld(rank, size, local_rank), links, timeout_seconds=timeout_seconds)
 
-    def close() -> None:
-        dist.destroy_process_group(control)
-        if data is not default:
-            dist.destroy_process_group(data)
 
-    return World(
-        RankInWorld(rank, size, local_rank),
-        WorldLinks(control, data, store, close),
-        timeout_seconds=timeout_seconds,
-    )
+def _is_known(group: Any) -> bool:
+    """Whether torch still has a group: `destroy_process_group()`, which may be the user's, takes all down."""
+    return group in dist.distributed_c10d._world.pg_map
+
+
+def _close_groups(groups: list[Any]) -> None:
+    for group in filter(_is_known, groups):
+        dist.destroy_process_group(group)
+
+
+def _close_all(control: Any) -> None:
+    # where ours are gone, what is there now is somebody else's
+    if _is_known(control):
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _sockets_when_used() -> Iterator[None]:
+    """Have gloo connect two ranks of a group when they first send each other something: most never do."""
+    name = "TORCH_GLOO_LAZY_INIT"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 def _carries(backends: str, device: torch.device) -> bool:
@@ -100,18 +126,20 @@ def _launched_world(found: LaunchedRank, device: torch.device, timeout_seconds: 
     store = _fresh(_store(found), rank, size)
     backend = collective_backend(device)
     on_card = backend != "gloo"
-    dist.init_process_group(
-        backend,
-        store=PrefixStore("groups", store),
-        rank=rank,
-        world_size=size,
-        timeout=timedelta(seconds=timeout_seconds) if on_card else LIMIT,
-        # (torch would else guess a rank's GPU from its number when the first collective comes)
-        device_id=device if on_card else None,
-    )
-    control = dist.new_group(backend="gloo", timeout=LIMIT)
+    with _sockets_when_used():
+        dist.init_process_group(
+            backend,
+            store=PrefixStore("groups", store),
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=timeout_seconds) if on_card else LIMIT,
+            # (torch would else guess a rank's GPU from its number when the first collective comes)
+            device_id=device if on_card else None,
+        )
+        control = dist.new_group(backend="gloo", timeout=LIMIT)
     data = dist.group.WORLD
-    links = WorldLinks(control, data, PrefixStore("notes", store), dist.destroy_process_group)
+    close, stand = partial(_close_all, control), partial(_is_known, control)
+    links = WorldLinks(control, data, PrefixStore("notes", store), close, stand)
     return World(found.place, links, timeout_seconds=timeout_seconds)
 
 

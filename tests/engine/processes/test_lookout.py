@@ -35,11 +35,11 @@ def ranks(monkeypatch):
     return SimpleNamespace(notes=found, clock=clock)
 
 
-def watch(ranks):
+def watch(ranks, size=3):
     """Return rank 0's lookout."""
     world = SimpleNamespace(
         rank=0,
-        size=3,
+        size=size,
         step=4,
         timeout_seconds=TIMEOUT,
         notes=ranks.notes[0],
@@ -179,3 +179,55 @@ def test_a_rank_that_compiles_is_busy_with_it():
     torch.compile(lambda rows: rows + 2, backend="eager")(torch.ones(2))
     assert len(world.seen) == 2
     assert other.seen == []
+
+
+class CountedStore:
+    """A store whose requests are counted."""
+
+    def __init__(self):
+        self._store, self.num_requests = dist.HashStore(), 0
+
+    def __getattr__(self, name):
+        self.num_requests += name != "has_extended_api"
+        return getattr(self._store, name)
+
+
+def among(monkeypatch, size):
+    """Return the first of so many ranks' lookouts, its clock, and its store."""
+    store, clock = CountedStore(), [0.0]
+    monkeypatch.setattr(RankNotes, "_read_of_all", lambda *_: [])  # nobody waits for the others here
+    everybody = [RankNotes(store, rank, size) for rank in range(size)]
+    monkeypatch.undo()
+    everybody[0].processes = [notes.RankProcess("elsewhere", rank, 0.0) for rank in range(size)]
+    monkeypatch.setattr(lookout, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    return watch(SimpleNamespace(notes=everybody, clock=clock), size), clock, store, everybody
+
+
+@pytest.mark.parametrize("looks_at", [1.0, TIMEOUT + 1, TIMEOUT + 5])
+def test_a_look_asks_the_store_as_often_among_many_as_among_few(monkeypatch, looks_at):
+    asked = set()
+    for size in (3, 64):
+        found, clock, store, everybody = among(monkeypatch, size)
+        for rank, each in enumerate(everybody):
+            each.busy("compiling", rank)
+        clock[0], store.num_requests = looks_at, 0
+        found.look()
+        asked.add(store.num_requests)
+    assert len(asked) == 1
+    assert asked.pop() <= 4
+
+
+@pytest.mark.parametrize("size", [3, 64])
+def test_rank_0_asks_for_the_parts_of_a_checkpoint_as_often_among_many_as_among_few(monkeypatch, size):
+    _, _, store, everybody = among(monkeypatch, size)
+    others = list(range(1, size))
+    for rank in others[:-1]:
+        everybody[rank].wrote("step-4", None)
+    store.num_requests = 0
+    assert everybody[0].not_written("step-4") is None
+    assert not everybody[0].has_written(others, "step-4")
+    assert store.num_requests == 2
+    everybody[-1].wrote("step-4", None)
+    assert everybody[0].has_written(others, "step-4")
+    everybody[1].wrote("step-5", "no space is left")
+    assert everybody[0].not_written("step-5") == (1, "no space is left")

@@ -71,6 +71,9 @@ class LoneWorld:
     def wait_all(self, works, what):
         pass
 
+    def numbers_of(self, tensor, what):
+        return tensor.tolist()
+
 
 def train(make_learner, make_context, kind, strategy):
     torch.manual_seed(0)

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from truestep.core.frames import line_of_user_code
+from truestep.engine.processes.asking import start_store_thread
 from truestep.engine.processes.notes import RankSignOfLife
 
 if TYPE_CHECKING:
@@ -137,9 +138,7 @@ def rank_heartbeat(write: Callable[[int], None]) -> Iterator[None]:
                 count += 1
                 write(count)
 
-    # a daemon: what keeps this process busy may end it, and no sign of life is owed then
-    thread = threading.Thread(target=renew, name="truestep-busy", daemon=True)
-    thread.start()
+    thread = start_store_thread(renew, "truestep-busy")
     try:
         yield
     finally:

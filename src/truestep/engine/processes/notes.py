@@ -2,13 +2,15 @@
 """What the processes of a run leave for each other in their store: who they are, what they wait for, what went wrong.
 
 The store is that of the rendezvous. It is written at the start, when somebody waits for longer than usual, and when something has
-failed; a run in which nothing fails never reads it.
+failed; a run in which nothing fails never reads it. What is asked of it again and again is as many requests at any number of ranks:
+every key that each rank has is there from the start, so that those of all are read in one.
 """
 
 import json
 import os
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 Store = Any
@@ -70,23 +72,41 @@ class RankNotes:
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
         self._store, self._rank, self._size = store, rank, size
-        self._write(f"process/{rank}", RankProcess.this())
+        life = RankSignOfLife()
+        first = {
+            f"waiting/{rank}": [life.meeting, life.place, life.seconds, life.where],
+            f"busy/{rank}": [life.busy, life.renewed],
+            f"survivor/{rank}": False,
+            f"process/{rank}": RankProcess.this(),  # the last: who has read it finds the others
+        }
+        self._write_all(first)
         self.processes = [RankProcess(*each) for each in self._read_of_all("process")]
 
     def _write(self, key: str, value: Any) -> None:
         # As JSON: whoever can reach the store can write to it, and a pickle would run what they wrote.
         self._store.set(key, json.dumps(value))
 
+    def _write_all(self, values: dict[str, Any]) -> None:
+        """Write several, in one request where the store can."""
+        if self._store.has_extended_api():
+            self._store.multi_set([*values], [json.dumps(each) for each in values.values()])
+            return
+        for key, value in values.items():
+            self._write(key, value)
+
     def _read(self, key: str) -> Any:
         return json.loads(self._store.get(key))
 
-    def _read_of_all(self, what: str) -> list[Any]:
-        """Return what every rank has written under this name, waiting for it; in one request where the store can."""
-        keys = [f"{what}/{each}" for each in range(self._size)]
+    def _read_of_all(self, *names: str) -> list[Any]:
+        """Return what every rank has written under this name, waiting for it; in two requests where the store can."""
+        keys = self._keys_of_all(*names)
         if not self._store.has_extended_api():
             return [self._read(key) for key in keys]
         self._store.wait(keys)
         return [json.loads(each) for each in self._store.multi_get(keys)]
+
+    def _keys_of_all(self, *names: str) -> list[str]:
+        return [f"{name}/{rank}" for name in names for rank in range(self._size)]
 
     def _has(self, key: str) -> bool:
         return bool(self._store.check([key]))
@@ -109,18 +129,17 @@ class RankNotes:
 
     def waiting(self, rank: int) -> RankSignOfLife:
         """Return what a rank has last written of its waiting."""
-        if not self._has(f"waiting/{rank}"):
-            return RankSignOfLife()
         meeting, place, seconds, where = self._read(f"waiting/{rank}")
         return RankSignOfLife(meeting, place, seconds, where=where)
 
     def signs(self) -> list[RankSignOfLife]:
         """Return what each rank has last written of itself; of one that lives, another thing a little later."""
-        return [self._sign(rank) for rank in range(self._size)]
-
-    def _sign(self, rank: int) -> RankSignOfLife:
-        busy, renewed = self._read(f"busy/{rank}") if self._has(f"busy/{rank}") else (None, 0)
-        return self.waiting(rank)._replace(busy=busy, renewed=renewed)
+        found = self._read_of_all("waiting", "busy")
+        pairs = zip(found[: self._size], found[self._size :], strict=True)
+        return [
+            RankSignOfLife(meeting, place, seconds, busy, renewed, where)
+            for (meeting, place, seconds, where), (busy, renewed) in pairs
+        ]
 
     def places(self, mine: str) -> list[str]:
         """Exchange where the ranks are, once they are known to be at different places."""
@@ -133,12 +152,21 @@ class RankNotes:
 
     def wrote(self, checkpoint: str, problem: str | None) -> None:
         """Write down that this rank has written its part of a checkpoint, or why it could not."""
-        self._write(f"part/{checkpoint}/{self._rank}", problem or "")
+        if problem is None:
+            self._write(f"part/{checkpoint}/{self._rank}", True)
+        else:
+            self._write(f"problem/{checkpoint}", [self._rank, problem])
 
-    def written(self, rank: int, checkpoint: str) -> str | None:
-        """Return what a rank has written down of its part: why it could not write it, empty where it could, None so far."""
-        key = f"part/{checkpoint}/{rank}"
-        return self._read(key) if self._has(key) else None
+    def has_written(self, ranks: Sequence[int], checkpoint: str) -> bool:
+        """Return whether all of these ranks have written their parts."""
+        return bool(self._store.check([f"part/{checkpoint}/{rank}" for rank in ranks]))
+
+    def not_written(self, checkpoint: str) -> tuple[int, str] | None:
+        """Return a rank that could not write its part, and why."""
+        if not self._has(f"problem/{checkpoint}"):
+            return None
+        rank, problem = self._read(f"problem/{checkpoint}")
+        return rank, problem
 
     def find_culprit(self) -> tuple[int | None, str]:
         """Return who broke a connection, and how; asks for a few seconds."""
@@ -153,7 +181,7 @@ class RankNotes:
                 if trouble is not None:
                     return rank, self.describe(rank, trouble)
             time.sleep(0.05)
-        silent = [rank for rank in range(self._size) if not self._has(f"survivor/{rank}")]
+        silent = [rank for rank, lives in enumerate(self._read_of_all("survivor")) if not lives]
         rank = silent[0] if silent else self._rank
         return rank, self.describe(rank, "does not answer")
 

@@ -9,7 +9,6 @@ between two meetings, where all ranks are known to be at the same place.
 import atexit
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,8 +20,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from truestep.core.accelerator import done_so_far
 from truestep.core.errors import RankError
 from truestep.core.frames import line_of_user_code
+from truestep.engine.processes.asking import ask_rank_store, end_store_threads
 from truestep.engine.processes.flat import PIECE_BYTES, FlatPiece, divide_into_pieces
 from truestep.engine.processes.lookout import RankLookout, rank_heartbeat, ranks_are_apart
 from truestep.engine.processes.meeting import WorldMeeting
@@ -47,12 +48,18 @@ class RankInWorld(NamedTuple):
 
 
 class WorldLinks(NamedTuple):
-    """What connects the processes: a group for small numbers on the host, one for tensors, and the store."""
+    """What connects the processes: a group for small numbers on the host, one for tensors, and the store.
+
+    Attributes:
+        close: takes down the groups that are there.
+        stand: whether they are: the user's code may have taken them down.
+    """
 
     control: Group
     data: Group
     store: Any
     close: Callable[[], None]
+    stand: Callable[[], bool] = lambda: True
 
 
 class World:
@@ -106,7 +113,7 @@ class World:
         return self.begin(lambda: dist.all_reduce(tensor, group=self.links.data, async_op=True))
 
     def wait_all(self, works: Sequence[Work], what: str) -> None:
-        """Wait for collectives on tensors; those of an accelerator are only put in its order."""
+        """Wait for collectives on tensors; those of an accelerator are only put in its order (`numbers_of` waits there)."""
         for work in works:
             if self.links.data is self.links.control or dist.get_backend(self.links.data) == "gloo":
                 self.wait(work, what)
@@ -194,22 +201,47 @@ class World:
 
     def wait(self, work: Work, what: str) -> None:
         """Wait for a collective on the host; a rank that has failed, or does not come, ends the waiting."""
-        lookout: RankLookout | None = None
-        since = time.monotonic()
-        while True:
+
+        def comes() -> bool:
             try:
                 work.wait(POLL)
-                return
             except RuntimeError as error:
-                if work.is_completed():
-                    self._finished(work, error)
-                    return
+                if not work.is_completed():
+                    return False
+                self._finished(work, error)
+            return True
+
+        self._wait_until(comes, what)
+
+    def numbers_of(self, tensor: Tensor, what: str) -> list[float]:
+        """Return the numbers of a tensor that the ranks have computed together.
+
+        A host that reads one of an accelerator waits, until the group's own time-out, for a rank that never comes: so it looks
+        around before it reads.
+        """
+        if (has_come := done_so_far(tensor)) is not None:
+            self._wait_until(lambda: _comes_within(POLL, has_come), what)
+        numbers: list[float] = tensor.tolist()
+        return numbers
+
+    def _wait_until(self, comes: Callable[[], bool], what: str) -> None:
+        """Wait for what `comes` waits for as long as it says no, and look around each time."""
+        lookout: RankLookout | None = None
+        since = time.monotonic()
+        while not comes():
             if (failure := self.ask(self.notes.failure)) is not None:
                 raise self._failed(*failure)
             lookout = lookout or RankLookout(self, what, self._num_begun, since)
             if (found := lookout.look()) is not None:
                 self.ask(lambda: self.notes.accuse(*found))
                 raise self._failed(*found)
+
+    def has_come(self, work: Work) -> bool:
+        """Whether a collective on the host is done; one that failed is not, and whoever waits for it is told."""
+        try:
+            return bool(work.is_completed()) and bool(work.wait())
+        except RuntimeError:
+            return False
 
     def _finished(self, work: Work, error: RuntimeError) -> None:
         """Raise unless a collective that is over was done just after the last look."""
@@ -312,6 +344,7 @@ class World:
         """At the end of the process: threads that wait for a rank which never comes would keep it alive forever."""
         self._is_closed = True
         if self.error is None:
+            end_store_threads()
             self.links.close()
             return
         self.exit()
@@ -326,29 +359,14 @@ class World:
         os._exit(1)
 
 
+def _comes_within(limit: timedelta, has_come: Callable[[], bool]) -> bool:
+    """Return as soon as an accelerator has come to a place in its order, or the time is up."""
+    until, pause = time.monotonic() + limit.total_seconds(), _SHORTEST_PAUSE
+    while not (found := has_come()) and time.monotonic() < until:
+        time.sleep(pause)  # a waiting host would else keep a core from the loader's workers
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return found
+
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 1e-3
 _CONNECTION = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "gloo", "NCCL")
-
-
-def ask_rank_store(question: Callable[[], T], seconds: float) -> T:
-    """Return a store's answer, which a thread of its own waits for; raises TimeoutError where none comes in time.
-
-    torch waits without a limit for a store whose process is stopped.
-    """
-    found: list[T] = []
-    errors: list[Exception] = []
-
-    def wait() -> None:
-        try:
-            found.append(question())
-        except Exception as error:  # noqa: BLE001 -- raised again where it was asked
-            errors.append(error)
-
-    # a daemon: where no answer ever comes it must not keep the process from ending
-    thread = threading.Thread(target=wait, name="truestep-store", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not found:
-        raise TimeoutError(f"the store has not answered for {seconds:g} seconds")
-    return found[0]

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients in flat buckets: filled by hooks while a backward runs, summed over the ranks, written back."""
+"""Gradients in flat buckets: filled by hooks while a backward runs, summed over the ranks, written back.
 
-from collections.abc import Iterable, Sequence
+Where heads ride (`heads.py`), the first bucket is of one size for all learners, and no other goes before all heads in it were read.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -23,9 +26,6 @@ from truestep.engine.weights import LearnerWeights
 BUCKET_BYTES = 25 * 2**20
 FIRST_BUCKET_BYTES = 2**20  # the first goes early, so that the connection is not idle
 _WIRE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
-_ROOM_FOR_NUMBERS = (
-    24  # of each rank: whether a learner's update is one message does not hang on its first metrics
-)
 
 Work = Any
 Kind = tuple[torch.dtype, torch.device]
@@ -83,7 +83,9 @@ class GradientBucket:
         return self._flat
 
 
-def divide_into_buckets(parameters: Sequence[tuple[int, Tensor]]) -> list[list[tuple[int, Tensor]]]:
+def divide_into_buckets(
+    parameters: Sequence[tuple[int, Tensor]], first_bytes: int = FIRST_BUCKET_BYTES
+) -> list[list[tuple[int, Tensor]]]:
     """Return numbered parameters in lists of one type and device, each closed once it is large enough; the first is small."""
     closed: list[list[tuple[int, Tensor]]] = []
     open_ones: dict[Kind, list[tuple[int, Tensor]]] = {}
@@ -92,7 +94,7 @@ def divide_into_buckets(parameters: Sequence[tuple[int, Tensor]]) -> list[list[t
         kind = parameter.dtype, parameter.device
         open_ones.setdefault(kind, []).append((index, parameter))
         num_bytes[kind] = num_bytes.get(kind, 0) + parameter.nbytes
-        if num_bytes[kind] >= (BUCKET_BYTES if closed else FIRST_BUCKET_BYTES):
+        if num_bytes[kind] >= (BUCKET_BYTES if closed else first_bytes):
             closed.append(open_ones[kind])
             open_ones[kind], num_bytes[kind] = [], 0
     return closed + [together for together in open_ones.values() if together]
@@ -112,11 +114,12 @@ class GradientBuckets:
         ]
         self.num_parameters = len(self._owners)
         self._num_flags = 1 + self.num_parameters  # of the last bucket's riders
-        # of frozen ones, too: it must be the same on ranks that train otherwise, so that these can be told
-        self._num_gradients = sum(each.numel() for _, each in self._owners)
         self._message_numbers = self._numbers_of_message(learners)
         self._has_half = any(weights.has_half for weights in learners)
-        self._trains: list[bool] | None = None
+        self._laid_out: tuple[bool, list[bool]] | None = None
+        self._head: RankHead | None = None
+        self._agree: Callable[[Sequence[RankHead]], bool] = bool
+        self._do_agree = False
         self._buckets: list[GradientBucket] = []
         self._bucket_of: dict[int, GradientBucket] = {}
         self._come = [False] * self.num_parameters
@@ -133,14 +136,13 @@ class GradientBuckets:
             if parameter.requires_grad
         ]
 
-    def are_one_message(self, num_numbers: int) -> bool:
-        """Whether all gradients travel with so many numbers of each rank in the one message that small updates have."""
-        slots = num_bucket_slots(max(num_numbers, _ROOM_FOR_NUMBERS), self._world.size)
-        num_others = self._num_flags + slots + num_head_numbers(self._world.size)
-        return self._num_gradients + num_others <= self._message_numbers
+    @property
+    def may_have_heads(self) -> bool:
+        """Whether the first bucket has room for all ranks' heads; the same on ranks that train otherwise."""
+        return num_head_numbers(self._world.size) <= self._message_numbers
 
     def _numbers_of_message(self, learners: Sequence[LearnerWeights]) -> int:
-        """Return how many numbers the one message of small updates holds; 0 where these gradients can't travel in it."""
+        """Return how many numbers the first message of an update holds; 0 where heads can't ride with these gradients."""
         wires = wire_types(each for _, each in self._owners)
         are_usual = all(each.is_cpu for _, each in self._owners) and not any(each.sparse for each in learners)
         if wires not in ({torch.float32}, {torch.float64}) or not (are_usual and self._world.sums_on_host):
@@ -156,40 +158,55 @@ class GradientBuckets:
     def disarm(self) -> None:
         """Nothing is under way."""
         self._armed = self.came_twice = False
-        self._works, self._num_sent = [], 0
+        self.begin_again()
         self._come = [False] * self.num_parameters
 
-    def arm(self) -> None:
-        """The last backward begins."""
+    def begin_again(self) -> None:
+        """Nothing has gone."""
+        self._works, self._num_sent, self._do_agree = [], 0, False
+
+    def arm(self, head: RankHead | None, agree: Callable[[Sequence[RankHead]], bool]) -> None:
+        """The last backward begins; `agree` says of the heads of all ranks whether other buckets may go."""
         if not self.sends_early:
             return
-        self._lay_out()
+        self._lay_out(head)
         for bucket in self._buckets:
             bucket.num_missing, bucket.has_gone = len(bucket.indices), False
-        self._armed = True
+        self._armed, self._agree = True, agree
+        self._send_what_is_full()
 
-    def _lay_out(self) -> None:
+    def _lay_out(self, head: RankHead | None) -> None:
         """Divide the parameters that are trained now among buckets; the same on every rank."""
+        self._head = head
         trains = [parameter.requires_grad for _, parameter in self._owners]
-        if trains == self._trains:
+        if (head is not None, trains) == self._laid_out:
             return
-        self._trains = trains
+        self._laid_out = head is not None, trains
         trained = [
             (index, each)
             for (index, (_, each)), is_trained in zip(enumerate(self._owners), trains, strict=True)
             if is_trained
         ]
-        self._buckets = [
+        self._buckets, first_bytes = [], FIRST_BUCKET_BYTES
+        if head is not None:
+            first, trained = self._first_of(trained)
+            self._buckets, first_bytes = [GradientBucket(first, self._kind)], BUCKET_BYTES
+        self._buckets += [
             GradientBucket(together, (together[0][1].dtype, together[0][1].device))
-            for together in (
-                [] if self._num_gradients <= self._message_numbers else divide_into_buckets(trained)
-            )
+            for together in divide_into_buckets(trained, first_bytes)
         ]
-        if (
-            not self._buckets
-        ):  # few, which travel as one type; or all are sparse: what rides needs a place all the same
-            self._buckets = [GradientBucket(trained, self._kind)]
+        if not self._buckets:  # all are sparse: what rides needs a place all the same
+            self._buckets = [GradientBucket([], self._kind)]
         self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
+
+    def _first_of(self, trained: list[tuple[int, Tensor]]) -> tuple[list[Any], list[Any]]:
+        """Return the parameters whose gradients come first, as many as fit beside the heads, and the others."""
+        left = self._message_numbers - num_head_numbers(self._world.size)
+        for place, (_, parameter) in enumerate(trained):
+            left -= parameter.numel()
+            if left < 0:
+                return trained[:place], trained[place:]
+        return trained, []
 
     def _arrived(self, index: int, _: Tensor) -> None:
         """A gradient is complete: its bucket goes when all of it are, and all buckets before it have gone.
@@ -204,13 +221,28 @@ class GradientBuckets:
             return
         self._come[index] = True
         bucket.num_missing -= 1
+        self._send_what_is_full()
+
+    def _send_what_is_full(self) -> None:
         while self._num_sent < len(self._buckets) - 1 and not self._buckets[self._num_sent].num_missing:
+            if self._num_sent and not self._heads_allow():
+                return
             self._send_next()
 
-    def _send_next(self, riders: Tensor | None = None, head: RankHead | None = None) -> None:
+    def _heads_allow(self) -> bool:
+        """Whether others than the first bucket may go: all heads have come, and agree. It does not wait."""
+        if self._head is not None and not self._do_agree and self._world.has_come(self._works[0]):
+            self._do_agree = self._agree(self.heads())
+        return self._head is None or self._do_agree
+
+    def _num_riders(self, num_numbers: int) -> int:
+        return self._num_flags + num_bucket_slots(num_numbers, self._world.size)
+
+    def _send_next(self, riders: Tensor | None = None) -> None:
         bucket = self._buckets[self._num_sent]
+        head = None if self._num_sent else self._head
         bucket.make(
-            0 if riders is None else self._num_flags + num_bucket_slots(len(riders), self._world.size),
+            0 if riders is None else self._num_riders(len(riders)),
             0 if head is None else self._message_numbers,
         )
         with torch.no_grad():
@@ -231,25 +263,34 @@ class GradientBuckets:
         gradient = weights.gradient_so_far(parameter)
         return gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
 
-    def flush(self, numbers: Tensor, head: RankHead | None = None) -> list[Work]:
-        """Send every bucket that has not gone, the last one with these numbers; again, where all had. Return what is under way.
-
-        With a head all go in one message of the size that each such message has.
-        """
-        self._lay_out()
+    def send_head(self, numbers: Tensor, head: RankHead | None) -> list[Work]:
+        """Send the bucket with the heads unless it has gone; return what is to be waited for before others go."""
         self._armed = False
-        if self._num_sent == len(self._buckets) and not self._works:
-            self._num_sent = 0
-        while self._num_sent < len(self._buckets):
-            is_last = self._num_sent == len(self._buckets) - 1
-            self._send_next(numbers if is_last else None, head)
-        works, self._works = self._works, []
-        return works
+        self._lay_out(head)
+        if head is None:
+            return []
+        if not self._num_sent:
+            if len(self._buckets) == 1 and not self._have_room(len(numbers)):
+                self._buckets.append(GradientBucket([], self._kind))  # for the numbers alone
+            self._send_next(numbers if len(self._buckets) == 1 else None)
+        return self._works[:1]
 
-    def riders(self, num_numbers: int) -> tuple[Tensor, bool]:
+    def _have_room(self, num_numbers: int) -> bool:
+        """Whether so many numbers of each rank fit behind the first bucket's gradients, with the heads."""
+        num_gradients = sum(self._owners[index][1].numel() for index in self._buckets[0].indices)
+        num_others = self._num_riders(num_numbers) + num_head_numbers(self._world.size)
+        return num_gradients + num_others <= self._message_numbers
+
+    def flush(self, numbers: Tensor) -> list[Work]:
+        """Send every bucket that has not gone, the last one with these numbers. Return what is under way."""
+        while self._num_sent < len(self._buckets):
+            self._send_next(numbers if self._num_sent == len(self._buckets) - 1 else None)
+        return self._works
+
+    def riders(self, num_numbers: int, what: str) -> tuple[Tensor, bool]:
         """Return the sums of the numbers, and whether a gradient came twice on some rank; learn who has used what."""
         flags, slots = self._flags_and_slots()
-        came_twice, *self._used_by = flags.tolist()
+        came_twice, *self._used_by = self._world.numbers_of(flags, what)
         return read_bucket_riders(slots, num_numbers, size=self._world.size), bool(came_twice)
 
     def heads(self) -> list[RankHead]:
@@ -257,7 +298,7 @@ class GradientBuckets:
         return read_rank_heads(self._heads(), self._world.size)
 
     def _heads(self) -> Tensor:
-        rest = self._buckets[-1].rest
+        rest = self._buckets[0].rest
         return rest[len(rest) - num_head_numbers(self._world.size) :]
 
     def _flags_and_slots(self) -> list[Tensor]:

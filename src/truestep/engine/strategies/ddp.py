@@ -82,7 +82,7 @@ class DdpHooks:
         self._totals = RankTotals(world, learners, self._what)
         self._norms, self._wires = norms, wires
         self._batch = SharedBatch(
-            world, self._what, learners, lambda: any_takes_batch_statistics(norms), self._are_one_message
+            world, self._what, learners, lambda: any_takes_batch_statistics(norms), self._may_have_heads
         )
         self.division: BatchDivision = self._batch
         self.decide = self._totals.decide
@@ -91,11 +91,11 @@ class DdpHooks:
         """Take the hooks off the parameters."""
         self._buckets.close()
 
-    def _are_one_message(self) -> bool:
+    def _may_have_heads(self) -> bool:
         # Batch statistics are exchanged in the forward: who takes them is asked beforehand. And messages of two types would not be
         # of one size for gloo, which cuts them between numbers.
-        may_be_one = not self._norms and len(self._wires) == 1
-        return may_be_one and self._buckets.are_one_message(self._totals.num_numbers + NUM_BUFFER_NUMBERS)
+        may_have = len(self._wires) == 1 and self._buckets.may_have_heads
+        return may_have and not any_takes_batch_statistics(self._norms)
 
     def begin(self) -> None:
         """Forget what was under way."""
@@ -106,20 +106,23 @@ class DdpHooks:
         """Send each bucket as soon as it is full, where no other backward follows and this one exchanges nothing itself."""
         self._batch.refuse_other_switches()
         if is_last and not self._batch.exchanges:
-            self._buckets.arm()
+            self._buckets.arm(self._batch.head(), self._batch.agree)
 
     def gradients_ready(self, sums: LossTotals) -> None:
         """Sum what has not been sent; write the sums into every `.grad`."""
         self._batch.refuse_other_switches()
         mine, head = self._totals.mine(sums, self._batch.buffer_numbers()), self._batch.head()
-        self._world.wait_all(self._buckets.flush(mine, head), self._what)
+        self._world.wait_all(self._buckets.send_head(mine, head), self._what)
         if head is not None:
             self._batch.take_heads(self._buckets.heads())
             sums.num_counted = self._batch.num_examples
-        totals, came_twice = self._buckets.riders(len(mine))
+        self._world.wait_all(self._buckets.flush(mine), self._what)
+        totals, came_twice = self._buckets.riders(len(mine), self._what)
         if came_twice:  # on some rank, after its bucket had gone: now all is sent, once
             self._buckets.sends_early = False
-            self._world.wait_all(self._buckets.flush(mine, head), self._what)
+            self._buckets.begin_again()
+            self._world.wait_all(self._buckets.send_head(mine, head), self._what)
+            self._world.wait_all(self._buckets.flush(mine), self._what)
         totals, buffers = totals[:-NUM_BUFFER_NUMBERS], totals[-NUM_BUFFER_NUMBERS:]
         self._totals.take(totals, sums)
         self._buckets.write_back()

@@ -25,7 +25,7 @@ class SharedBatch:
     """The parts of one set of learners' batches; `counts_calls` says whether all must call the loss equally often now.
 
     Where the ranks meet for it, they find out whether they train the same, too; where they do not (`unmet.py`), when the gradients
-    have come. `may_ride` says whether all that a meeting would say fits into the gradients' only message.
+    have come. `may_ride` says whether what a meeting would say may stand at the head of the gradients' first message.
     """
 
     shares_batches = True
@@ -103,8 +103,12 @@ class SharedBatch:
             raise BatchError("The batch is empty on every rank: a mean over no examples is not defined.")
 
     def head(self) -> RankHead | None:
-        """Return what this rank says at the head of the gradients' only message; None where there is no such."""
+        """Return what this rank says at the head of the gradients' first message; None where there is no such."""
         return self._unmet.head()
+
+    def agree(self, heads: Sequence[RankHead]) -> bool:
+        """Whether all ranks may go on from what they have said; where not, `take_heads` says why."""
+        return self._unmet.agree(heads)
 
     def take_heads(self, heads: Sequence[RankHead]) -> None:
         """Take in what all ranks have said; raises what a meeting would have raised, where they have not met."""

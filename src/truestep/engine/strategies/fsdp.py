@@ -147,9 +147,10 @@ class FsdpHooks:
         mine = self._totals.mine(sums, self._batch.buffer_numbers())
         vector = torch.cat([mine, mine.new_tensor([*map(float, used)])])
         self._world.wait_all([self._world.reduce(vector)], self._what)
+        numbers = self._world.numbers_of(vector, self._what)
         num_totals = len(mine) - NUM_BUFFER_NUMBERS
         self._totals.take(vector[:num_totals], sums)
-        for parameter, by_how_many in zip(self._parameters, vector[len(mine) :].tolist(), strict=True):
+        for parameter, by_how_many in zip(self._parameters, numbers[len(mine) :], strict=True):
             if not by_how_many:
                 parameter.grad = None
         self._batch.take_buffers(vector[num_totals : len(mine)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands at the head of the one message of a small update: what a meeting would say, where the ranks do not meet for it.
+"""What stands at the head of the first message of an update: what a meeting would say, where the ranks do not meet for it.
 
 The message has one size and type for all learners and ranks, since gloo ends the process, or goes on with wrong sums, where sizes
 differ. It is summed, so each rank writes into words that are zero on all others. A word is a whole number below 2²⁴, which single

@@ -4,6 +4,8 @@
 import zlib
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
+from operator import is_
 from typing import Any
 
 import torch
@@ -55,6 +57,30 @@ def _members(module: nn.Module) -> Iterator[nn.Module]:
             yield from _members(child)
 
 
+class UnitHoldings:
+    """What the modules of a unit hold: compared in each call, object by object, and looked at where it is not what it was."""
+
+    def __init__(self, unit: nn.Module) -> None:
+        self._unit = unit
+        self._homes: list[dict[str, Any]] = []
+        self._known: list[Any] = []
+
+    def are_known(self) -> bool:
+        """Whether each parameter and part is the object that was there when all was found right."""
+        now = self._now()
+        return len(now) == len(self._known) > 0 and all(map(is_, now, self._known))
+
+    def note(self) -> None:
+        """All is right as it is now."""
+        parts = list(self._unit.modules())
+        self._homes = [each._parameters for each in parts]
+        self._homes += [each._modules for each in parts]
+        self._known = self._now()
+
+    def _now(self) -> list[Any]:
+        return list(chain.from_iterable(home.values() for home in self._homes))
+
+
 class FsdpUnitCalls:
     """The calls of a module's units: that all ranks make the same, which weights got gradients, and who has begun a backward.
 
@@ -67,6 +93,7 @@ class FsdpUnitCalls:
         self._world = world
         self._names = {_BACKWARD: "the backward", _ITS_END: "the end of the backward"}
         """What a rank has come for, by the number that it says so with."""
+        self._holdings: dict[nn.Module, UnitHoldings] = {}
         self._unhooked: dict[nn.Module, list[tuple[str, Tensor]]] = {}
         self._whole: set[int] = set()
         """Identities of the weights that torch gathers into: the same tensors each time."""
@@ -104,11 +131,15 @@ class FsdpUnitCalls:
 
     def _refuse_other_weights(self, unit: nn.Module) -> None:
         """Raise where a module holds other weights than its own for this call: torch would gather its own over them."""
+        holdings = self._holdings.get(unit) or self._holdings.setdefault(unit, UnitHoldings(unit))
+        if holdings.are_known():
+            return
         for name, parameter in unit.named_parameters():
             is_own = is_divided_over_ranks(parameter) or id(parameter) in self._whole
             if not is_own or not isinstance(parameter, nn.Parameter):
                 where = ".".join(each for each in (self._paths[unit], name) if each)
                 raise LossError(_OTHER_WEIGHTS.format(name=where))
+        holdings.note()
 
     def meet(self, tag: int = _BACKWARD) -> None:
         """Meet the other ranks before a unit is gathered, or before the backward; raise where they are somewhere else."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updates for which the ranks do not meet: what they would say stands at the head of the gradients' only message (`heads.py`).
+"""Updates for which the ranks do not meet: what they would say stands at the head of the gradients' first message (`heads.py`).
 
 How many examples the batch has is known from the order of the data, whatever the loop makes of it: each backward is divided by that
 number, and the true weight, which comes with the gradients, mends what differs. What can't be mended are numbers that a loss has
@@ -16,10 +16,11 @@ from truestep.engine.strategies.heads import RankHead
 
 
 class UnmetUpdates:
-    """The updates of one set of learners; `may_ride` says, alike on all ranks, whether a head fits into their only message."""
+    """The updates of one set of learners; `may_ride` says whether a head may stand in their first message."""
 
     def __init__(self, world: World, what: str, may_ride: Callable[[], bool]) -> None:
         self._world, self._what, self._may_ride = world, what, may_ride
+        self._rides = False
         self._knows = False  # of a first update, for which all have met
         self._drew = self._are_odd = False
         self._is_doubtful = self._must_meet = False
@@ -37,7 +38,8 @@ class UnmetUpdates:
 
     def begin(self, count: int, calls: int, switches: int, *, as_given: bool) -> None:
         """Take note of what this rank has, and decide whether all meet."""
-        known = self._world.num_given if as_given and self._may_ride() else None
+        self._rides = self._may_ride()
+        known = self._world.num_given if as_given and self._rides else None
         if known != self.num_expected:
             self.num_expected = known
             parts = [RankShare(rank, self._world.size).of(known or 0) for rank in range(self._world.size)]
@@ -63,7 +65,16 @@ class UnmetUpdates:
 
     def head(self) -> RankHead | None:
         """Return what this rank says; None where gradients travel without."""
-        return self._mine if self._may_ride() else None
+        return self._mine if self._rides else None
+
+    def agree(self, heads: Sequence[RankHead]) -> bool:
+        """Whether all are here for this update, train the same, and have drawn for the examples that they have."""
+        is_drawn_otherwise = any(each.draws for each in heads) and self._are_not_the_orders(heads)
+        alike = len({(each.place, each.switches) for each in heads}) == 1
+        return not self.is_one or (alike and not is_drawn_otherwise)
+
+    def _are_not_the_orders(self, heads: Sequence[RankHead]) -> bool:
+        return self.num_expected is not None and [each.num_examples for each in heads] != self._shares
 
     def look_for_others(self, heads: Sequence[RankHead]) -> None:
         """Raise where the ranks have come for different updates; learn whether one may have to be taken back."""
@@ -71,9 +82,7 @@ class UnmetUpdates:
             raise self._world.apart(self._what)
         self._knows = True
         self._drew = any(each.draws for each in heads)
-        self._are_odd = (
-            self.num_expected is not None and [each.num_examples for each in heads] != self._shares
-        )
+        self._are_odd = self._are_not_the_orders(heads)
         self._is_doubtful = self._is_doubtful or self._drew or self._are_odd
 
     def check(self) -> None:

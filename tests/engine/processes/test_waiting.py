@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting: for numbers that an accelerator has yet to compute, and at the end for threads that ask the store."""
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from truestep.core.errors import RankError
+from truestep.engine.processes import world as worlds
+from truestep.engine.processes.world import RankInWorld, World, WorldLinks
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """A world of one rank that looks around every few milliseconds."""
+    monkeypatch.setattr(worlds, "POLL", timedelta(milliseconds=5))
+    links = WorldLinks("control", "data", dist.HashStore(), lambda: None)
+    found = World(RankInWorld(0, 1, 0), links, timeout_seconds=600)
+    yield found
+    found.close()
+
+
+def computed_after(monkeypatch, looks):
+    """Have a device be done when it has been asked so often; return how often it has been."""
+    asked = []
+
+    def is_done():
+        asked.append(1)
+        return len(asked) > looks
+
+    monkeypatch.setattr(worlds, "done_so_far", lambda tensor: is_done)
+    return asked
+
+
+@pytest.mark.parametrize("looks", [0, 1, 20])
+def test_numbers_are_read_when_the_device_is_done(world, monkeypatch, looks):
+    asked = computed_after(monkeypatch, looks)
+    assert world.numbers_of(torch.tensor([1.0, 2.0]), "an update of 'net'") == [1.0, 2.0]
+    assert len(asked) == looks + 1
+
+
+def test_a_rank_that_raises_ends_the_waiting_for_numbers_that_never_come(world, monkeypatch):
+    computed_after(monkeypatch, 10**9)
+    world.notes.accuse(1, "rank 1 (process 7 on here) raised ValueError: a bad batch")
+    with pytest.raises(RankError, match=r"rank 1 .* raised ValueError: a bad batch"):
+        world.numbers_of(torch.ones(1), "an update of 'net'")
+    world.error = None  # (its end is an exit of the process)
+
+
+def test_numbers_of_the_host_are_read_at_once(world):
+    assert world.numbers_of(torch.ones(2), "an update of 'net'") == [1.0, 1.0]
+
+
+ASKS_AT_THE_END = """
+import sys, time
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from truestep.engine.processes import asking
+from truestep.engine.processes.world import RankInWorld, World, WorldLinks
+
+store = dist.TCPStore("127.0.0.1", 0, 1, True, timeout=timedelta(seconds=1))
+world = World(RankInWorld(0, 1, 0), WorldLinks(None, None, store, lambda: None), timeout_seconds=600)
+
+
+def ask():
+    try:
+        store.get("what nobody writes")
+    except dist.DistStoreError:
+        print("no answer")
+
+
+class Slow:
+    def __del__(self):
+        time.sleep(2)
+
+
+sys.modules["kept to the end"] = Slow()
+asking.start_store_thread(ask, "truestep-store")
+time.sleep(0.1)
+"""
+
+
+def test_a_question_that_is_answered_at_the_end_of_the_process_does_not_abort_it():
+    done = subprocess.run([sys.executable, "-c", ASKS_AT_THE_END], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "no answer\n"), done.stderr
