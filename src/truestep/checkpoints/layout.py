@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from truestep.checkpoints.columns import TensorColumns, tensor_columns
 from truestep.checkpoints.dtypes import DTYPES
-from truestep.checkpoints.manifest import ManifestTensor, TensorShard, manifest_tensors_text
+from truestep.checkpoints.manifest import ManifestTensor, TensorShard
 from truestep.checkpoints.regions import TensorRegion
 from truestep.checkpoints.safetensors_header import SafetensorsEntry, safetensors_header
 from truestep.checkpoints.tree import unused_saved_name
@@ -51,12 +52,29 @@ class FileLayout:
         # transformers refuses a safetensors file whose metadata lack it
         return safetensors_header(entries, {"format": "pt"})
 
+
+@dataclass(frozen=True)
+class StateLayout:
+    """The files of a state, and what its manifest says of the tensors in them."""
+
+    files: list[FileLayout]
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """The row of each tensor's name in the columns."""
+        names = (item.region.name for file in self.files for item in file.placed)
+        return {name: row for row, name in enumerate(names)}
+
+    def tensors(self) -> dict[str, ManifestTensor]:
+        """Return the tensors, in the order of their rows."""
+        return {
+            item.region.name: _manifest_entry(file.name, item) for file in self.files for item in file.placed
+        }
+
     @cached_property
-    def manifest_text(self) -> str:
-        """The manifest's text of the tensors in this file."""
-        return manifest_tensors_text(
-            {item.region.name: _manifest_entry(self.name, item) for item in self.placed}
-        )
+    def columns(self) -> TensorColumns:
+        """The columns of the tensors, which are kept from save to save."""
+        return tensor_columns(self.tensors(), [file.name for file in self.files])
 
 
 def lay_out_files(regions: list[TensorRegion], rank: int = 0) -> list[FileLayout]:

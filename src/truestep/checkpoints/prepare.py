@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.layout import FileLayout, lay_out_files
+from truestep.checkpoints.layout import StateLayout, lay_out_files
 from truestep.checkpoints.regions import regions_of
 from truestep.checkpoints.retrace import SavedStateChangedError, part_of_saved_state
 from truestep.checkpoints.save import CheckpointFileImage
@@ -26,8 +26,9 @@ MOST_MOVED = 100  # tensors at another address than last time that are looked at
 
 
 class PreparedCheckpoint(NamedTuple):
-    """A state that can be written: the files with its tensors, its tree, and what is still to be copied."""
+    """A state that can be written: its layout, the files with its tensors, its tree, and what is still to be copied."""
 
+    layout: StateLayout
     images: list[CheckpointFileImage]
     tree: Any
     copying: SharedCopy
@@ -67,7 +68,7 @@ class CheckpointPreparer:
                 self._last = last
                 return self._prepared(last, tensors, tree, may_share=may_share)
         encoded = encode_state(state)
-        plan = _Plan(state, encoded, lay_out_files(regions_of(encoded.leaves), self._rank))
+        plan = _Plan(state, encoded, StateLayout(lay_out_files(regions_of(encoded.leaves), self._rank)))
         tensors = [leaf.tensor for leaf in encoded.leaves]
         prepared = self._prepared(plan, tensors, encoded.tree, may_share=may_share)
         if plan.can_be_kept():
@@ -79,16 +80,17 @@ class CheckpointPreparer:
     ) -> PreparedCheckpoint:
         sources, copying = plan.sources(tensors), SharedCopy()
         if self._buffers is None:
-            images = [direct_image(file, source) for file, source in zip(plan.layout, sources, strict=True)]
+            files = zip(plan.layout.files, sources, strict=True)
+            images = [direct_image(file, source) for file, source in files]
         else:
-            images = self._buffers.take(plan.layout, sources, copying, may_share=may_share)
-        return PreparedCheckpoint(images, tree, copying)
+            images = self._buffers.take(plan.layout.files, sources, copying, may_share=may_share)
+        return PreparedCheckpoint(plan.layout, images, tree, copying)
 
 
 class _Plan:
     """What was worked out for a state, and where its tensors lay."""
 
-    def __init__(self, state: Any, encoded: EncodedState, layout: list[FileLayout]) -> None:
+    def __init__(self, state: Any, encoded: EncodedState, layout: StateLayout) -> None:
         self.layout = layout
         self._part = part_of_saved_state(state, encoded.tree)
         self._names = [leaf.name for leaf in encoded.leaves]
@@ -97,6 +99,11 @@ class _Plan:
         self._addresses = np.array([tensor.data_ptr() for tensor in tensors], dtype=np.uint64)
         self._bytes = np.array([_extent_bytes(tensor) for tensor in tensors], dtype=np.uint64)
         self._num_leaves = Counter(leaf.node["tensor"] for leaf in encoded.leaves)
+        rows = layout.rows
+        for leaf in encoded.leaves:
+            # A number is shorter than a name; what lies in no file of this process keeps its name.
+            name = leaf.node["tensor"]
+            leaf.node["tensor"] = rows.get(name, name)
         self._order: list[list[int]] | None = None
 
     def tree_of(self, state: Any) -> tuple[Any, list[Tensor]]:
@@ -120,11 +127,11 @@ class _Plan:
 
     def can_be_kept(self) -> bool:
         """Note which tensor each region is, if each is one as it lies, and let go of the tensors themselves."""
-        regions = [item.region for file in self.layout for item in file.placed]
+        regions = [item.region for file in self.layout.files for item in file.placed]
         if any(region.joint for region in regions) or any(kind[-1] for kind in self._kinds):
             return False
         numbers = {name: number for number, name in enumerate(self._names)}
-        self._order = [[numbers[item.region.name] for item in file.placed] for file in self.layout]
+        self._order = [[numbers[item.region.name] for item in file.placed] for file in self.layout.files]
         for region in regions:
             region.tensor = None
         return True
@@ -135,7 +142,7 @@ class _Plan:
             return [[tensors[number] for number in order] for order in self._order]
         return [
             [item.region.tensor for item in file.placed if item.region.tensor is not None]
-            for file in self.layout
+            for file in self.layout.files
         ]
 
 
