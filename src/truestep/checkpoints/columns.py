@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
 from truestep.checkpoints.dtypes import DTYPES, check_tensor_size
@@ -36,6 +36,15 @@ class RowsOfFile(NamedTuple):
 
 
 @dataclass(frozen=True)
+class FileColumns:
+    """What the columns have of one file: rows that stand there as they are, and the few that are said by their number in it."""
+
+    rows: RowsOfFile
+    texts: dict[str, bytes]
+    few: dict[str, list[list[Any]]]
+
+
+@dataclass(frozen=True)
 class TensorColumns:
     """The text of each column, and what the columns leave to be said of each file."""
 
@@ -55,34 +64,60 @@ def compact_json(value: Any) -> bytes:
 def tensor_columns(tensors: dict[str, ManifestTensor], files: Iterable[str]) -> TensorColumns:
     """Return the columns of tensors that lie in these files, in the order of the files."""
     there = shards_by_file(tensors)
-    rows = {file: there[file] for file in files if file in there}
-    prefixes = {file: _prefix(*items[0]) for file, items in rows.items()}
-    listed = [(name, shard) for items in rows.values() for name, shard in items]
-    of = [tensors[name] for name, _ in listed]
-    strides: list[Any] = []
-    keys: list[Any] = []
-    pieces: list[Any] = []
-    seen: set[str] = set()
-    for row, ((name, shard), whole) in enumerate(zip(listed, of, strict=True)):
-        if whole.stride is not None and name not in seen:
+    return joined_columns(
+        {
+            file: file_columns([(name, shard, tensors[name]) for name, shard in there[file]])
+            for file in files
+            if file in there
+        }
+    )
+
+
+def file_columns(items: list[tuple[str, TensorShard, ManifestTensor]]) -> FileColumns:
+    """Return what the columns have of a file: of each tensor in it, in their order, its name, what lies there, and the whole."""
+    prefix = _prefix(*items[0][:2])
+    strides: list[list[Any]] = []
+    keys: list[list[Any]] = []
+    pieces: list[list[Any]] = []
+    for row, (name, shard, whole) in enumerate(items):
+        if whole.stride is not None:
             strides.append([row, whole.stride])
-        seen.add(name)
-        if name[prefixes[shard.file] :] != shard.key:
+        if name[prefix:] != shard.key:
             keys.append([row, shard.key])
         if shard.shape != whole.shape or any(shard.offset):
             pieces.append([row, whole.shape, shard.offset])
-    contents: dict[str, Any] = {
-        "names": [*_front_coded(name for name, _ in listed)],
-        "dtypes": [[sum(1 for _ in same), dtype] for dtype, same in groupby(each.dtype for each in of)],
-        "shapes": [shard.shape for _, shard in listed],
-        "strides": strides,
-        "keys": keys,
-        "pieces": pieces,
-    }
-    return TensorColumns(
-        {name: compact_json(contents[name]) for name in COLUMNS},
-        {file: RowsOfFile(len(items), prefixes[file]) for file, items in rows.items()},
+    dtypes = groupby(whole.dtype for _, _, whole in items)
+    return FileColumns(
+        RowsOfFile(len(items), prefix),
+        {
+            "names": _members(list(_front_coded(name for name, _, _ in items))),
+            "dtypes": _members([[sum(1 for _ in same), dtype] for dtype, same in dtypes]),
+            "shapes": _members([shard.shape for _, shard, _ in items]),
+        },
+        {"strides": strides, "keys": keys, "pieces": pieces},
     )
+
+
+def _members(values: list[Any]) -> bytes:
+    """Return the text of a list without its brackets."""
+    return compact_json(values)[1:-1]
+
+
+def joined_columns(files: dict[str, FileColumns]) -> TensorColumns:
+    """Return the columns of all files."""
+    texts = {
+        name: b"[%s]" % b",".join(file.texts[name] for file in files.values())
+        for name in ("names", "dtypes", "shapes")
+    }
+    firsts = list(accumulate((file.rows.rows for file in files.values()), initial=0))
+    for name in ("strides", "keys", "pieces"):
+        few = [
+            [first + row, *rest]
+            for first, file in zip(firsts, files.values(), strict=False)
+            for row, *rest in file.few[name]
+        ]
+        texts[name] = compact_json(few)
+    return TensorColumns(texts, {name: file.rows for name, file in files.items()})
 
 
 def _prefix(name: str, shard: TensorShard) -> int:
