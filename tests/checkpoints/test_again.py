@@ -113,7 +113,7 @@ def test_a_few_tensors_of_other_shapes_have_only_their_file_laid_out_again(
         for step, (one, other, turned) in enumerate(lengths):
             values = torch.rand(one)
             waiting = {
-                "loss": values.mT if turned and min([0, *one][-2:]) > 1 else values,
+                "loss": values.mT if turned and len(one) > 1 and min(one) > 1 else values,
                 "n": torch.rand(other),
             }
             state = fixed | {"logbook": {"lr": 0.1 * step, "waiting": waiting, "mark": torch.tensor(step)}}
