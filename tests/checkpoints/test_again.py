@@ -11,6 +11,8 @@ from collections import Counter
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from truestep.checkpoints import Checkpoint, CheckpointStore, checksum, load, prepare
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
@@ -89,6 +91,37 @@ def test_a_state_like_the_last_is_not_laid_out_again(tmp_path, monkeypatch):
         monkeypatch.setattr(prepare, "regions_of", None)
         store.save(2, first())
         assert same(store.newest().load(), first())
+
+
+shapes = st.lists(st.integers(0, 3), max_size=3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    lengths=st.lists(st.tuples(shapes, shapes, st.booleans()), min_size=2, max_size=5),
+    background=st.booleans(),
+)
+def test_a_few_tensors_of_other_shapes_have_only_their_file_laid_out_again(
+    lengths, background, tmp_path_factory
+):
+    """As a run's have that keeps values until they are logged."""
+    fixed = first()
+    with (
+        CheckpointStore(tmp_path_factory.mktemp("shapes"), background=background) as store,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        for step, (one, other, turned) in enumerate(lengths):
+            values = torch.rand(one)
+            waiting = {
+                "loss": values.mT if turned and len(one) > 1 and min(one) > 1 else values,
+                "n": torch.rand(other),
+            }
+            state = fixed | {"logbook": {"lr": 0.1 * step, "waiting": waiting, "mark": torch.tensor(step)}}
+            store.save(step, state)
+            checkpoint = store.newest()
+            assert same(checkpoint.load(), state)
+            assert checkpoint.load("logbook", "waiting").keys() == {"loss", "n"}
+            patched.setattr(prepare, "regions_of", None)  # the first alone is laid out from nothing
 
 
 def test_a_kept_layout_keeps_no_tensor_alive(tmp_path):

@@ -17,9 +17,11 @@ import torch
 from checkpoints.test_damage import in_a_process
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.manifests import sealed
 
 import truestep as ts
 from truestep.checkpoints import CheckpointStore
+from truestep.checkpoints.digests import new_digest
 from truestep.checkpoints.dtypes import DTYPES
 from truestep.checkpoints.manifest import MANIFEST_NAME, seal_manifest
 from truestep.checkpoints.safetensors_header import safetensors_json
@@ -42,21 +44,48 @@ def bytes_of(shape: list[int], dtype: str) -> int:
     return math.prod(shape) * DTYPES[dtype].element_bytes
 
 
+SUMMARY = {
+    **dict.fromkeys(("sequence", "step"), 1),
+    **dict.fromkeys(("healthy", "complete"), True),
+    **dict.fromkeys(("reason", "created"), "test"),
+    "metrics": {},
+}
+
+
 def forge(folder: Path, entry: dict, state: object, data: bytes) -> Path:
-    """Write a checkpoint whose checksums all fit."""
+    """Write a checkpoint of format 2 whose checksums all fit."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "net.safetensors").write_bytes(data)
     body = {
         "format": 2,
-        **dict.fromkeys(("sequence", "step"), 1),
-        **dict.fromkeys(("healthy", "complete"), True),
-        **dict.fromkeys(("reason", "created", "truestep"), "test"),
-        "metrics": {},
+        **SUMMARY,
+        "truestep": "test",
         "files": {"net.safetensors": {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}},
         "tensors": {"net/w": entry},
         "state": {"dict": {"net": state}},
     }
     (folder / MANIFEST_NAME).write_bytes(seal_manifest(json.dumps(body).encode()))
+    return folder
+
+
+def forge_columns(folder: Path, entry: dict, state: object, data: bytes) -> Path:
+    """The same in format 3."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "net.safetensors").write_bytes(data)
+    digest = new_digest("blake3", data).hexdigest()
+    manifest = {
+        "truestep": "test",
+        "head": SUMMARY
+        | {"files": {"net.safetensors": {"bytes": len(data), "blake3": digest, "rows": 1, "prefix": 4}}},
+        "names": [0, "net/w"],
+        "dtypes": [[1, entry["dtype"]]],
+        "shapes": [entry["shape"]],
+        "strides": [[0, entry["stride"]]] if "stride" in entry else [],
+        "keys": [],
+        "pieces": [],
+        "state": {"dict": {"net": state}},
+    }
+    (folder / MANIFEST_NAME).write_bytes(sealed(manifest))
     return folder
 
 
@@ -77,7 +106,7 @@ def read(path: Path) -> object:
 @st.composite
 def states(draw: st.DrawFn) -> object:
     """Draw a node of the tensor: as it is, seen through a view, or deep inside of containers."""
-    node: dict = {"tensor": "net/w"}
+    node: dict = {"tensor": draw(st.sampled_from(["net/w", 0]))}
     if draw(st.booleans()):
         node |= {"shape": draw(shapes), "stride": draw(strides), "offset": draw(sizes)}
     for _ in range(draw(st.sampled_from([0, 0, 1, 98, 99, 100, 101, 150, 320, 330, 500]))):
@@ -94,16 +123,19 @@ def states(draw: st.DrawFn) -> object:
     dtype=st.sampled_from(sorted(DTYPES)),
     state=states(),
     fill=values,
+    writes=st.sampled_from([forge, forge_columns]),
 )
 @pytest.mark.filterwarnings("ignore:ComplexHalf")  # torch says it once
-def test_a_forged_checkpoint_loads_or_is_refused_by_name(tmp_path_factory, shape, stride, dtype, state, fill):
+def test_a_forged_checkpoint_loads_or_is_refused_by_name(
+    tmp_path_factory, shape, stride, dtype, state, fill, writes
+):
     folder = tmp_path_factory.getbasetemp() / "forged" / "000001-step-1"
     claimed = bytes_of(shape, dtype)
     shard = {"file": "net.safetensors", "key": "w", "begin": 0, "end": claimed, "offset": [0] * len(shape)}
     entry = {"dtype": dtype, "shape": shape, "shards": [{**shard, "shape": shape}]}
     entry |= {} if stride is None else {"stride": stride}
-    found = read(forge(folder, entry, state, file_of(shape, dtype, fill, claimed)))
-    if not isinstance(found, ts.CheckpointError) and state == {"tensor": "net/w"}:
+    found = read(writes(folder, entry, state, file_of(shape, dtype, fill, claimed)))
+    if not isinstance(found, ts.CheckpointError) and isinstance(state, dict) and state.keys() == {"tensor"}:
         tensor = found["net"]
         assert [*tensor.shape] == shape
         assert set(tensor.contiguous().flatten().view(torch.uint8).tolist()) <= {fill}

@@ -5,15 +5,17 @@ And the trial itself is tried: a store with any one sync, the rename or the orde
 fail it.
 """
 
+import hashlib
 import json
 from collections import Counter
 from pathlib import Path
 
+import blake3
 import pytest
 import torch
 from torture.crash_states import MemoryFiles, Sample
 
-from truestep.checkpoints import CheckpointStore, Retention, verify
+from truestep.checkpoints import CheckpointStore, Retention
 from truestep.checkpoints import store as store_module
 from truestep.checkpoints.names import TEMPORARY, committed_checkpoints
 from truestep.core.errors import CheckpointError
@@ -198,9 +200,13 @@ def test_a_store_that_neither_syncs_nor_checks_hashes_is_caught(monkeypatch):
         def update(self, data):
             pass
 
+        def digest(self):
+            return bytes(32)
+
         def hexdigest(self):
             return "0" * 64
 
-    monkeypatch.setattr(verify.hashlib, "sha256", Blind)
+    monkeypatch.setattr(hashlib, "sha256", Blind)
+    monkeypatch.setattr(blake3, "blake3", Blind)
     _, wrong = trial(SkippingSync(lambda *_: True), most=3000)
     assert wrong["silent corruption"]

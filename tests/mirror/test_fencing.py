@@ -117,7 +117,7 @@ def test_what_is_wrong_is_seen_by_the_check_itself(tmp_path):
     store = (tmp_path / "store").as_uri()
     save(tmp_path / "a", 1)
     mirror_of(store, tmp_path / "a").close()
-    for path in (tmp_path / "store" / "pieces").rglob("sha256-*"):
+    for path in (tmp_path / "store" / "pieces").rglob("blake3-*"):
         if zlib.crc32(path.read_bytes()):
             path.unlink()
             break

@@ -107,7 +107,7 @@ def state_of(changed: int) -> dict[str, torch.Tensor]:
 
 
 def bytes_in(store: Path) -> int:
-    return sum(path.stat().st_size for path in store.rglob("sha256-*"))
+    return sum(path.stat().st_size for path in store.rglob("blake3-*"))
 
 
 def test_of_a_state_of_which_a_quarter_changed_a_quarter_is_sent(folder_store, tmp_path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that 0.1.0 left in its middle goes on: its checkpoint spelt tuples and other dicts in words of its own."""
+"""Runs that were left in their middle in earlier formats go on: in format 1 tuples and other dicts had words of their own."""
 
 import shutil
 from collections import Counter
@@ -11,7 +11,9 @@ from support.golden_run import STATE, train
 
 import truestep as ts
 
-GOLDEN = Path(__file__).parent / "golden" / "0.1.0"
+GOLDEN = [Path(__file__).parent / "golden" / name for name in ("0.1.0", "format-2")]
+
+each_format = pytest.mark.parametrize("golden", GOLDEN, ids=["1", "2"])
 
 
 def same(left, right):
@@ -24,8 +26,9 @@ def same(left, right):
     return type(left) is type(right) and left == right
 
 
-def test_its_states_are_those_that_were_saved():
-    saved = ts.read_checkpoint(GOLDEN)
+@each_format
+def test_its_states_are_those_that_were_saved(golden):
+    saved = ts.read_checkpoint(golden)
     assert same(saved["user"], STATE)
     assert type(saved["user"]["counts"]) is Counter
     assert type(saved["random"]["python"][1]) is tuple
@@ -34,9 +37,10 @@ def test_its_states_are_those_that_were_saved():
     assert list(learner["optimizers"][0]["state"]) == [0, 1, 2, 3]
 
 
+@each_format
 @pytest.mark.parametrize("times", [1, 2])
-def test_it_goes_on_and_ends_where_it_would_have_ended(times, tmp_path):
-    shutil.copytree(GOLDEN, tmp_path / "old")
+def test_it_goes_on_and_ends_where_it_would_have_ended(times, golden, tmp_path):
+    shutil.copytree(golden, tmp_path / "old")
     for _ in range(times):  # the second time from a checkpoint of today
         run, net = train(tmp_path / "old")
     whole, expected = train(tmp_path / "new", state=STATE)

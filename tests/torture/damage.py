@@ -11,15 +11,17 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
+from support.manifests import opened, sealed
 
 from torture.parts import let_write, piece
 from truestep.checkpoints import Checkpoint, CheckpointStore
-from truestep.checkpoints.manifest import MANIFEST_NAME, seal_manifest
+from truestep.checkpoints.columns import COLUMNS, compact_json
+from truestep.checkpoints.digests import new_digest
+from truestep.checkpoints.manifest import MANIFEST_NAME, manifest_body, seal_manifest
 from truestep.core.errors import CheckpointError
 
 Content = (
@@ -154,13 +156,16 @@ def replace_by_a_pickle(dice: Dice, sound: dict[str, bytes], other: dict[str, by
 def _resealed(
     sound: dict[str, bytes], edit: Callable[[dict[str, Any]], Any], files: Contents | None = None
 ) -> Contents:
-    body = json.loads(sound[MANIFEST_NAME])["body"]
+    """Edit what a manifest says, and make all checksums fit; an edit may return the bytes of a body instead."""
+    manifest = opened(sound[MANIFEST_NAME])
     for name, data in (files or {}).items():
         assert isinstance(data, bytes)
-        body["files"][name] = {"bytes": len(data), "sha256": sha256(data).hexdigest()}
-    changed = edit(body)
-    text = changed if isinstance(changed, bytes) else json.dumps(body, separators=(",", ":")).encode()
-    return {MANIFEST_NAME: seal_manifest(text), **(files or {})}
+        manifest["head"]["files"][name] |= {
+            "bytes": len(data),
+            "blake3": new_digest("blake3", data).hexdigest(),
+        }
+    body = edit(manifest)
+    return {MANIFEST_NAME: sealed(manifest) if body is None else seal_manifest(body), **(files or {})}
 
 
 def name_a_file_elsewhere(dice: Dice, sound: dict[str, bytes], other: dict[str, bytes]) -> Contents:
@@ -168,32 +173,35 @@ def name_a_file_elsewhere(dice: Dice, sound: dict[str, bytes], other: dict[str, 
         ["../copy/x", "/etc/passwd", "..", ".", "", "a/b", "a\\b", "a\0b", MANIFEST_NAME, "../" * 50]
     )
 
-    def edit(body: dict[str, Any]) -> None:
-        old = dice.choice(sorted(body["files"]))
-        body["files"][evil] = body["files"].pop(old)
-        for tensor in body["tensors"].values():
-            for shard in tensor["shards"]:
-                shard["file"] = evil if shard["file"] == old else shard["file"]
+    def edit(manifest: dict[str, Any]) -> None:
+        files = manifest["head"]["files"]
+        old = dice.choice(sorted(files))
+        manifest["head"]["files"] = {evil if name == old else name: entry for name, entry in files.items()}
 
     return _resealed(sound, edit)
 
 
 def break_a_tensor(dice: Dice, sound: dict[str, bytes], other: dict[str, bytes]) -> Contents:
-    def edit(body: dict[str, Any]) -> None:
-        tensor = dice.choice(list(body["tensors"].values()))
-        shard = tensor["shards"][0]
+    def edit(manifest: dict[str, Any]) -> None:
+        names, dtypes, shapes, strides, keys, pieces = (manifest[column] for column in COLUMNS)
+        row, run, part = (dice.randrange(len(column)) for column in (shapes, dtypes, pieces))
+        file = dice.choice(list(manifest["head"]["files"].values()))
         damages: list[Callable[[], Any]] = [
-            lambda: tensor.update(
-                dtype=dice.choice(["float33", "object", "", None, 3, "complex128", "uint8x"])
+            lambda: dtypes[run].__setitem__(
+                1, dice.choice(["float33", "object", "", None, 3, "complex128", "uint8x"])
             ),
-            lambda: tensor.update(shape=dice.choice([[1 << 40], [-1], [40, 31], [], "x", None, [2.5]])),
-            lambda: tensor.update(shards=dice.choice([[], None, [shard, shard], [{}], "x"])),
-            lambda: shard.update(offset=[dice.choice([1, -1, 1 << 60])] * len(shard["offset"])),
-            lambda: shard.update(begin=dice.choice([shard["begin"] + 1, -1, 1 << 62, "0"])),
-            lambda: shard.update(end=dice.choice([shard["end"] + 1, 0, 1 << 62, None])),
-            lambda: shard.update(key=dice.choice(["nobody", "", None, "__metadata__"])),
-            lambda: shard.update(file=dice.choice(["nobody", "", None, "../x", 1])),
-            lambda: tensor.update(stride=dice.choice([[1 << 40] * 2, [0, 0], [1, 1], "x", [1, 2, 3]])),
+            lambda: dtypes[run].__setitem__(0, dice.choice([dtypes[run][0] + 1, 0, -1, 1 << 40, "1", None])),
+            lambda: shapes.__setitem__(row, dice.choice([[1 << 40], [-1], [40, 31], [], "x", None, [2.5]])),
+            lambda: shapes.append([7]),
+            lambda: pieces[part].__setitem__(2, [dice.choice([1, -1, 1 << 60])] * 2),
+            lambda: pieces[part].__setitem__(1, dice.choice([[1 << 40] * 2, [40], None, [41, 30]])),
+            lambda: pieces.append(dice.choice([pieces[0], [row], {}, "x"])),
+            lambda: keys.append([row, dice.choice(["nobody", "", None, "__metadata__"])]),
+            lambda: strides.append([row, dice.choice([[1 << 40] * 2, [0, 0], [7, 7], "x", [1, 2, 3]])]),
+            lambda: names.__setitem__(2 * row, dice.choice([1 << 20, -1, None, "0"])),
+            lambda: names.__setitem__(2 * row + 1, dice.choice(["nobody", None, 7])),
+            lambda: file.update(rows=dice.choice([file["rows"] + 1, -1, 1 << 62, "0", None])),
+            lambda: file.update(prefix=dice.choice([file["prefix"] + 1, 1 << 62, "0", None])),
         ]
         dice.choice(damages)()
 
@@ -205,34 +213,43 @@ def break_the_tree(dice: Dice, sound: dict[str, bytes], other: dict[str, bytes])
     bad = dice.choice(
         [
             {"tensor": "nobody"},
+            {"tensor": dice.choice([-1, 1 << 40, True, 1.0, None])},
             {"exec": "print(1)"},
             {"dict": []},
             {"items": [[[1], 2]]},
             {"float": "1e9"},
             {},
             {"tensor": "rng", **view},
+            {"tensor": 0, **view},
             {"tensor": "rng", "shape": [1 << 40], "stride": [0], "offset": -1},
             {"tensor": ["rng"]},
             "nested",
         ]
     )
 
-    def edit(body: dict[str, Any]) -> bytes:
-        body["state"]["dict"].update(more=bad)
-        return json.dumps(body).encode().replace(b'"nested"', b"[" * 3000 + b"0" + b"]" * 3000)
+    def edit(manifest: dict[str, Any]) -> None:
+        manifest["state"]["dict"].update(more=bad)
+        text = compact_json(manifest["state"])
+        manifest["state"] = text.replace(b'"nested"', b"[" * 3000 + b"0" + b"]" * 3000)
 
     return _resealed(sound, edit)
 
 
 def break_the_manifest(dice: Dice, sound: dict[str, bytes], other: dict[str, bytes]) -> Contents:
-    def edit(body: dict[str, Any]) -> bytes | None:
-        key = dice.choice(
-            ["format", "sequence", "step", "files", "tensors", "state", "healthy", "reason", "metrics"]
-        )
+    whole = json.loads(manifest_body(sound[MANIFEST_NAME]))
+
+    def edit(manifest: dict[str, Any]) -> bytes | None:
+        key = dice.choice(["sequence", "step", "files", "healthy", "reason", "metrics"])
+        part = dice.choice([*COLUMNS, "state", "head"])
         damages: list[Callable[[], bytes | None]] = [
-            lambda: body.pop(key) and None,
-            lambda: body.update({key: {"a": 1} if key == "state" else dice.choice([[], 1.5, [[]]])}),
-            lambda: body.update(format=dice.choice([0, -1, 99, "1", None, 1.0, True])),
+            lambda: manifest["head"].__delitem__(key),
+            lambda: manifest["head"].update({key: dice.choice([[], 1.5, [[]]])}),
+            lambda: b"{}" if part == "head" else manifest.__delitem__(part),
+            lambda: manifest.update({part: dice.choice([7, 1.5, "x"])}) if part != "head" else b"{}",
+            lambda: manifest.update(more=[1]),
+            lambda: compact_json(whole | {"format": dice.choice([0, -1, 99, "1", None, 1.0, True, 1, 2])}),
+            lambda: compact_json(whole | {part: [1]}),
+            lambda: compact_json(whole) + b" ",
             lambda: b"[" * 100_000,
             lambda: dice.randbytes(200),
             lambda: b"null",

@@ -6,11 +6,15 @@ are what remains of the path, so `learners.net.modules-r0000.safetensors` is a p
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from torch import Tensor
+
+from truestep.checkpoints.columns import FileColumns, TensorColumns, file_columns, joined_columns
 from truestep.checkpoints.dtypes import DTYPES
-from truestep.checkpoints.manifest import ManifestTensor, TensorShard, manifest_tensors_text
+from truestep.checkpoints.manifest import ManifestTensor, TensorShard
 from truestep.checkpoints.regions import TensorRegion
 from truestep.checkpoints.safetensors_header import SafetensorsEntry, safetensors_header
 from truestep.checkpoints.tree import unused_saved_name
@@ -51,12 +55,47 @@ class FileLayout:
         # transformers refuses a safetensors file whose metadata lack it
         return safetensors_header(entries, {"format": "pt"})
 
+    def tensors(self) -> Iterator[tuple[str, TensorShard, ManifestTensor]]:
+        """Yield the name of each tensor, what of it lies in this file, and the whole."""
+        for item in self.placed:
+            whole = _manifest_entry(self.name, item)
+            yield item.region.name, whole.shards[0], whole
+
     @cached_property
-    def manifest_text(self) -> str:
-        """The manifest's text of the tensors in this file."""
-        return manifest_tensors_text(
-            {item.region.name: _manifest_entry(self.name, item) for item in self.placed}
-        )
+    def columns(self) -> FileColumns:
+        """What the manifest's columns have of this file."""
+        return file_columns(list(self.tensors()))
+
+    def with_shapes_of(self, tensors: list[Tensor]) -> "FileLayout":
+        """Return the layout for other tensors of the same names and dtypes."""
+        placed: list[PlacedRegion] = []
+        for item, tensor in zip(self.placed, tensors, strict=True):
+            region = item.region if item.region.piece else TensorRegion.of(item.region.name, tensor)
+            region.tensor = None  # a layout keeps none alive
+            placed.append(PlacedRegion(region, item.key, placed[-1].end if placed else 0))
+        return FileLayout(self.name, placed)
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """The files of a state, and what its manifest says of the tensors in them."""
+
+    files: list[FileLayout]
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """The row of each tensor's name in the columns."""
+        names = (item.region.name for file in self.files for item in file.placed)
+        return {name: row for row, name in enumerate(names)}
+
+    def tensors(self) -> dict[str, ManifestTensor]:
+        """Return the tensors, in the order of their rows."""
+        return {name: whole for file in self.files for name, _, whole in file.tensors()}
+
+    @cached_property
+    def columns(self) -> TensorColumns:
+        """The columns of the tensors, which are kept from save to save."""
+        return joined_columns({file.name: file.columns for file in self.files})
 
 
 def lay_out_files(regions: list[TensorRegion], rank: int = 0) -> list[FileLayout]:

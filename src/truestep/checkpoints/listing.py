@@ -97,9 +97,10 @@ def checkpoint_contents(checkpoint: Checkpoint) -> dict[str, str]:
 def _walk(node: Any, path: tuple[str | int, ...], manifest: Manifest, found: dict[str, str]) -> None:
     name = saved_tensor_name(path)
     if isinstance(node, dict) and "tensor" in node:
-        entry = manifest.tensors[node["tensor"]]
+        saved = manifest.tensor_name(node)
+        entry = manifest.tensors[saved]
         shape = node.get("shape", entry.shape)
-        tie = f", shared with {node['tensor']}" if node["tensor"] != name else ""
+        tie = f", shared with {saved}" if saved != name else ""
         found[name] = f"{entry.dtype} {list(shape)}{tie}"
         return
     children = state_children(node)

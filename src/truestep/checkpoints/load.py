@@ -54,7 +54,7 @@ def _loaded(
     check_structure(folder, files, manifest)
     tree = state_subtree(manifest.state, under)
     nodes = saved_tensor_nodes(tree) if under or part_of else []
-    names = {node["tensor"] for node in nodes} if under else set(manifest.tensors)
+    names = {manifest.tensor_name(node) for node in nodes} if under else set(manifest.tensors)
     boxes = {name: _whole(manifest.tensors[name]) for name in names}
     parts = {} if part_of is None else _parts(part_of, manifest, nodes)
     boxes |= {name: part.box for name, part in parts.items()}
@@ -73,7 +73,7 @@ def _parts(
     part_of: PartOf, manifest: Manifest, nodes: list[dict[str, Any]]
 ) -> dict[str, WantedCheckpointPart]:
     """Return the parts that are wanted; what several tensors of the state are views of is needed whole."""
-    seen_otherwise = {node["tensor"] for node in nodes if "shape" in node}
+    seen_otherwise = {manifest.tensor_name(node) for node in nodes if "shape" in node}
     found = {name: part_of(name, entry.shape) for name, entry in manifest.tensors.items()}
     return {name: part for name, part in found.items() if part is not None and name not in seen_otherwise}
 
@@ -99,7 +99,7 @@ def _restore(
     }
 
     def tensor(node: dict[str, Any]) -> Any:
-        whole = ready[node["tensor"]]
+        whole = ready[manifest.tensor_name(node)]
         if "shape" not in node:
             return whole
         return whole.as_strided(node["shape"], node["stride"], node["offset"])

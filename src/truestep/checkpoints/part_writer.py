@@ -13,6 +13,7 @@ from truestep.checkpoints.save import write_images
 from truestep.checkpoints.shared_copy import CopyAbandonedError
 from truestep.checkpoints.snapshot import CheckpointStaging
 from truestep.checkpoints.writer import BackgroundCheckpointWriter
+from truestep.core.collector import collector_at_rest
 
 
 class CheckpointPartWriter:
@@ -47,8 +48,9 @@ class CheckpointPartWriter:
 
     def _write(self, folder: Path, prepared: PreparedCheckpoint) -> None:
         try:
-            entries, tensors = write_images(self._files, folder, prepared.images)
-            write_part_note(self._files, folder, self._rank, entries, tensors)
+            entries = write_images(self._files, folder, prepared.images)
+            with collector_at_rest():
+                write_part_note(self._files, folder, self._rank, entries, prepared.layout.columns)
         except OSError as error:  # whoever publishes raises it: one error on all processes
             self._tell(folder, str(error))
         except CopyAbandonedError:

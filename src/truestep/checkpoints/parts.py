@@ -6,23 +6,28 @@ tensors they hold. Whoever publishes the checkpoint reads the notes, and checks 
 """
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from truestep.checkpoints.columns import TensorColumns, compact_json, tensor_columns, tensors_of_columns
 from truestep.checkpoints.files import CheckpointFiles, read_bytes, write_file
-from truestep.checkpoints.manifest import ManifestFile, ManifestTensor, manifest_files, manifest_tensors
+from truestep.checkpoints.manifest import ManifestFile, ManifestTensor
+from truestep.checkpoints.manifest_text import files_json, files_of_json, rows_of_json
 from truestep.checkpoints.verify import check_shards, opened_file
 from truestep.core.errors import CheckpointError
 
 
 def write_part_note(
-    files: CheckpointFiles, folder: Path, rank: int, entries: dict[str, ManifestFile], tensors: str
+    files: CheckpointFiles,
+    folder: Path,
+    rank: int,
+    entries: dict[str, ManifestFile],
+    columns: TensorColumns,
 ) -> None:
-    """Say in the folder what a process has written there; `tensors` is the manifest's text of them."""
-    listed = json.dumps({name: vars(entry) for name, entry in entries.items()})
-    text = f'{{"files":{listed},"tensors":{{{tensors}}}}}'
-    write_file(files, folder / _note(rank), [memoryview(text.encode())])
+    """Say in the folder what a process has written there."""
+    parts = {"files": compact_json(files_json(entries, columns)), **columns.texts}
+    text = b",".join(b'"%s":%s' % (name.encode(), part) for name, part in parts.items())
+    write_file(files, folder / _note(rank), [memoryview(b"{%s}" % text)])
 
 
 def _note(rank: int) -> str:
@@ -30,23 +35,27 @@ def _note(rank: int) -> str:
 
 
 def joined_parts(
-    files: CheckpointFiles, folder: Path, entries: dict[str, ManifestFile], tensors: str, ranks: list[int]
-) -> tuple[dict[str, ManifestFile], dict[str, ManifestTensor]]:
-    """Return the files and tensors of this process and of the others, whose notes are removed.
+    files: CheckpointFiles,
+    folder: Path,
+    entries: dict[str, ManifestFile],
+    tensors: dict[str, ManifestTensor],
+    ranks: list[int],
+) -> tuple[dict[str, ManifestFile], TensorColumns]:
+    """Return the files and tensors of this process, which come first, and of the others, whose notes are removed.
 
     Raises CheckpointError unless every tensor is whole, and every file as long as its writer says.
     """
-    all_files, all_tensors = dict(entries), manifest_tensors(json.loads(f"{{{tensors}}}"), entries)
+    all_files, all_tensors = dict(entries), dict(tensors)
     for rank in ranks:
         try:
             found = _read_note(files, folder / _note(rank))
-            theirs = manifest_files(found["files"])
+            theirs = files_of_json(found["files"])
             _check_sizes(files, folder, theirs)
             # Notes come from other processes: nothing in them is trusted.
             if twice := all_files.keys() & theirs.keys():
                 raise ValueError(f"{min(twice)} is another's, too")
             all_files |= theirs
-            for name, entry in manifest_tensors(found["tensors"], theirs).items():
+            for name, entry in tensors_of_columns(found, rows_of_json(found["files"]))[0].items():
                 all_tensors[name] = _joined(all_tensors.get(name), entry)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
@@ -55,7 +64,7 @@ def joined_parts(
         # Before the manifest is written: a published folder holds what its manifest names.
         files.remove(folder / _note(rank))
     _check_whole(all_tensors)
-    return all_files, all_tensors
+    return all_files, tensor_columns(all_tensors, all_files)
 
 
 def _read_note(files: CheckpointFiles, path: Path) -> Any:
@@ -77,7 +86,7 @@ def _joined(one: ManifestTensor | None, other: ManifestTensor) -> ManifestTensor
         raise ValueError(
             f"a tensor is {one.dtype} {one.shape} elsewhere and {other.dtype} {other.shape} there"
         )
-    return replace(one, shards=one.shards + other.shards)
+    return one._replace(shards=one.shards + other.shards)
 
 
 def _check_whole(tensors: dict[str, ManifestTensor]) -> None:

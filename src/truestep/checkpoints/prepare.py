@@ -2,7 +2,8 @@
 """From a state to a checkpoint that can be written without looking at the state again.
 
 Where the tensors of a state lie as they lay at the last save, so does everything that was worked out then: which of
-them share memory, the files they go to, and the places in the buffers.
+them share memory, the files they go to, and the places in the buffers. A few may lie elsewhere, or have other shapes, as the
+values have that were not logged yet: then only their files are laid out again.
 """
 
 from collections import Counter
@@ -12,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.layout import FileLayout, lay_out_files
-from truestep.checkpoints.regions import regions_of
+from truestep.checkpoints.layout import StateLayout, lay_out_files
+from truestep.checkpoints.regions import regions_of, why_tensor_cannot_be_saved
 from truestep.checkpoints.retrace import SavedStateChangedError, part_of_saved_state
 from truestep.checkpoints.save import CheckpointFileImage
 from truestep.checkpoints.shared_copy import SharedCopy
@@ -26,8 +27,9 @@ MOST_MOVED = 100  # tensors at another address than last time that are looked at
 
 
 class PreparedCheckpoint(NamedTuple):
-    """A state that can be written: the files with its tensors, its tree, and what is still to be copied."""
+    """A state that can be written: its layout, the files with its tensors, its tree, and what is still to be copied."""
 
+    layout: StateLayout
     images: list[CheckpointFileImage]
     tree: Any
     copying: SharedCopy
@@ -67,7 +69,7 @@ class CheckpointPreparer:
                 self._last = last
                 return self._prepared(last, tensors, tree, may_share=may_share)
         encoded = encode_state(state)
-        plan = _Plan(state, encoded, lay_out_files(regions_of(encoded.leaves), self._rank))
+        plan = _Plan(state, encoded, StateLayout(lay_out_files(regions_of(encoded.leaves), self._rank)))
         tensors = [leaf.tensor for leaf in encoded.leaves]
         prepared = self._prepared(plan, tensors, encoded.tree, may_share=may_share)
         if plan.can_be_kept():
@@ -79,52 +81,88 @@ class CheckpointPreparer:
     ) -> PreparedCheckpoint:
         sources, copying = plan.sources(tensors), SharedCopy()
         if self._buffers is None:
-            images = [direct_image(file, source) for file, source in zip(plan.layout, sources, strict=True)]
+            files = zip(plan.layout.files, sources, strict=True)
+            images = [direct_image(file, source) for file, source in files]
         else:
-            images = self._buffers.take(plan.layout, sources, copying, may_share=may_share)
-        return PreparedCheckpoint(images, tree, copying)
+            images = self._buffers.take(plan.layout.files, sources, copying, may_share=may_share)
+        return PreparedCheckpoint(plan.layout, images, tree, copying)
 
 
 class _Plan:
     """What was worked out for a state, and where its tensors lay."""
 
-    def __init__(self, state: Any, encoded: EncodedState, layout: list[FileLayout]) -> None:
+    def __init__(self, state: Any, encoded: EncodedState, layout: StateLayout) -> None:
         self.layout = layout
         self._part = part_of_saved_state(state, encoded.tree)
         self._names = [leaf.name for leaf in encoded.leaves]
+        self._divided = {number for number, leaf in enumerate(encoded.leaves) if leaf.piece is not None}
         tensors = [leaf.tensor for leaf in encoded.leaves]
         self._kinds = _kinds(tensors)
         self._addresses = np.array([tensor.data_ptr() for tensor in tensors], dtype=np.uint64)
         self._bytes = np.array([_extent_bytes(tensor) for tensor in tensors], dtype=np.uint64)
         self._num_leaves = Counter(leaf.node["tensor"] for leaf in encoded.leaves)
+        rows = layout.rows
+        for leaf in encoded.leaves:
+            # A number is shorter than a name; what lies in no file of this process keeps its name.
+            name = leaf.node["tensor"]
+            leaf.node["tensor"] = rows.get(name, name)
         self._order: list[list[int]] | None = None
 
     def tree_of(self, state: Any) -> tuple[Any, list[Tensor]]:
-        """Return the tree of a state, and its tensors; raises ChangedError unless they lie as they lay."""
+        """Return the tree of a state, and its tensors; raises ChangedError unless nearly all lie as they lay."""
         tensors: list[Tensor] = []
         tree = self._part.node(state, tensors)
-        if _kinds(tensors) != self._kinds:
-            raise SavedStateChangedError
+        kinds = _kinds(tensors)
+        reshaped = self._reshaped(tensors, kinds) if kinds != self._kinds else set()
         addresses = np.fromiter(map(Tensor.data_ptr, tensors), np.uint64, len(tensors))
-        moved = np.flatnonzero(addresses != self._addresses).tolist()
+        moved = reshaped.union(np.flatnonzero(addresses != self._addresses).tolist())
         if len(moved) > MOST_MOVED:
             raise SavedStateChangedError
-        ends = addresses + self._bytes
+        sizes = self._bytes.copy()
+        for number in reshaped:
+            sizes[number] = _extent_bytes(tensors[number])
+        ends = addresses + sizes
         for number in moved:  # made anew, as the states of generators are: it may share memory with no other
             touching = (addresses < ends[number]) & (ends > addresses[number])
             if self._num_leaves[self._names[number]] != 1 or int(touching.sum()) > 1:
                 raise SavedStateChangedError
-        # Moved tensors are known by their new place from now on; all checks are behind us.
-        self._addresses = addresses
+        # They are known by their new places and shapes from now on; all checks are behind us.
+        self._kinds, self._addresses, self._bytes = kinds, addresses, sizes
+        if reshaped:
+            self._lay_out_again(reshaped, tensors)
         return tree, tensors
+
+    def _reshaped(self, tensors: list[Tensor], kinds: list[tuple[Any, ...]]) -> set[int]:
+        """Return the numbers of tensors that differ in shape or order alone; raises ChangedError where more does."""
+        found = set()
+        for number, (kind, before) in enumerate(zip(kinds, self._kinds, strict=True)):
+            if kind != before:
+                if kind[2:] != before[2:] or kind[-1] or number in self._divided:
+                    raise SavedStateChangedError
+                if why_tensor_cannot_be_saved(tensors[number]):  # said where all is made anew
+                    raise SavedStateChangedError
+                found.add(number)
+        return found
+
+    def _lay_out_again(self, reshaped: set[int], tensors: list[Tensor]) -> None:
+        """Lay out the files of tensors that have other shapes; the rows stay, since dtypes and names do."""
+        assert self._order is not None
+        self.layout = StateLayout(
+            [
+                file
+                if reshaped.isdisjoint(order)
+                else file.with_shapes_of([tensors[number] for number in order])
+                for file, order in zip(self.layout.files, self._order, strict=True)
+            ]
+        )
 
     def can_be_kept(self) -> bool:
         """Note which tensor each region is, if each is one as it lies, and let go of the tensors themselves."""
-        regions = [item.region for file in self.layout for item in file.placed]
+        regions = [item.region for file in self.layout.files for item in file.placed]
         if any(region.joint for region in regions) or any(kind[-1] for kind in self._kinds):
             return False
         numbers = {name: number for number, name in enumerate(self._names)}
-        self._order = [[numbers[item.region.name] for item in file.placed] for file in self.layout]
+        self._order = [[numbers[item.region.name] for item in file.placed] for file in self.layout.files]
         for region in regions:
             region.tensor = None
         return True
@@ -135,7 +173,7 @@ class _Plan:
             return [[tensors[number] for number in order] for order in self._order]
         return [
             [item.region.tensor for item in file.placed if item.region.tensor is not None]
-            for file in self.layout
+            for file in self.layout.files
         ]
 
 

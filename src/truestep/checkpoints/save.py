@@ -24,7 +24,7 @@ from truestep.checkpoints.files import (
     write_all,
     write_file,
 )
-from truestep.checkpoints.layout import FileLayout
+from truestep.checkpoints.layout import FileLayout, StateLayout
 from truestep.checkpoints.manifest import (
     HEAD_BYTES,
     MANIFEST_NAME,
@@ -32,9 +32,8 @@ from truestep.checkpoints.manifest import (
     Manifest,
     ManifestFile,
     manifest_checksum,
-    manifest_tensors_text,
-    sealed_manifest,
 )
+from truestep.checkpoints.manifest_text import manifest_bytes
 from truestep.checkpoints.names import TEMPORARY, checkpoint_name
 from truestep.checkpoints.parts import joined_parts
 from truestep.core.collector import collector_at_rest
@@ -70,6 +69,7 @@ class PendingCheckpoint:
     """A checkpoint about to be written; of one that is shared, what this process has of it."""
 
     summary: CheckpointSummary
+    layout: StateLayout
     images: list[CheckpointFileImage]
     state: Any
     copying: "SharedCopy"
@@ -119,12 +119,15 @@ def temporary_folder(files: CheckpointFiles, directory: Path, name: str) -> Path
 
 
 def _fill(files: CheckpointFiles, folder: Path, pending: PendingCheckpoint) -> tuple[Manifest, str]:
-    entries, tensors = write_images(files, folder, pending.images)
-    if pending.shared is not None:
-        entries, found = joined_parts(files, folder, entries, tensors, pending.shared.wait())
-        tensors = manifest_tensors_text(found)
-    manifest = Manifest(summary=pending.summary, files=entries, tensors={}, state=pending.state)
-    data = sealed_manifest(manifest, tensors)
+    entries, layout = write_images(files, folder, pending.images), pending.layout
+    ranks = pending.shared.wait() if pending.shared is not None else None
+    with collector_at_rest():  # a pass over all objects would take longer than this
+        if ranks is None:
+            columns = layout.columns
+        else:
+            entries, columns = joined_parts(files, folder, entries, layout.tensors(), ranks)
+        manifest = Manifest(summary=pending.summary, files=entries, tensors={}, state=pending.state)
+        data = manifest_bytes(manifest, columns)
     write_file(files, folder / MANIFEST_NAME, [memoryview(data)])
     # The names in the folder before the rename: a published folder must never be found without its files.
     sync_folder(files, folder)
@@ -133,11 +136,9 @@ def _fill(files: CheckpointFiles, folder: Path, pending: PendingCheckpoint) -> t
 
 def write_images(
     files: CheckpointFiles, folder: Path, images: list[CheckpointFileImage]
-) -> tuple[dict[str, ManifestFile], str]:
-    """Write files; return what the manifest says of them, and its text of their tensors."""
-    entries = {image.layout.name: _write_image(files, folder, image) for image in images}
-    with collector_at_rest():  # a pass over all objects would take longer than this
-        return entries, ",".join(filter(None, (image.layout.manifest_text for image in images)))
+) -> dict[str, ManifestFile]:
+    """Write files; return what the manifest says of them."""
+    return {image.layout.name: _write_image(files, folder, image) for image in images}
 
 
 def _write_image(files: CheckpointFiles, folder: Path, image: CheckpointFileImage) -> ManifestFile:

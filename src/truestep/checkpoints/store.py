@@ -196,8 +196,8 @@ class CheckpointStore:
             num_copying = 1 if self.others is None else processes_on_this_machine()
             room = CopyRoomFinder(num_copying, may_keep=self.background)
             self._preparing = CheckpointPreparer(CheckpointStaging(room) if copies else None)
-        images, tree, copying = self._preparing.prepared(state, may_share=not asks)
-        return PendingCheckpoint(summary=summary, images=images, state=tree, copying=copying)
+        layout, images, tree, copying = self._preparing.prepared(state, may_share=not asks)
+        return PendingCheckpoint(summary=summary, layout=layout, images=images, state=tree, copying=copying)
 
     def _shared(self, pending: PendingCheckpoint) -> PendingCheckpoint:
         """Make the folder that others write in, and tell them of it, where there are others."""

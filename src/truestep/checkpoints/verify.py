@@ -5,7 +5,6 @@ Memory stays small however large or wrong the files are: sizes are compared befo
 contents pass through one buffer.
 """
 
-import hashlib
 import math
 import stat
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any
 
 from truestep.checkpoints.boxes import CheckpointBox
 from truestep.checkpoints.checksum import Checksum
+from truestep.checkpoints.digests import digest_of_format, new_digest
 from truestep.checkpoints.dtypes import DTYPES, MAX_BYTES, check_tensor_size, is_dense_in_checkpoint
 from truestep.checkpoints.files import CHUNK_BYTES, CheckpointFiles, read_bytes, read_chunks, read_into
 from truestep.checkpoints.manifest import (
@@ -28,8 +28,8 @@ from truestep.checkpoints.manifest import (
     ManifestTensor,
     TensorShard,
     manifest_checksum,
-    parse_manifest,
 )
+from truestep.checkpoints.manifest_text import parse_manifest
 from truestep.checkpoints.names import checkpoint_name, checkpoint_sequence
 from truestep.checkpoints.safetensors_header import (
     MAX_HEADER_BYTES,
@@ -98,7 +98,7 @@ def read_manifest(files: CheckpointFiles, folder: Path, known: dict[str, Manifes
         return known[checksum]
     # Opened again rather than kept from above; `parse_manifest` checks the checksum of what it gets.
     with opened_file(files, path) as (descriptor, _):
-        manifest = parse_manifest(read_bytes(files, descriptor, size))
+        manifest = parse_manifest(read_bytes(files, descriptor, size), contents=known is None)
     _check_owner(manifest, folder)
     if known is not None:
         known[checksum] = known[stamp] = replace(manifest, tensors={}, state=None)
@@ -124,7 +124,7 @@ def _check_owner(manifest: Manifest, folder: Path) -> None:
 
 def _check_manifest(files: CheckpointFiles, descriptor: int, size: int) -> str:
     promised = manifest_checksum(read_bytes(files, descriptor, HEAD_BYTES))
-    digest = hashlib.sha256()
+    digest = new_digest("sha256")
     for chunk in read_chunks(files, descriptor, HEAD_BYTES, size - _SUFFIX_BYTES):
         digest.update(chunk)
     if digest.hexdigest() != promised:
@@ -195,7 +195,7 @@ def _check_tiling(file: str, manifest: Manifest) -> None:
 
 
 def _check_node(node: dict[str, Any], manifest: Manifest) -> None:
-    name = node["tensor"]
+    name = manifest.tensor_name(node)
     if name not in manifest.tensors:
         raise ValueError(f"the state names the tensor {name!r}, which is not among the tensors")
     if set(node) == {"tensor"}:
@@ -255,10 +255,12 @@ def scan_file(
     try:
         with (
             opened_file(files, path) as (descriptor, size),
-            Checksum(in_pieces=manifest.format > 1, read=partial(read_into, files, descriptor)) as digest,
+            Checksum(
+                kind=digest_of_format(manifest.format), read=partial(read_into, files, descriptor)
+            ) as digest,
         ):
             header, checksum = _read(files, descriptor, size - data_bytes, read, digest)
-        if checksum != manifest.files[path.name].sha256:
+        if checksum != manifest.files[path.name].checksum:
             raise ValueError("its content does not have the checksum in the manifest")
         _check_header(parse_json_header(header[8:]), manifest.shards_in(path.name), manifest)
     except ValueError as error:

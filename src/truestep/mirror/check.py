@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a store is fit for a mirror, found out with objects of its own below the address: made, raced for, damaged, removed."""
 
-import hashlib
 import os
 import threading
 import uuid
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from truestep.checkpoints.checksum import PIECE_BYTES
+from truestep.checkpoints.digests import NEWEST_DIGEST, new_digest
 from truestep.checkpoints.manifest import DamagedCheckpointError
 from truestep.core.errors import RunDirectoryError
 from truestep.core.results import RenderableType, Result, result_facts
@@ -151,7 +151,8 @@ def _raced(objects: MirrorObjects, path: str) -> int:
 
 def _damage_is_seen(objects: MirrorObjects, base: str) -> str:
     try:
-        get_checked(objects, f"{base}piece", hashlib.sha256(b"something else").hexdigest())
+        other = new_digest(NEWEST_DIGEST.name, b"something else").hexdigest()
+        get_checked(objects, f"{base}piece", NEWEST_DIGEST.name, other)
     except DamagedCheckpointError:
         return ""
     return "content that is not what was sent was taken"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one object says of a checkpoint in the store: its manifest, and of which pieces its files are.
 
-Pieces and commits lie under the number of the lease that they were sent with: `pieces/000003/sha256-...` and
-`commits/000003/000042-step-1200`. Content is checked against its digest and a commit against a checksum of its own.
+Pieces and commits lie under the number of the lease that they were sent with: `pieces/000003/blake3-...` and
+`commits/000003/000042-step-1200`. Content is checked against its digest and a commit against a checksum of its own. The
+pieces of a commit are named by the digest that its manifest's format has: of a checkpoint of format 1 or 2 by their SHA-256.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable
@@ -14,33 +14,35 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from truestep.checkpoints.checksum import PIECE_BYTES
+from truestep.checkpoints.digests import checked_hexdigest, digest_of_format, new_digest
 from truestep.checkpoints.manifest import (
     CheckpointSummary,
     DamagedCheckpointError,
     Manifest,
     manifest_body,
-    parse_manifest,
     seal_manifest,
 )
+from truestep.checkpoints.manifest_text import parse_manifest
 from truestep.checkpoints.names import checkpoint_name, checkpoint_sequence
 
 COMMITS, PIECES = "commits/", "pieces/"
 FORMAT = 1
 _BESIDE = re.compile(r"[a-z]+\.jsonl?|media/[\w%-][\w%.-]*/[0-9]+(-[0-9]+)?\.[a-z]+", re.ASCII)
 _KEY = re.compile(r"commits/(\d{6,})/(\d{6,}-step-\d+)")
-_PIECE = re.compile(r"pieces/(\d{6,})/sha256-([0-9a-f]{64})")
+_PIECE = re.compile(r"pieces/(\d{6,})/(sha256|blake3)-([0-9a-f]{64})")
 
 
 class StoredPiece(NamedTuple):
-    """A piece of a file's content: the number it lies under, and its SHA-256."""
+    """A piece of a file's content: the number it lies under, and its digest of this kind."""
 
     number: int
+    kind: str
     digest: str
 
     @property
     def path(self) -> str:
         """Where it lies in the store."""
-        return f"{PIECES}{self.number:06d}/sha256-{self.digest}"
+        return f"{PIECES}{self.number:06d}/{self.kind}-{self.digest}"
 
 
 class StoredFile(NamedTuple):
@@ -54,13 +56,14 @@ class StoredFile(NamedTuple):
         """What a manifest says of such a file."""
         if len(self.pieces) == 1:
             return self.pieces[0].digest
-        return hashlib.sha256(b"".join(bytes.fromhex(piece.digest) for piece in self.pieces)).hexdigest()
+        digests = b"".join(bytes.fromhex(piece.digest) for piece in self.pieces)
+        return new_digest(self.pieces[0].kind, digests).hexdigest()
 
 
 def piece_of_path(path: str) -> StoredPiece | None:
     """Return the piece that lies at a path; None for what is none."""
     match = _PIECE.fullmatch(path)
-    return StoredPiece(int(match[1]), match[2]) if match else None
+    return StoredPiece(int(match[1]), match[2], match[3]) if match else None
 
 
 def commit_key(number: int, name: str) -> str:
@@ -91,8 +94,8 @@ class StoredCommit:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The checkpoint's own manifest."""
-        return parse_manifest(self.manifest_bytes)
+        """The checkpoint's own manifest, without what it says of tensors and state."""
+        return parse_manifest(self.manifest_bytes, contents=False)
 
     @property
     def summary(self) -> CheckpointSummary:
@@ -125,11 +128,14 @@ class StoredCommit:
         manifest = self.manifest
         if checkpoint_name(manifest.summary) != self.name or manifest.files.keys() != self.files.keys():
             raise DamagedCheckpointError(f"{self.key}: it holds another checkpoint's manifest")
+        kind = digest_of_format(manifest.format)
         for name, entry in manifest.files.items():
             file = self.files[name]
             # of format 1 the whole file was hashed, which is compared when it is loaded
-            if file.bytes != entry.bytes or (manifest.format > 1 and file.checksum != entry.sha256):
+            if file.bytes != entry.bytes or (kind.in_pieces and file.checksum != entry.checksum):
                 raise DamagedCheckpointError(f"{self.key}: {name} is not the file that the manifest names")
+        if any(piece.kind != kind.name for piece in self.pieces):  # `parse_commit` would look for others
+            raise DamagedCheckpointError(f"{self.key}: its pieces are not named by their {kind.name}")
 
 
 def _listed(file: StoredFile) -> list[Any]:
@@ -142,9 +148,10 @@ def parse_commit(key: str, data: bytes) -> StoredCommit:
         body = json.loads(manifest_body(data))
         if body["format"] != FORMAT or body["key"] != key:
             raise ValueError(f"it is of format {body['format']!r} and was written as {body['key']!r}")
-        beside = {_beside(name): _file(entry) for name, entry in body["beside"].items()}
-        files = {name: _file(entry) for name, entry in body["files"].items()}
         manifest = body["manifest"].encode()
+        kind = digest_of_format(parse_manifest(manifest, contents=False).format).name
+        beside = {_beside(name): _file(entry, kind) for name, entry in body["beside"].items()}
+        files = {name: _file(entry, kind) for name, entry in body["files"].items()}
         commit = StoredCommit(key=key, manifest_bytes=manifest, files=files, beside=beside)
         commit.check()
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -159,18 +166,12 @@ def _beside(name: str) -> str:
     return name
 
 
-def _file(entry: Any) -> StoredFile:
+def _file(entry: Any, kind: str) -> StoredFile:
     size, listed = entry
-    pieces = tuple(StoredPiece(int(number), _digest(digest)) for number, digest in listed)
+    pieces = tuple(StoredPiece(int(number), kind, checked_hexdigest(digest)) for number, digest in listed)
     if type(size) is not int or len(pieces) != max(1, -(-size // PIECE_BYTES)):
         raise ValueError(f"{size!r} bytes are not {len(pieces)} pieces")
     return StoredFile(size, pieces)
-
-
-def _digest(text: str) -> str:
-    if not re.fullmatch("[0-9a-f]{64}", text):
-        raise ValueError(f"{text!r} is no SHA-256")
-    return text
 
 
 def pieces_needed(commits: Iterable[StoredCommit]) -> set[StoredPiece]:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bringing a run from the store into a directory: what it goes on from, each piece checked, and nothing half there."""
 
-import hashlib
 import os
 import shutil
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from truestep.checkpoints.attempts import MAX_ATTEMPTS
 from truestep.checkpoints.checksum import PIECE_BYTES
+from truestep.checkpoints.digests import new_digest
 from truestep.checkpoints.files import CheckpointFiles, sync_folder
 from truestep.checkpoints.manifest import MANIFEST_NAME, DamagedCheckpointError, NewerCheckpointError
 from truestep.checkpoints.names import ATTEMPT, DELETED, TEMPORARY, checkpoint_sequence
@@ -49,17 +49,17 @@ def _passed(objects: MirrorObjects, key: str, reason: object) -> str:
 
 def get_piece(objects: MirrorObjects, piece: StoredPiece) -> bytes:
     """Return a piece's content."""
-    return get_checked(objects, piece.path, piece.digest)
+    return get_checked(objects, piece.path, piece.kind, piece.digest)
 
 
-def get_checked(objects: MirrorObjects, path: str, digest: str) -> bytes:
-    """Return content of this SHA-256, asked for once more where it is not what it was: that may be the line and not the store."""
+def get_checked(objects: MirrorObjects, path: str, kind: str, digest: str) -> bytes:
+    """Return content of this digest, asked for once more where it is not what it was: that may be the line and not the store."""
     for _ in range(2):
         try:
             data = objects.get(path)
         except FileNotFoundError:
             raise DamagedCheckpointError(f"{path} is missing") from None
-        if hashlib.sha256(data).hexdigest() == digest:
+        if new_digest(kind, data).hexdigest() == digest:
             return data
     raise DamagedCheckpointError(f"{path} is not what was sent")
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sending checkpoints of a directory to the store, and removing there what is not to be kept."""
 
-import hashlib
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.checkpoints.checksum import PIECE_BYTES
+from truestep.checkpoints.digests import digest_of_format, new_digest
 from truestep.checkpoints.manifest import MANIFEST_NAME, CheckpointSummary
 from truestep.checkpoints.retention import Retention
 from truestep.core.files import is_unfinished_file, read_regular_file
@@ -51,8 +51,9 @@ class Push:
         self._objects, self._held, self._directory, self._retention = objects, held, directory, retention
         self.commits: dict[str, StoredCommit] = {}
         self._known: set[StoredPiece] = set()
-        self._by_digest: dict[str, StoredPiece] = {}
-        self._unchanged: dict[Path, tuple[tuple[int, int], StoredFile]] = {}
+        self._by_digest: dict[tuple[str, str], StoredPiece] = {}
+        self._unchanged: dict[Path, tuple[tuple[int, int, str], StoredFile]] = {}
+        self._kind = ""  # of the digests that the checkpoint under way has
         self._is_swept = False
 
     def begin(self, commits: dict[str, StoredCommit], relied: StoredCommit | None) -> None:
@@ -65,7 +66,7 @@ class Push:
     def _know(self, pieces: Iterator[StoredPiece]) -> None:
         for piece in pieces:
             self._known.add(piece)
-            self._by_digest[piece.digest] = piece
+            self._by_digest[piece.kind, piece.digest] = piece
 
     # ------------------------------------------------------------------ which
 
@@ -101,6 +102,7 @@ class Push:
         Raises FileNotFoundError where it was pruned meanwhile, DamagedCheckpointError where it is not what its manifest says.
         """
         manifest = read_regular_file(checkpoint.path / MANIFEST_NAME)
+        self._kind = digest_of_format(checkpoint.manifest.format).name
         with ThreadPoolExecutor(NUM_THREADS, "truestep-send") as threads:
             files = {
                 name: self._sent(threads, checkpoint.path / name, entry.bytes)
@@ -154,10 +156,10 @@ class Push:
         return StoredFile(size, tuple(each.result() for each in waiting))
 
     def _sent_piece(self, data: bytes) -> StoredPiece:
-        digest = hashlib.sha256(data).hexdigest()
-        if (known := self._by_digest.get(digest)) is not None:
+        digest = new_digest(self._kind, data).hexdigest()
+        if (known := self._by_digest.get((self._kind, digest))) is not None:
             return known
-        piece = StoredPiece(self._held.lease.number, digest)
+        piece = StoredPiece(self._held.lease.number, self._kind, digest)
         self._objects.put(piece.path, data)
         self._know(iter([piece]))
         return piece
@@ -178,7 +180,7 @@ class Push:
     def _sent_unchanged(self, threads: ThreadPoolExecutor, path: Path) -> StoredFile:
         """Send a file of media, which is written once; it is not read again for each checkpoint."""
         status = path.stat()
-        state = status.st_size, status.st_mtime_ns
+        state = status.st_size, status.st_mtime_ns, self._kind
         if (
             (kept := self._unchanged.get(path))
             and kept[0] == state
@@ -216,7 +218,7 @@ class Push:
         if waste:
             self._ask()
             self._known -= waste
-            self._by_digest = {piece.digest: piece for piece in self._known}
+            self._by_digest = {(piece.kind, piece.digest): piece for piece in self._known}
             self._objects.remove([piece.path for piece in sorted(waste)])
         self._is_swept = True
 

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The body of a manifest, made and read. Imports no torch.
+
+In format 3 it is `{"format":3,"truestep":"...","head_bytes":n,"head_blake3":"...","head":{...},"names":[...],...,"state":...}`:
+the head says what the checkpoint is, its files, and of each part that follows how many bytes it has and its BLAKE3. So
+whoever wants some of it need not read the rest, and can still tell that it is what was written.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.checkpoints.columns import (
+    COLUMNS,
+    RowsOfFile,
+    TensorColumns,
+    compact_json,
+    tensor_columns,
+    tensors_of_columns,
+)
+from truestep.checkpoints.digests import NEWEST_DIGEST, checked_hexdigest, new_digest
+from truestep.checkpoints.manifest import (
+    FORMAT,
+    MANIFEST_NAME,
+    CheckpointSummary,
+    DamagedCheckpointError,
+    Manifest,
+    ManifestFile,
+    NewerCheckpointError,
+    checked_count,
+    checked_file_name,
+    manifest_body,
+    seal_manifest,
+    version_for_manifest,
+)
+from truestep.checkpoints.older import older_files, older_tensors, upgrade_older_state
+from truestep.core.collector import collector_at_rest
+
+PARTS = (*COLUMNS, "state")
+_START = re.compile(
+    rb'\{"format":3,"truestep":("[^"\\]*"),"head_bytes":(\d{1,10}),"head_blake3":"([0-9a-f]{64})","head":'
+)
+_SUMMARY_TYPES = {
+    "sequence": int,
+    "step": int,
+    "reason": str,
+    "healthy": bool,
+    "complete": bool,
+    "metrics": dict,
+    "created": str,
+    "truestep": str,
+}
+
+
+def manifest_bytes(manifest: Manifest, columns: TensorColumns | None = None) -> bytes:
+    """Return a manifest as it lies on disk; the columns of its tensors are the same from save to save."""
+    columns = columns or tensor_columns(manifest.tensors, manifest.files)
+    head = {
+        **{name: value for name, value in vars(manifest.summary).items() if name != "truestep"},
+        "files": files_json(manifest.files, columns),
+    }
+    parts = columns.texts | {"state": compact_json(manifest.state)}
+    return seal_manifest(manifest_text(manifest.summary.truestep, head, parts))
+
+
+def files_json(files: dict[str, ManifestFile], columns: TensorColumns) -> dict[str, Any]:
+    """Return what a manifest says of its files."""
+    return {
+        name: {"bytes": entry.bytes, NEWEST_DIGEST.name: entry.checksum, **columns.rows_of(name)._asdict()}
+        for name, entry in files.items()
+    }
+
+
+def files_of_json(entries: dict[str, Any]) -> dict[str, ManifestFile]:
+    """Read what a manifest says of its files, trusting nothing in it; raises KeyError, TypeError or ValueError."""
+    return {
+        checked_file_name(name): ManifestFile(
+            checked_count(entry["bytes"]), checked_hexdigest(entry[NEWEST_DIGEST.name])
+        )
+        for name, entry in entries.items()
+    }
+
+
+def rows_of_json(entries: dict[str, Any]) -> dict[str, RowsOfFile]:
+    """Read in the same way which rows lie in each file."""
+    return {
+        name: RowsOfFile(checked_count(entry["rows"]), checked_count(entry["prefix"]))
+        for name, entry in entries.items()
+    }
+
+
+def manifest_text(truestep: str, head: dict[str, Any], parts: dict[str, bytes]) -> bytes:
+    """Return the body of a head and the parts that follow it, each with its digest in the head."""
+    listed = {name: [len(text), _digest(text)] for name, text in parts.items()}
+    text = compact_json({**head, "parts": listed})
+    start = f'{{"format":{FORMAT},"truestep":{json.dumps(truestep)},"head_bytes":{len(text)}'
+    pieces = [start.encode(), f',"head_blake3":"{_digest(text)}","head":'.encode(), text]
+    for name, part in parts.items():
+        pieces += [_before(name), part]
+    return b"".join([*pieces, b"}"])
+
+
+def _before(name: str) -> bytes:
+    return f',"{name}":'.encode()
+
+
+def _digest(text: bytes | memoryview) -> str:
+    return new_digest(NEWEST_DIGEST.name, text).hexdigest()
+
+
+def parse_manifest(data: bytes, *, contents: bool = True) -> Manifest:
+    """Read a manifest, trusting nothing in it; without `contents` what it says of tensors and state is left out.
+
+    Raises DamagedError for what `manifest_bytes` can't have written, NewerFormatError for a newer format.
+    """
+    body = manifest_body(data)
+    try:
+        with collector_at_rest():
+            if (start := _START.match(body)) is not None:
+                return _manifest(body, start, contents=contents)
+            return _older_manifest(_json(body))
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise DamagedCheckpointError(f"{MANIFEST_NAME}: {type(error).__name__}: {error}") from error
+
+
+def _json(text: bytes) -> Any:
+    # not from bytes: that guesses among encodings
+    return json.loads(text.decode(), parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _manifest(body: bytes, start: re.Match[bytes], *, contents: bool) -> Manifest:
+    head = manifest_head(body, start)
+    summary, files = _summary(head), files_of_json(head["files"])
+    if not contents:
+        return Manifest(summary=summary, files=files, tensors={}, state=None)
+    parts = dict(_parts(body, start, head))
+    tensors, rows = tensors_of_columns(parts, rows_of_json(head["files"]))
+    return Manifest(summary=summary, files=files, tensors=tensors, state=parts["state"], rows=rows)
+
+
+def manifest_head(body: bytes, start: re.Match[bytes] | None = None) -> dict[str, Any]:
+    """Return the head, of which the first bytes of a body are enough; raises ValueError where it is not what was written."""
+    start = start or _START.match(body)
+    if start is None:
+        raise ValueError(f"it does not begin as a manifest of format {FORMAT}")
+    text = body[start.end() : start.end() + int(start[2])]
+    if _digest(text) != start[3].decode():
+        raise ValueError("its head does not have the checksum that it names")
+    head: dict[str, Any] = _json(text)
+    return {**head, "truestep": json.loads(start[1])}
+
+
+def _parts(body: bytes, start: re.Match[bytes], head: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the parts that follow the head, each checked by its own digest."""
+    at = start.end() + int(start[2])
+    if tuple(head["parts"]) != PARTS:
+        raise ValueError(f"its parts are {', '.join(head['parts'])}, not {', '.join(PARTS)}")
+    for name, (size, digest) in head["parts"].items():
+        before = _before(name)
+        begin, end = at + len(before), at + len(before) + checked_count(size)
+        text = body[begin:end]
+        if body[at:begin] != before or len(text) != size or _digest(text) != digest:
+            raise ValueError(f"its part {name!r} does not have the checksum in the head")
+        yield name, _json(text)
+        at = end
+    if body[at:] != b"}":
+        raise ValueError("more follows than the head says")
+
+
+def _older_manifest(body: dict[str, Any]) -> Manifest:
+    found = body["format"]
+    if type(found) is not int or found < 1:
+        raise ValueError(f"the format is {found!r}")
+    if found > FORMAT:
+        # Its checksum was right, so that this is another version's file and no damaged one.
+        raise NewerCheckpointError(
+            f"it is sound, but in format {found}, written by truestep {body.get('truestep')}. This is "
+            f"truestep "
+            f"{version_for_manifest()}, which reads formats up to {FORMAT}: install the newer version to use it"
+        )
+    if found == FORMAT:
+        raise ValueError(f"it does not begin as a manifest of format {FORMAT}")
+    files = older_files(body["files"])
+    tensors = older_tensors(body["tensors"], files)
+    state = body["state"] if found > 1 else upgrade_older_state(body["state"])
+    return Manifest(summary=_summary(body), files=files, tensors=tensors, state=state, format=found)
+
+
+def _summary(body: dict[str, Any]) -> CheckpointSummary:
+    return CheckpointSummary(**{name: _typed(body, name, kind) for name, kind in _SUMMARY_TYPES.items()})
+
+
+def _typed(body: dict[str, Any], name: str, kind: type) -> Any:
+    # not isinstance: JSON's true is an int to Python
+    if type(body[name]) is not kind:
+        raise ValueError(f"{name!r} is {body[name]!r}, not of type {kind.__name__}")
+    return body[name]
