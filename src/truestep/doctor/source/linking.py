@@ -195,23 +195,14 @@ class SourceLinker:
     def _define(self, node: ast.Name | ast.Attribute, depth: int) -> Definition | None:
         if depth > MAX_IMPORTS:
             return None
-        return self._definition(self._bindings_behind(node), depth) or self.module_named(node)
+        return self._definition(self.bindings_behind(node), depth) or self.module_named(node)
 
-    def _bindings_behind(self, node: ast.Name | ast.Attribute) -> list[Binding]:
+    def bindings_behind(self, node: ast.Name | ast.Attribute) -> list[Binding]:
         """Return what binds a name, or a file's name, behind the imports."""
         if isinstance(node, ast.Name):
             return self.local_bindings(node)
         tree = self.module_named(node.value)
         return self.exported(tree, node.attr) if tree is not None else []
-
-    def stands_for_call(self, node: ast.expr, depth: int = 0) -> bool:
-        """Tell a name that is given what a call makes, be it by another name: `note = partial(helpers.note, sink=sink)`."""
-        if not isinstance(node, _NAMED) or depth > MAX_IMPORTS:
-            return isinstance(node, ast.Call)
-        values = [each.value for each in self._bindings_behind(node) if each.how == "assign"]
-        if isinstance(node, ast.Attribute):
-            values += [each.value for _, each in self.index.written.get(node.attr, [])]
-        return any(each is not None and self.stands_for_call(each, depth + 1) for each in values)
 
     def _definition(self, bindings: list[Binding], depth: int) -> Definition | None:
         """Return what all bindings agree on; of an import and its makeshift, the one that is here."""

@@ -8,6 +8,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.signatures import is_left_open
 from truestep.doctor.source.values import forwards_all
 
@@ -86,7 +87,7 @@ def _function_of(module: SourceModule, call: ast.Call) -> ast.FunctionDef | ast.
     last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if last != (made.name if made is not None else function.name):
         return None
-    if module.resolver.linker.stands_for_call(call.func):  # a partial has given some of the arguments
+    if _stands_for_call(module, call.func):  # a partial has given some of the arguments
         return None
     if owner is None or made is not None or _is_above(module, call):
         return function
@@ -118,6 +119,20 @@ def _may_be_replaced(module: SourceModule, call: ast.Call) -> bool:
         for each in module.all(ast.ImportFrom)
         if each.names[0].name == "*" and not files.files_imported(module.tree, [each])
     )
+
+
+def _stands_for_call(module: SourceModule, name: ast.expr) -> bool:
+    """Tell a name that is given what a call makes, be it by another name: `note = partial(helpers.note, sink=sink)`."""
+
+    def given(each: ast.expr) -> list[ast.expr]:
+        if not isinstance(each, ast.Name | ast.Attribute):
+            return []
+        bound = [one for one in module.resolver.linker.bindings_behind(each) if one.how == "assign"]
+        if isinstance(each, ast.Attribute):
+            bound += [one for _, one in module.index.written.get(each.attr, [])]
+        return [one.value for one in bound if one.value is not None]
+
+    return any(isinstance(each, ast.Call) for each in each_once([name], given))
 
 
 def _is_instance(module: SourceModule, node: ast.expr) -> bool:
