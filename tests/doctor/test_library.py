@@ -14,7 +14,7 @@ from torch import nn
 
 import truestep.doctor
 from truestep.doctor.library.functions import FUNCTIONS, functions
-from truestep.doctor.library.layers import DROPPING_LAYERS
+from truestep.doctor.library.layers import DROPPING_LAYERS, LAYERS_WITHOUT_WEIGHTS
 from truestep.doctor.library.losses import LOSSES, losses
 from truestep.doctor.library.operations import OPERATIONS, operations
 
@@ -239,3 +239,44 @@ def test_every_exception_is_one():
         if any(len(names_of_libraries(node.value)) > MOST_NAMES for node in displays(DOCTOR / each))
     }
     assert long == OWN_TABLES
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS_WITHOUT_WEIGHTS))
+def test_a_layer_without_weights_has_none(name):
+    layer = getattr(nn, name.removeprefix("torch.nn."))
+    sizes = {
+        each.name: (2, 2) if each.name == "unflattened_size" else 2
+        for each in inspect.signature(layer).parameters.values()
+        if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD
+    }
+    made = layer(**sizes) if "Fractional" not in name else layer(2, output_size=2)
+    assert ([*made.parameters()], [*made.buffers()]) == ([], [])
+
+
+def test_the_layers_of_torch_are_those_with_weights_the_losses_and_those_without():
+    plain = {each.removeprefix("torch.nn.") for each in LAYERS_WITHOUT_WEIGHTS}
+    left = {
+        name
+        for name in dir(nn)
+        if inspect.isclass(each := getattr(nn, name)) and issubclass(each, nn.Module) and name not in plain
+    }
+    with_weights = (
+        "Norm",
+        "Linear",
+        "Conv",
+        "RNN",
+        "LSTM",
+        "GRU",
+        "Embedding",
+        "Transformer",
+        "Attention",
+        "PReLU",
+    )
+    holders = {"Module", "Container", "DataParallel", "AdaptiveLogSoftmaxWithLoss"}
+    left = {each for each in left if not any(word in each for word in with_weights)}
+    assert {
+        each
+        for each in left
+        if not each.endswith(("Loss", "Loss2d", "List", "Dict", "Sequential", "Bilinear"))
+        and each not in holders
+    } == set()

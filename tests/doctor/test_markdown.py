@@ -144,3 +144,22 @@ def test_a_snippet_that_goes_on_has_the_imports_of_earlier_ones_and_each_finding
 
 def test_the_number_of_files_is_that_of_pages(tmp_path):
     assert found(tmp_path, f"```python\n{CLOSED}```\n```python\n{OPEN}```\n").num_files == 1
+
+
+@pytest.mark.parametrize(
+    ("block", "is_listed"),
+    [
+        ("project/\n├── data/\n│   └── raw\n└── train.py", False),
+        (">> 22", False),
+        (">>> add(20, 2)\n>> 22", False),
+        ("python train.py --epochs 3", False),
+        ("from project import train\ntrain(epochs=3", True),
+        ("net = torch.nn.Linear(3, 3", True),
+        (">> import torch\n>> torch.ones(3)", True),
+    ],
+)
+@pytest.mark.parametrize("info", ["python", "py"])
+def test_a_block_that_says_python_and_is_prose_is_not_listed(block, is_listed, info):
+    page = parse_markdown(f"# How\n\n```{info}\n{block}\n```\n")
+    assert bool(page.unreadable) is is_listed
+    assert page.programs == ()

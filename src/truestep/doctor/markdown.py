@@ -17,6 +17,7 @@ _PYTHON = re.compile(
 )
 _UNMARKED = re.compile(r"\s*(?:te?xt)?\s*$", re.IGNORECASE)
 _LIKE_PYTHON = re.compile(r"^\s*(?:import|from)\s+\w+|\b(?:torch|nn|F|optim)\.\w+", re.MULTILINE)
+_DEFINES = re.compile(r"^\s*(?:async\s+def|def|class)\s+\w+", re.MULTILINE)
 _ROOTS = re.compile(r"(?:torch|nn|F|optim)\.")
 
 
@@ -62,7 +63,8 @@ class MarkdownPage:
 def parse_markdown(raw: str) -> MarkdownPage:
     """Take the blocks of Python out of a page: those that are fenced, and those that are indented.
 
-    A block that says no language, or `txt`, is one where it parses and imports something or calls torch; else it is prose.
+    A block that says no language, or `txt`, is one where it parses and imports something or calls torch; else it is prose,
+    as is a block that says Python, does not parse, and neither does that nor defines anything.
     Each is a program by itself, unless it goes on with names of an earlier one.
     """
     lines = source_lines(raw)
@@ -77,7 +79,9 @@ def parse_markdown(raw: str) -> MarkdownPage:
         if not block.is_marked and not _LIKE_PYTHON.search(joined):
             continue
         if reason := why_source_is_no_python(joined, "block"):
-            unreadable += [(first + 1, reason)] if block.is_marked else []  # else it is prose
+            # else it is prose: a folder's tree, what was printed
+            is_meant = block.is_marked and bool(_LIKE_PYTHON.search(joined) or _DEFINES.search(joined))
+            unreadable += [(first + 1, reason)] if is_meant else []
             continue
         if block.is_marked or _trains(joined):
             snippets.append(_Snippet(first, code, indent, names_of_snippet(joined)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of torch's layers drop at random by an option of theirs: where the option stands, and what it is if left out.
+"""Which of torch's layers have no weights, and which drop at random by an option of theirs: where it stands, and its default.
 
 `tests/doctor/test_library.py` holds the columns to torch's signatures.
 """
@@ -37,3 +37,20 @@ def _row(layer: str, option: str, at: str, default: str, *several: str) -> Dropp
 DROPPING_LAYERS = {
     f"torch.nn.{each.layer}": each for each in (_row(*line.split()) for line in _TABLE.strip().splitlines())
 }
+
+
+# in whose instances there is nothing to train and nothing to save, whatever their options
+_WITHOUT_WEIGHTS = """
+AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d AlphaDropout
+AvgPool1d AvgPool2d AvgPool3d CELU ChannelShuffle CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d
+ConstantPad3d CosineEmbeddingLoss CosineSimilarity CrossMapLRN2d CTCLoss Dropout Dropout1d Dropout2d Dropout3d ELU
+FeatureAlphaDropout Flatten Fold FractionalMaxPool2d FractionalMaxPool3d GaussianNLLLoss GELU GLU Hardshrink Hardsigmoid
+Hardswish Hardtanh HingeEmbeddingLoss HuberLoss Identity KLDivLoss L1Loss LeakyReLU LocalResponseNorm LogSigmoid
+LogSoftmax LPPool1d LPPool2d LPPool3d MarginRankingLoss MaxPool1d MaxPool2d MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d
+Mish MSELoss MultiLabelMarginLoss PairwiseDistance PixelShuffle PixelUnshuffle PoissonNLLLoss ReflectionPad1d
+ReflectionPad2d ReflectionPad3d ReLU ReLU6 ReplicationPad1d ReplicationPad2d ReplicationPad3d RReLU SELU Sigmoid SiLU
+SmoothL1Loss SoftMarginLoss Softmax Softmax2d Softmin Softplus Softshrink Softsign Tanh Tanhshrink Threshold
+TripletMarginLoss TripletMarginWithDistanceLoss Unflatten Unfold Upsample UpsamplingBilinear2d UpsamplingNearest2d
+ZeroPad1d ZeroPad2d ZeroPad3d
+"""
+LAYERS_WITHOUT_WEIGHTS = frozenset(f"torch.nn.{name}" for name in _WITHOUT_WEIGHTS.split())

@@ -195,12 +195,14 @@ class SourceLinker:
     def _define(self, node: ast.Name | ast.Attribute, depth: int) -> Definition | None:
         if depth > MAX_IMPORTS:
             return None
+        return self._definition(self.bindings_behind(node), depth) or self.module_named(node)
+
+    def bindings_behind(self, node: ast.Name | ast.Attribute) -> list[Binding]:
+        """Return what binds a name, or a file's name, behind the imports."""
         if isinstance(node, ast.Name):
-            bindings = self.local_bindings(node)
-        else:
-            tree = self.module_named(node.value)
-            bindings = self.exported(tree, node.attr) if tree is not None else []
-        return self._definition(bindings, depth) or self.module_named(node)
+            return self.local_bindings(node)
+        tree = self.module_named(node.value)
+        return self.exported(tree, node.attr) if tree is not None else []
 
     def _definition(self, bindings: list[Binding], depth: int) -> Definition | None:
         """Return what all bindings agree on; of an import and its makeshift, the one that is here."""

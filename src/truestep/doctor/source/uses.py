@@ -198,6 +198,25 @@ def _without_pass(body: list[ast.stmt]) -> list[ast.stmt]:
     return [each for each in body if not isinstance(each, ast.Pass)]
 
 
+def is_in_comment(text: str, place: str) -> bool:
+    """Tell whether Python that is commented out uses a name or an attribute: `# x = self.norm(x)`."""
+    comments = [line.partition("#")[2].strip() for line in text.splitlines() if "#" in line]
+    return any(_uses_place(each, place) for each in comments if place in each)
+
+
+def _uses_place(comment: str, place: str) -> bool:
+    """Tell a statement that reads a place from prose, which may parse where it is one word."""
+    try:
+        tree = ast.parse(comment.removesuffix(":"))
+    except (SyntaxError, ValueError):
+        return False
+    if len(tree.body) != 1 or (isinstance(tree.body[0], ast.Expr) and dotted(tree.body[0].value) is not None):
+        return False
+    return any(
+        dotted(each) == place for each in ast.walk(tree) if isinstance(getattr(each, "ctx", None), ast.Load)
+    )
+
+
 def names_stored(node: ast.AST) -> Names:
     """Return the names that are given a value somewhere in a node."""
     return frozenset(

@@ -40,7 +40,7 @@ class TrainedTensorDetached(SourceCheck):
     Fix: compute with the tensor itself; .detach() and .item() are for what is shown.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/main.py:16;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/original_code_snippet.py:11.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/original_code_snippet.py:11; bed E: 0 true, 4 false.
     """
 
     code = "GRAD041"

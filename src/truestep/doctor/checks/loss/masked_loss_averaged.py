@@ -35,8 +35,9 @@ class MaskedLossAveraged(SourceCheck):
 
     Fix: (losses * mask).sum() / mask.sum(), or losses[mask].mean().
 
-    Evidence: bed A: 3 true, 1 false; bed B: 0 true, 1 debatable, 0 false; bed C: 1 true, 0 false; 186
-    repositories: 1 true, 1 debatable, 1 false.
+    Evidence: bed A: 3 true, 1 false; bed B: 0 true, 1 debatable, 0 false; bed C: 1 true, 0 false; bed F: 0
+    true, 1 debatable, 0 false; bed G: 1 true, 1 debatable, 0 false; 186 repositories: 1 true, 1 debatable, 1
+    false.
     """
 
     code = "LOSS036"

@@ -5,28 +5,15 @@ import ast
 from collections.abc import Callable, Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
+from truestep.doctor.library.layers import LAYERS_WITHOUT_WEIGHTS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.uses import is_in_comment
 from truestep.doctor.source.values import argument, literal
 
 DYNAMIC = {"_modules", "getattr", "__getattr__", "vars", "__dict__"}
 GOING_THROUGH = ("children", "named_children", "modules", "named_modules")
-# layers without parameters: left over, but harmless
-EMPTY = (
-    "ReLU",
-    "GELU",
-    "Dropout",
-    "Identity",
-    "Softmax",
-    "Sigmoid",
-    "Tanh",
-    "Pool",
-    "Flatten",
-    "Loss",
-    "SiLU",
-)
-
-
+_HOLDERS = ("torch.nn.Sequential", "torch.nn.ModuleList")
 _DROPOUTS = {
     f"torch.nn.{name}" for name in ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout")
 }
@@ -103,7 +90,20 @@ def _makes_layer(module: SourceModule, value: ast.expr | None) -> bool:
     if isinstance(value, ast.Call) and literal(module, argument(value, 1, "requires_grad")) is False:
         return False  # a number of the model that is not to be trained
     short = name.rsplit(".", 1)[-1]
-    return name == f"torch.nn.{short}" and short[:1].isupper() and not any(word in short for word in EMPTY)
+    return name == f"torch.nn.{short}" and short[:1].isupper() and not _is_without_weights(module, value)
+
+
+def _is_without_weights(module: SourceModule, value: ast.expr | None) -> bool:
+    """Tell a layer with nothing to train, or a holder of such layers alone: left over, but harmless."""
+    name = module.qualify(value.func) or "" if isinstance(value, ast.Call) else ""
+    if isinstance(value, ast.Call) and name in _HOLDERS:
+        parts = [
+            part for each in value.args for part in (each.elts if isinstance(each, ast.List) else [each])
+        ]
+        return bool(parts) and all(_is_without_weights(module, each) for each in parts)
+    if isinstance(value, ast.Call) and name.startswith("torch.nn.InstanceNorm"):
+        return literal(module, argument(value, 3, "affine")) in (None, False) and len(value.args) < 4
+    return name in LAYERS_WITHOUT_WEIGHTS or name.endswith("Loss")
 
 
 class LayerNeverUsed(SourceCheck):
@@ -136,7 +136,8 @@ class LayerNeverUsed(SourceCheck):
 
     Evidence: found in the wild (docs/wild.md); eriklindernoren/PyTorch-GAN 36d3c77e
     implementations/sgan/sgan.py:50; corpus: 0 true, 1 debatable, 0 false; bed A: 2 true, 1 false; bed C: 2
-    true, 0 false; 186 repositories: 7 true, 0 false.
+    true, 0 false; bed E: 1 true, 2 debatable, 0 false; bed F: 1 true, 2 false; bed G: 0 true, 2 debatable, 1
+    false; 186 repositories: 7 true, 0 false.
     """
 
     code = "PARAM021"
@@ -146,6 +147,8 @@ class LayerNeverUsed(SourceCheck):
         """Report such layers of the modules of this file that have a forward."""
         for owner in module.classes_of_kind("module"):
             for name, node in layers_never_used(module, owner):
-                yield At(node, f"Nothing uses self.{name}: its parameters are never trained.", RISK)
+                meant = is_in_comment(module.text, f"self.{name}")  # its use was taken out, and it was left
+                text = f"Nothing uses self.{name}: its parameters are never trained."
+                yield At(node, text, ADVICE if meant else RISK)
             for name, node in _unread(module, owner, _makes_dropout):
                 yield At(node, f"Nothing uses self.{name}: nothing is dropped.", ADVICE)

@@ -6,15 +6,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.library.layers import LAYERS_WITHOUT_WEIGHTS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, name_of, wrapped
 
-# layers without weights, buffers or modes
-_STATELESS = re.compile(
-    r"(Loss|Pool\dd|Pad\dd|(?<!PRe)LU|Sigmoid|Tanh|Softmax|Softmin|Upsample\w*|Flatten|Identity|[Ff]old|Similarity|Distance|Shuffle|Softplus|Module)$"
-)
+# layers without weights whose mode matters
+_WITH_MODE = re.compile(r"^torch\.nn\.(\w*Dropout\dd|\w*Dropout|RReLU)$")
+_HOLDERS = ("Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
+_REGISTERING = ("add_module", "register_module", "setattr", "__setattr__")
 
 
 class LayersInPlainList(SourceCheck):
@@ -36,7 +37,8 @@ class LayersInPlainList(SourceCheck):
 
     Fix: nn.ModuleList, nn.ModuleDict, or nn.ParameterList for parameters.
 
-    Evidence: corpus: 0 true, 3 false; bed B: 2 true, 0 false; 186 repositories: 2 true, 0 false.
+    Evidence: corpus: 0 true, 3 false; bed B: 2 true, 0 false; bed E: 4 true, 0 false; bed F: 1 true, 1
+    debatable, 0 false; bed G: 1 true, 1 debatable, 2 false; 186 repositories: 2 true, 0 false.
     """
 
     code = "PARAM001"
@@ -54,11 +56,15 @@ class LayersInPlainList(SourceCheck):
                     ):
                         continue
                     held = _modules_in(module, binding.value) or _appended(module, owner, name, binding.value)
-                    if held and not _registered(module, owner, name):
-                        yield At(
-                            binding.node,
-                            f"self.{name} is a plain {_type(binding.value)}: parameters() misses its layers.",
-                        )
+                    if not held or _registered(module, owner, name):
+                        continue
+                    kind = _type(binding.value)
+                    if any(_makes_module(module, each, modes=False) for each in held):
+                        text = f"self.{name} is a plain {kind}: parameters() misses its layers."
+                        yield At(binding.node, text, BUG)
+                    else:
+                        text = f"self.{name} is a plain {kind}: train() and eval() miss its layers."
+                        yield At(binding.node, text, RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Register the layers."""
@@ -67,7 +73,8 @@ class LayersInPlainList(SourceCheck):
         return wrapped(module, node.value, f"{name_of(module, 'torch.nn')}.ModuleList")
 
 
-def _modules_in(module: SourceModule, value: ast.expr) -> bool:
+def _modules_in(module: SourceModule, value: ast.expr) -> list[ast.Call]:
+    """Return the calls that make what a display holds, where each makes a module."""
     match value:
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             inner = parts
@@ -78,30 +85,36 @@ def _modules_in(module: SourceModule, value: ast.expr) -> bool:
         case ast.DictComp(value=part):
             inner = [part]
         case _:
-            return False
-    return bool(inner) and all(isinstance(part, ast.Call) and _makes_module(module, part) for part in inner)
+            return []
+    made = [each for each in inner if isinstance(each, ast.Call) and _makes_module(module, each)]
+    return made if len(made) == len(inner) else []
 
 
-def _makes_module(module: SourceModule, call: ast.Call) -> bool:
+def _makes_module(module: SourceModule, call: ast.Call, modes: bool = True) -> bool:
+    """Tell a call that makes a module with weights or buffers, or, with `modes`, one that knows whether it is trained."""
     name = module.qualify(call.func) or ""
     if (made := module.class_named(call.func)) is not None:
-        return module.class_kind(made) == "module" and _has_state(module, made, set())
-    return (
-        name.startswith("torch.nn.")
-        and name.count(".") == 2
-        and name[9:10].isupper()
-        and not _STATELESS.search(name)
-    )
+        return module.class_kind(made) == "module" and _has_state(module, made, modes, set())
+    return _is_layer(name, modes)
 
 
-def _has_state(module: SourceModule, owner: ast.ClassDef, seen: set[ast.ClassDef]) -> bool:
-    """Tell whether a module of the program has weights, buffers or modes; what can't be seen of it counts as such."""
+def _is_layer(name: str, modes: bool) -> bool:
+    """Tell a layer of torch's with weights or, with `modes`, with a mode."""
+    if not (name.startswith("torch.nn.") and name.count(".") == 2 and name[9:10].isupper()):
+        return False
+    if name in LAYERS_WITHOUT_WEIGHTS or name.endswith(("Loss", ".Module")):
+        return modes and bool(_WITH_MODE.match(name))
+    return True
+
+
+def _has_state(module: SourceModule, owner: ast.ClassDef, modes: bool, seen: set[ast.ClassDef]) -> bool:
+    """Tell whether a module of the program has weights or buffers, or a mode; what can't be seen of it counts as such."""
     seen.add(owner)
     lineage = module.lineage(owner)
     bases = [each for one in lineage for each in one.bases if module.class_named(each) not in lineage]
     if any(module.qualify(each) != "torch.nn.Module" for each in bases):
         return True
-    if any(
+    if modes and any(
         isinstance(each, ast.Attribute) and ast.unparse(each) == "self.training"
         for one in lineage
         for each in walk(one)
@@ -110,11 +123,10 @@ def _has_state(module: SourceModule, owner: ast.ClassDef, seen: set[ast.ClassDef
     for call in (each for one in lineage for each in walk(one) if isinstance(each, ast.Call)):
         made, name = module.class_named(call.func), module.qualify(call.func) or ""
         if made is not None and made not in seen and module.class_kind(made) is not None:
-            if _has_state(module, made, seen):
+            if _has_state(module, made, modes, seen):
                 return True
         registers = getattr(call.func, "attr", "") in ("register_buffer", "register_parameter", "add_module")
-        layer = name.startswith("torch.nn.") and name.count(".") == 2 and name[9:10].isupper()
-        if registers or (layer and not _STATELESS.search(name)) or name == "torch.nn.Parameter":
+        if registers or _is_layer(name, modes):
             return True
         if made is None and module.function_named(call.func) is not None and _is_kept(module, call):
             return True
@@ -126,29 +138,31 @@ def _is_kept(module: SourceModule, call: ast.Call) -> bool:
     return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Attribute)
 
 
-def _appended(module: SourceModule, owner: ast.ClassDef, name: str, value: ast.expr) -> bool:
+def _appended(module: SourceModule, owner: ast.ClassDef, name: str, value: ast.expr) -> list[ast.Call]:
     if not (isinstance(value, ast.List) and not value.elts):
-        return False
-    return any(
-        isinstance(call.func, ast.Attribute)
+        return []
+    added = [
+        call.args[0]
+        for call in module.method_calls("append")
+        if isinstance(call.func, ast.Attribute)
         and ast.unparse(call.func.value) == f"self.{name}"
         and module.enclosing(call, ast.ClassDef) is owner
-        and bool(call.args)
-        and _is_made_here(module, call.args[0])
-        for call in module.method_calls("append")
-    )
+        and call.args
+    ]
+    return [made for each in added if (made := _made_here(module, each)) is not None]
 
 
-def _is_made_here(module: SourceModule, given: ast.expr) -> bool:
-    """Tell a module that is made where it is put into the list, or before under a name that keeps it nowhere else."""
+def _made_here(module: SourceModule, given: ast.expr) -> ast.Call | None:
+    """Return the call of a module that is made where it is put into the list, or before under a name that keeps it nowhere else."""
     if isinstance(given, ast.Call):
-        return _makes_module(module, given)
+        return given if _makes_module(module, given) else None
     values = module.definitions(given) if isinstance(given, ast.Name) else []
     if len(values) != 1 or not isinstance(values[0], ast.Call) or not _makes_module(module, values[0]):
-        return False
+        return None
     assert isinstance(given, ast.Name)
     others = [each for each in module.reads(given.id) if module.scope(each) is module.scope(given)]
-    return not any(_keeps(module, each, given) for each in others if each is not given)
+    kept = any(_keeps(module, each, given) for each in others if each is not given)
+    return None if kept else values[0]
 
 
 def _keeps(module: SourceModule, name: ast.expr, given: ast.expr) -> bool:
@@ -173,18 +187,34 @@ def _registered(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
     for node in walk(owner):
         if isinstance(node, ast.Attribute) and node.attr == name and ast.unparse(node) == f"self.{name}":
             calls = [each for each in module.ancestors(node) if isinstance(each, ast.Call)]
-            if any(
-                (module.qualify(each.func) or ast.unparse(each.func)).endswith(
-                    ("Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
-                )
-                for each in calls
-            ):
+            if any(_takes_in(module, each) for each in calls if each.func is not node):
                 return True
-    return any(
-        ast.unparse(node.func) in ("self.add_module", "self.register_module", "setattr")
-        for node in walk(owner)
-        if isinstance(node, ast.Call)
+    return any(_last(each.func) in _REGISTERING for each in walk(owner) if isinstance(each, ast.Call))
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _takes_in(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a call that registers the layers it is given: a holder of torch's, or a class or function of the program around one."""
+    if (module.qualify(call.func) or ast.unparse(call.func)).endswith(_HOLDERS):
+        return True
+    made = module.class_named(call.func)
+    if made is None:
+        function = module.target(call)
+        return function is not None and function.args.args != [] and _registers_any(module, function)
+    lineage = module.lineage(made)
+    bases = [module.qualify(base) or "" for each in lineage for base in each.bases]
+    return any(each.endswith(_HOLDERS) for each in bases) or any(
+        _registers_any(module, each) for each in lineage
     )
+
+
+def _registers_any(module: SourceModule, node: ast.AST) -> bool:
+    calls = [each for each in walk(node) if isinstance(each, ast.Call)]
+    names = [module.home(node).qualify(each.func) or ast.unparse(each.func) for each in calls]
+    return any(each.endswith(_HOLDERS) or each.rpartition(".")[2] in _REGISTERING for each in names)
 
 
 def _type(value: ast.expr) -> str:

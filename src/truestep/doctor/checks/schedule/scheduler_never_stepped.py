@@ -4,10 +4,11 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.actions import SCHEDULE
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import argument
 
 
 class SchedulerNeverStepped(SourceCheck):
@@ -32,7 +33,8 @@ class SchedulerNeverStepped(SourceCheck):
 
     Fix: scheduler.step() per epoch (or per batch, as its numbers mean).
 
-    Evidence: bed A: 1 true, 0 false; bed C: 1 true, 0 false.
+    Evidence: bed A: 1 true, 0 false; bed C: 1 true, 0 false; bed E: 0 true, 3 debatable, 0 false; bed G: 0
+    true, 2 false.
     """
 
     code = "SCHED002"
@@ -49,7 +51,34 @@ class SchedulerNeverStepped(SourceCheck):
             if stored is None or not any(trace.training_loops() for trace in module.traces):
                 continue
             if stored.rsplit(".", 1)[-1] not in module.of_program(_names_read):
-                yield At(call, f"{stored!r} is made and never used: the learning rate stays as it is.")
+                if (other := _other(module, call)) is not None:
+                    text = f"{stored!r} is made and never used: line {other.lineno} makes the schedule that sets the rate."
+                    yield At(call, text, ADVICE)
+                else:
+                    yield At(
+                        call, f"{stored!r} is made and never used: the learning rate stays as it is.", BUG
+                    )
+
+
+def _other(module: SourceModule, unused: ast.Call) -> ast.Call | None:
+    """Return the call that makes another schedule of the same optimizer, which is used."""
+    optimizer = argument(unused, 0, "optimizer")
+    read = module.of_program(_names_read)
+    for call in module.all(ast.Call):
+        given = argument(call, 0, "optimizer")
+        if call is unused or given is None or optimizer is None or module.kind(call) != "scheduler":
+            continue
+        is_same = dotted(given) is not None and dotted(given) == dotted(optimizer)
+        if is_same and module.scope(call) is module.scope(unused) and _is_used(module, call, read):
+            return call
+    return None
+
+
+def _is_used(module: SourceModule, made: ast.Call, read: set[str]) -> bool:
+    statement = module.statement(made)
+    if not isinstance(statement, ast.Assign) or statement.value is not made:
+        return True
+    return any((dotted(each) or "").rpartition(".")[2] in read for each in statement.targets)
 
 
 def _names_read(files: list[SourceModule]) -> set[str]:

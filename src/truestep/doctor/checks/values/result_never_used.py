@@ -9,7 +9,7 @@ from truestep.doctor.library.operations import operations
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
-from truestep.doctor.source.uses import names_read, places_read, uses_of
+from truestep.doctor.source.uses import is_in_comment, names_read, places_read, uses_of
 
 # what measures a tensor, for a log that is gone, and what no tensor comes from
 _ASKS = operations(numbers="measured averaged reduced chosen") | operations(shape="gone")
@@ -17,6 +17,7 @@ _SHAPES = operations(numbers="kept", shape="same other")
 _BUILTINS = ("dict", "list", "tuple", "int", "float", "str", "hasattr", "getattr", "len", "isinstance")
 # methods that change a module where it is, or only where a tensor lies: to drop what they give is no mistake of training
 _MOVES = operations(numbers="kept itself home moved rounded", shape="same")
+_WRAPPINGS = ("torch.autograd.Variable", "torch.tensor", "torch.as_tensor")
 _TRAINED_WITH = ("forward", "training_step", "__getitem__")
 
 
@@ -44,8 +45,8 @@ class ResultNeverUsed(SourceCheck):
     Fix: use the result, or delete the line.
 
     Evidence: bed A: 0 true, 7 debatable, 0 false; bed B: 2 true, 2 debatable, 0 false; bed C: 3 true, 2
-    debatable, 0 false; bed D: 0 true, 1 debatable, 0 false; 186 repositories: 1 true, 13 debatable, 0
-    false.
+    debatable, 0 false; bed D: 0 true, 1 debatable, 0 false; bed E: 1 true, 1 debatable, 0 false; bed F: 0 true,
+    6 debatable, 0 false; bed G: 0 true, 3 debatable, 0 false; 186 repositories: 1 true, 13 debatable, 0 false.
     """
 
     code = "VALUE001"
@@ -63,7 +64,10 @@ class ResultNeverUsed(SourceCheck):
                     and _is_work(module, node.value)
                 ):
                     if (text := _lost(module, function, node, name.id)) is not None:
-                        yield At(node, text, RISK if _is_trained_with(module, function) else ADVICE)
+                        is_risk = _is_trained_with(module, function) and not _is_left_over(
+                            module, function, node
+                        )
+                        yield At(node, text, RISK if is_risk else ADVICE)
 
 
 def _is_trained_with(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -77,6 +81,25 @@ def _is_trained_with(module: SourceModule, function: ast.FunctionDef | ast.Async
     return forward is not None and any(
         isinstance(each, ast.Attribute) and each.attr == function.name for each in walk(forward)
     )
+
+
+def _is_left_over(module: SourceModule, function: Function, node: ast.Assign) -> bool:
+    """Tell a value whose use is commented out, and a wrapping of what is used: nothing is missing."""
+    lines = module.text.splitlines()[function.lineno - 1 : _end_of(module, function)]
+    if is_in_comment("\n".join(lines), dotted(node.targets[0]) or ""):
+        return True
+    value = node.value
+    name = module.qualify(value.func) or "" if isinstance(value, ast.Call) else ""
+    return name in _WRAPPINGS
+
+
+def _end_of(module: SourceModule, function: Function) -> int:
+    """Return the last line before what follows a function: comments at its end belong to it."""
+    end = function.end_lineno or function.lineno
+    lines = module.text.splitlines()
+    while end < len(lines) and (not lines[end].strip() or lines[end].lstrip().startswith("#")):
+        end += 1
+    return end
 
 
 def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str) -> str | None:
