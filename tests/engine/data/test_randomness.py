@@ -75,7 +75,7 @@ def loaded(data, *, epoch=0, start=0, seed=0, **options):
     return torch.cat([indices for indices, _ in batches]), torch.cat([draws for _, draws in batches])
 
 
-@pytest.mark.sliced(3)
+@pytest.mark.sliced(9)
 @pytest.mark.parametrize("num_workers", [0, 1, 4])
 @pytest.mark.parametrize("start", [0, 1, 3])
 def test_draws_depend_neither_on_the_workers_nor_on_where_the_run_was_resumed(num_workers, start):

@@ -55,7 +55,12 @@ class ClosedWorld:
     def _is_unseen(self, unseen: UnseenFunctions, scope: Scope, action: Action) -> bool:
         """Tell so; what is no event of the protocol is seen by nobody within a decorator's wrapper either."""
         is_wrapped = not action.kinds and scope in wrappers_of(self.resolver)
-        return is_wrapped or unseen.runs(scope)
+        return is_wrapped or self._is_method_looked_up(scope) or unseen.runs(scope)
+
+    def _is_method_looked_up(self, scope: Scope) -> bool:
+        """Tell `getattr(callback, "after_step")()`: who runs the methods of that name is not known."""
+        is_method = isinstance(self.index.parents.get(scope), ast.ClassDef)
+        return is_method and getattr(scope, "name", "") in self._names_looked_up
 
     # ── what could do it ──────────────────────────────────────────────────────────────────────
 
@@ -120,6 +125,11 @@ class ClosedWorld:
         given = [each for call in calls for each in call.args]
         return {text for each in given for text in self._texts_of(each)}
 
+    @cached_property
+    def _names_looked_up(self) -> set[object]:
+        """What the texts say by which the program looks something up."""
+        return {text.value for text in self._looked_up if isinstance(text, ast.Constant)}
+
     def _texts_of(self, node: ast.expr) -> Iterator[ast.AST]:
         """Yield the constants that an expression may stand for; of a loop's variable those that the loop goes over."""
         found = each_once([node], self._behind_text, MAX_DEPTH)
@@ -177,7 +187,10 @@ class ClosedWorld:
             return False
         if not leaves_alone(self.resolver, target):
             return home.loop(call) is not None
-        return is_for_effect and raises_alone(target) and not home.entered_by(call) - {target}
+        if is_for_effect and raises_alone(target) and not home.entered_by(call) - {target}:
+            return True
+        inside = self.modules[0].home(target).directly_in(target, ast.Call)
+        return any(self._is_looked_up_by_variable(each.func) for each in inside)
 
     def _is_looked_up_by_variable(self, node: ast.expr) -> bool:
         """Tell `getattr(self, name)` of a name that nobody knows, be it kept in a variable."""

@@ -74,10 +74,10 @@ def _said_within(module: SourceModule, function: Function) -> set[str]:
         for node in walk(waiting.pop()):
             if isinstance(node, ast.Attribute) and (node.attr != "grad" or _is_cleared(module, node)):
                 found.add(node.attr)
-            target = module.target(node) if isinstance(node, ast.Call) else None
-            if target is not None and target not in seen:
-                seen.add(target)
-                waiting.append(target)
+            run = {module.target(node), *module.entered_by(node)} if isinstance(node, ast.Call) else set()
+            new = [each for each in run if each is not None and each not in seen]
+            seen.update(new)
+            waiting += new
     return found
 
 
