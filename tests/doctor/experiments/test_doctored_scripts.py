@@ -120,7 +120,9 @@ def test_an_ordinary_script_is_told_how_many_relations_hold(tmp_path):
     plain, files = run(tmp_path / "plain", "main.py", "0")
     done, same_files = run(tmp_path / "watched", "-m", "truestep", "doctor", "main.py", "0")
     assert "experiments: 2 relations hold; 0 broken; 0 not tried (" in done.stderr
-    assert done.stdout == plain.stdout
+    # the last line is of streams that nobody seeds, but for torch's
+    assert done.stdout.splitlines()[:-1] == plain.stdout.splitlines()[:-1]
+    assert done.stdout.split()[-3] == plain.stdout.split()[-3]
     assert same_files == files
     for option in ("--no-experiments", "--no-probe"):
         name = option.strip("-")
