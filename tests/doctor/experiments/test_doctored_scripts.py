@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep doctor` experiments with a script and leaves it as it was: output, files, weights; the report says what came of it."""
 
+import functools
 import json
 import os
 import re
@@ -73,13 +74,21 @@ def run(folder, *command):
     return done, files
 
 
+@pytest.fixture(scope="module")
+def plainly(tmp_path_factory):
+    """The script without the doctor, run once for each number of workers."""
+    return functools.cache(
+        lambda num_workers: run(tmp_path_factory.mktemp("plain") / "in", "main.py", num_workers)
+    )
+
+
 # an order that changes the figure; no criterion with options; nothing printed behind an epoch
 NOT_HERE = {"REL009", "REL013", "REL014"}
 
 
 @pytest.mark.parametrize("num_workers", ["0", "1"])
-def test_the_script_is_as_without_and_the_report_has_what_came_of_it(num_workers, tmp_path):
-    plain, files = run(tmp_path / "plain", "main.py", num_workers)
+def test_the_script_is_as_without_and_the_report_has_what_came_of_it(num_workers, plainly, tmp_path):
+    plain, files = plainly(num_workers)
     command = ("-m", "truestep", "doctor", "--preview", "--select", "REL", "--report", "../report.json")
     done, same_files = run(tmp_path / "watched", *command, "--json", "main.py", num_workers)
     assert done.stdout.splitlines()[:-1] == plain.stdout.splitlines()[:-1]
@@ -116,13 +125,11 @@ def test_by_default_the_relations_that_were_true_of_strangers_code_are_tried():
         assert bool(experiments_told(watch.experiments)) is probe
 
 
-def test_an_ordinary_script_is_told_how_many_relations_hold(tmp_path):
-    plain, files = run(tmp_path / "plain", "main.py", "0")
+def test_an_ordinary_script_is_told_how_many_relations_hold(plainly, tmp_path):
+    plain, files = plainly("0")
     done, same_files = run(tmp_path / "watched", "-m", "truestep", "doctor", "main.py", "0")
     assert "experiments: 2 relations hold; 0 broken; 0 not tried (" in done.stderr
-    assert done.stdout == plain.stdout
+    # the last line is of streams that nobody seeds, but for torch's
+    assert done.stdout.splitlines()[:-1] == plain.stdout.splitlines()[:-1]
+    assert done.stdout.split()[-3] == plain.stdout.split()[-3]
     assert same_files == files
-    for option in ("--no-experiments", "--no-probe"):
-        name = option.strip("-")
-        done, _ = run(tmp_path / name, "-m", "truestep", "doctor", option, "--steps", "3", "main.py", "0")
-        assert "experiments:" not in done.stderr

@@ -384,3 +384,25 @@ def test_a_count_of_something_else_is_named_with_the_mean(name):
     watch = epoch_watched(*WRONG_EPOCHS[name])
     (found,) = watch.findings
     assert found.evidence["expected"] == pytest.approx(1.1, abs=0.3)
+
+
+def test_a_board_whose_queue_is_full_holds_no_child_up(tmp_path):
+    code = f"""
+from torch.utils.tensorboard import SummaryWriter
+writer = SummaryWriter({str(tmp_path)!r}, max_queue=2)
+for epoch in range(2):
+    total = 0.0
+    for number, (x, y) in enumerate(loader):
+        opt.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        for repeated in range(4):
+            writer.add_histogram(f"weights {{repeated}}", net[0].weight, number)
+        writer.flush()
+        opt.step()
+        total += loss.item()
+    writer.add_scalar("mean loss", total / len(loader), epoch)
+writer.close()
+"""
+    records = watched(code, ("REL006", "REL014")).experiments.records
+    assert [each.outcome for each in records.values()] == ["held", "held"], records

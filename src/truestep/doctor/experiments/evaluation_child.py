@@ -93,8 +93,6 @@ class EvaluationChild:
         if (accelerate := sys.modules.get("accelerate.state")) is not None:
             # so many rows of the last batch it takes for copies, reckoned from the size of all others; one process makes none
             accelerate.GradientState.remainder = property(lambda _: 0)
-        if (board := sys.modules.get("torch.utils.tensorboard.writer")) is not None:
-            wrappers.method(board.SummaryWriter, "add_scalar", _printed)
         register_optimizer_step_pre_hook(lambda *_: self._life.end())
 
     def _handing_over(self, original: Call) -> Call:
@@ -143,12 +141,3 @@ class EvaluationChild:
             self._life.end()
 
         return backward
-
-
-def _printed(_original: Call) -> Call:
-    """Print a figure for TensorBoard: its files are closed to a child."""
-
-    def add_scalar(_writer: Any, tag: str, scalar_value: Any, *_: Any, **__: Any) -> None:
-        sys.stdout.write(f"{tag}: {float(scalar_value)}\n")
-
-    return add_scalar

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Never
+from typing import Any, Never
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -47,6 +47,7 @@ class ChildLife:
         sys.stdout = sys.stderr = self._output
         logging.raiseExceptions = False
         KeptFiles().put_in_place()
+        _print_what_is_for_a_board()
         logging.getLogger().addHandler(_LogKept(self._output))
 
     def has_told(self) -> bool:
@@ -66,6 +67,20 @@ class ChildLife:
             self.seen.printed = self._output.getvalue()
             written = self.seen.written()
         self._going_on.tell(written)
+
+
+def _print_what_is_for_a_board() -> None:
+    """Print figures for TensorBoard: its files are closed to a child, and the thread that empties its queue is not there."""
+    if (board := sys.modules.get("torch.utils.tensorboard.writer")) is not None:
+        vars(board)["SummaryWriter"].add_scalar = _add_scalar
+    for name in ("tensorboard.summary.writer.event_file_writer", "tensorboardX.event_file_writer"):
+        if (writer := vars(sys.modules.get(name, sys)).get("EventFileWriter")) is not None:
+            for waits in ("add_event", "flush", "close"):
+                setattr(writer, waits, lambda *_, **__: None)
+
+
+def _add_scalar(_writer: Any, tag: str, scalar_value: Any, *_: Any, **__: Any) -> None:
+    sys.stdout.write(f"{tag}: {float(scalar_value)}\n")
 
 
 class _LogKept(logging.Handler):

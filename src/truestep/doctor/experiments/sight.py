@@ -56,7 +56,7 @@ class DataSight(TorchFunctionMode):
         self._older: dict[
             int | None, str
         ] = {}  # rows that were there before the batch, and what comes of them
-        self._kept: list[Any] = []  # so that no address comes again
+        self._kept: list[Any] = [*examples.leaves.values()]  # so that no address comes again
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
