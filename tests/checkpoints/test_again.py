@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from truestep.checkpoints import Checkpoint, CheckpointStore, checksum, load, prepare
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
+from truestep.checkpoints.digests import NEWEST_DIGEST
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.new_memory import make_pages
 from truestep.checkpoints.verify import read_past
@@ -145,7 +146,7 @@ def test_a_checksum_does_not_depend_on_how_it_is_given(size, step):
         for start in range(0, size, step):
             parts.update(data[start : start + step])
         assert parts.hexdigest() == expected
-    with Checksum(in_pieces=False) as plain:
+    with Checksum(kind=NEWEST_DIGEST._replace(in_pieces=False)) as plain:
         plain.update(data)
         assert (plain.hexdigest() == expected) == (size <= PIECE_BYTES)
 
@@ -179,13 +180,13 @@ def test_a_large_save_in_flight_is_finished_when_the_interpreter_ends(tmp_path):
 
 def test_a_slow_thread_reads_no_memory_that_was_given_away(monkeypatch):
     """On a busy machine a thread can lose its processor while the others fill and hash all pieces that follow."""
-    right, first = checksum._digest, []
+    right, first = Checksum._digest, []
 
-    def slow(piece):
+    def slow(self, piece):
         if not first:
             first.append(piece)
             time.sleep(0.3)
-        return right(piece)
+        return right(self, piece)
 
     pieces = [bytes([number]) * PIECE_BYTES for number in range(10)]
 
@@ -197,7 +198,7 @@ def test_a_slow_thread_reads_no_memory_that_was_given_away(monkeypatch):
         for piece in pieces:
             expected.update(memoryview(piece))
         promised = expected.hexdigest()
-    monkeypatch.setattr(checksum, "_digest", slow)
+    monkeypatch.setattr(Checksum, "_digest", slow)
     with Checksum(read=read) as found:
         read_past(found, len(pieces) * PIECE_BYTES)
         assert found.hexdigest() == promised
@@ -207,7 +208,7 @@ def test_a_slow_thread_holds_nobody_up_and_what_it_has_not_begun_is_taken_back(m
     """Threads take unlike times for a piece: whoever reads goes on for some pieces, and at the end hashes those that still wait."""
     by_reader, gone_on, reader = [], threading.Event(), threading.get_ident()
 
-    def digest(piece):
+    def digest(self, piece):
         if threading.get_ident() == reader:
             by_reader.append(piece[0]._at // PIECE_BYTES)
             if len(by_reader) == 5:
@@ -216,7 +217,7 @@ def test_a_slow_thread_holds_nobody_up_and_what_it_has_not_begun_is_taken_back(m
             assert gone_on.wait(10), f"the reader waits after the pieces {by_reader}"
         return b"x" * 32
 
-    monkeypatch.setattr(checksum, "_digest", digest)
+    monkeypatch.setattr(Checksum, "_digest", digest)
     monkeypatch.setattr(checksum, "_num_threads", lambda: 1)
     memory = memoryview(bytearray(PIECE_BYTES))
     with Checksum(read=lambda memory, _: len(memory)) as found:
