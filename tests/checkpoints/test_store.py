@@ -6,9 +6,12 @@ import os
 import threading
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support import warm
 
 from truestep.checkpoints import CheckpointStore, Retention, save
@@ -482,3 +485,26 @@ def test_a_kept_manifest_is_read_again_only_where_its_file_was_written_to(tmp_pa
     assert read_of()[0] == 1
     paths[1].parent.rename(paths[1].parent.with_name(paths[1].parent.name.replace("2", "7")))
     assert read_of() == (0, sizes[0] - 2)  # damaged, and another save's
+
+
+@given(
+    st.lists(
+        st.text("aA.é:/", min_size=1, max_size=4) | st.integers(70, 300).map("n".__mul__),
+        min_size=2,
+        max_size=5,
+        unique=True,
+    )
+)
+@settings(max_examples=20)
+def test_names_of_any_learners_are_files_of_their_own_on_every_system(names):
+    """Windows and macOS have one file for names that differ by case alone; a name may have 255 characters, a path there 260."""
+    state = {"learners": {name: {"modules": {"w": torch.full((2,), i)}} for i, name in enumerate(names)}}
+    with TemporaryDirectory() as folder, CheckpointStore(folder, background=False) as store:
+        store.save(1, state)
+        files = [*Path(folder).rglob("*.safetensors")]
+        assert len({path.name.lower() for path in files}) == len(names)
+        assert max(len(str(path.relative_to(folder))) for path in files) < 120
+        found = store.newest().load()["learners"]
+    assert {name: parts["modules"]["w"].tolist() for name, parts in found.items()} == {
+        name: [i, i] for i, name in enumerate(names)
+    }

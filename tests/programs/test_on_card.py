@@ -8,7 +8,7 @@ from programs.draws import drawn_program, drawn_under
 from programs.laws.card import ends_alike_on_a_card
 from programs.laws.running import RefusedError
 
-SEED, PARTS, DRAWS = 38, 8, 12
+SEED, PARTS, DRAWS = 38, 4, 12
 
 
 def ended(program, folder):

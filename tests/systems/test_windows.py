@@ -113,6 +113,34 @@ def test_a_folder_in_which_another_trains_is_refused_with_its_name(tmp_path):
     assert (first.returncode, second.returncode) == (0, 1)
 
 
+RANKS = """
+import torch
+import truestep as ts
+from torch import nn
+
+if __name__ == "__main__":
+    run = ts.Run("runs/x", seed=1, progress=False, doctor=False, saving=ts.Saving(every_steps=3))
+    net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.AdamW(p, lr=1e-2))
+    data = run.data(torch.linspace(0, 1, 256).reshape(64, 4), batch_size=8, shuffle=True)
+    for _ in run.epochs(2):
+        for rows in run.batches(data):
+            net.update(lambda rows: net(rows).square().mean(1), rows)
+    print(run.rank, run.world_size, [p.double().sum().item().hex() for p in net.parameters()])
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_end_with_the_bits_that_they_have_on_linux(tmp_path):
+    folders = [tmp_path / name for name in ("linux", "windows")]
+    command = ["-m", "truestep", "launch", "-n", "2", "train.py"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "train.py").write_text(RANKS)
+    found = ends(folders[1], *command)
+    assert found.startswith("[rank0]:0 2 [")
+    assert found == warm.run(*command, cwd=folders[0]).stdout
+
+
 IMPORTS = """
 import importlib, pkgutil, truestep
 for each in pkgutil.walk_packages(truestep.__path__, "truestep."):

@@ -20,6 +20,7 @@ from truestep.checkpoints.safetensors_header import SafetensorsEntry, safetensor
 from truestep.checkpoints.tree import unused_saved_name
 
 LEARNERS = "learners"
+MOST_CHARACTERS = 80  # of a file's name: Linux has 255, and Windows 260 for a whole path
 
 
 @dataclass(frozen=True)
@@ -105,13 +106,14 @@ def lay_out_files(regions: list[TensorRegion], rank: int = 0) -> list[FileLayout
         if region.is_nothing:
             continue
         groups.setdefault(_group(region.name), []).append(region)
-    names: set[str] = set()
+    taken: set[str] = set()
     files = []
     for group, members in groups.items():
-        stem = unused_saved_name(
-            re.sub(r"[^A-Za-z0-9_.-]", "_", ".".join(group)).lstrip(".") or "state", names
-        )
-        names.add(stem)
+        stem = re.sub(r"[^A-Za-z0-9_.-]", "_", ".".join(group)).lstrip(".")[:MOST_CHARACTERS] or "state"
+        # in small letters, since Windows and macOS take names that differ by case alone for one file
+        small = unused_saved_name(stem.lower(), taken)
+        taken.add(small)
+        stem += small[len(stem) :]
         files.append(lay_out_file(f"{stem}-r{rank:04d}.safetensors", "/".join(group) + "/", members))
     return files
 
