@@ -441,9 +441,9 @@ def test_a_question_about_the_program_is_answered_once_however_many_files_ask_it
         asked.append(linked)
         return len(linked)
 
-    assert [each.of_program(question) for each in files] == [5] * 5
+    assert [each.program.answer(question) for each in files] == [5] * 5
     assert len(asked) == 1
-    assert all(f"text {i}" in files[-1].texts and f"x_{i}" in files[0].identifiers for i in range(5))
+    assert all(f"text {i}" in files[-1].program.texts and f"x_{i}" in files[0].program.identifiers for i in range(5))
 
 
 def test_two_programs_that_are_read_together_have_answers_of_their_own():

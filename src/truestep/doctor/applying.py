@@ -33,7 +33,7 @@ def apply_checks(
 ) -> None:
     """Apply the checks to one file; a finding in a notebook or a page has its place there."""
     found, wanted = SourceReading(), tuple(checks)
-    present = module.words_of_program(_words_of(wanted))
+    present = module.program.words(_words_of(wanted))
     with _room_to_nest():
         for check in wanted:
             if not check.words or not present.isdisjoint(check.words):
@@ -73,7 +73,7 @@ def _room_to_nest() -> Iterator[None]:
 
 def _cut_short(check: SourceCheck, module: SourceModule) -> Iterator[Abstention]:
     """Say so where a check that goes by the order of calls was not shown all of it."""
-    for trace in module.followed if module.was_followed else ():
+    for trace in module.program.followed if module.was_followed else ():
         if not trace.complete:
             reason = (
                 "functions that call one another, or loops in loops, go too far to be followed to the end"
@@ -105,7 +105,7 @@ def _apply(check: SourceCheck, module: SourceModule, reading: SourceReading) -> 
 
 def _opening(check: SourceCheck, module: SourceModule, node: ast.AST) -> str | None:
     """Return why a check that says "never" can't say so here: a call that could do it, and that nobody followed."""
-    world = module.of_program(ClosedWorld) if check.never else None
+    world = module.program.answer(ClosedWorld) if check.never else None
     for action in check.never if world is not None else ():
         if world is not None and (place := world.opening(action, node)) is not None:
             home = module.home(place)
@@ -148,7 +148,7 @@ def _rests_on_a_guess(module: SourceModule, node: ast.AST) -> bool:
     """Tell whether only a name says that this is an optimizer, a model or a loader: then it is no certain mistake."""
     kinds = ("optimizer", "scheduler", "scaler", "module", "ddp", "loader", "loss")
     subjects = [each for each in _subjects(node) if module.qualify(each) != "torch.optim"]  # the package
-    return any(module.kind(each) in kinds and module.is_guess(each) for each in subjects)
+    return any(module.kind(each) in kinds and module.kinds.is_guess(each) for each in subjects)
 
 
 def _subjects(node: ast.AST) -> list[ast.expr]:

@@ -35,7 +35,7 @@ def _by_name(module: SourceModule, node: ast.Name | ast.Attribute, depth: int) -
     if isinstance(node, ast.Name):
         if (taken := _by_its_shape(module, node)) is not None:
             return taken
-        loops = [each for each in module.bindings(node) if each.how == "for"]
+        loops = [each for each in module.names.bindings(node) if each.how == "for"]
         if loops:
             found = {num_axes(module, cut_from(module, each), depth + 1) for each in loops}
             return found.pop() if len(found) == 1 else None

@@ -36,7 +36,7 @@ def _data(module: SourceModule, source: ast.Call) -> ast.expr | None:
     name = _name(module, source)
     if name == LOADER:
         return argument(source, 0, "dataset")
-    return argument(source, 0, "data") if name == "data" and module.resolver.maker_of(source) == RUN else None
+    return argument(source, 0, "data") if name == "data" and module.classes.maker_of(source) == RUN else None
 
 
 def tensors_of(module: SourceModule, source: ast.Call) -> list[ast.expr] | ast.expr | None:

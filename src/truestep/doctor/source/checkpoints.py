@@ -95,7 +95,7 @@ def _gather(module: SourceModule, node: ast.expr, found: SaveInSource) -> bool:
 
 def is_text_elsewhere(module: SourceModule, key: str, known: set[ast.AST]) -> bool:
     """Tell whether the program has a text, or a keyword, anywhere but at these nodes."""
-    for file in module.linked:
+    for file in module.program.linked:
         if any(each.value == key and each not in known for each in file.all(ast.Constant)):
             return True
         if any(each.arg == key and each.value not in known for each in file.all(ast.keyword)):

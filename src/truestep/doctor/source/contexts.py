@@ -135,7 +135,7 @@ class CallFrames(ExpressionValues):
             made = self.origin(value)
             if isinstance(made.node, ast.Call):
                 inside = self.entered(made.node, made.context)
-                given = self.resolver.results(inside.function) if inside and inside.function else []
+                given = self.resolver.functions.results(inside.function) if inside and inside.function else []
                 if len(given) != 1 or inside is None:
                     return None
                 made = self.origin(LocatedExpression(given[0], inside))
@@ -152,17 +152,17 @@ class CallFrames(ExpressionValues):
         owner = self.class_of(base)
         if owner is not None:
             return self._of_object(base, owner, node.attr)
-        tree = self.resolver.linker.module_named(node.value)
-        bindings = self.resolver.linker.exported(tree, node.attr) if tree is not None else []
+        tree = self.resolver.names.module_named(node.value)
+        bindings = self.resolver.names.exported(tree, node.attr) if tree is not None else []
         if len(bindings) == 1 and bindings[0].how == "assign" and bindings[0].value is not None:
             return LocatedExpression(bindings[0].value, TOP)
         return None
 
     def class_of(self, made: LocatedExpression) -> Class | None:
         """Return the class of an object, by the call that made it or by what its name can be."""
-        if isinstance(made.node, ast.Call) and (owner := self.resolver.class_named(made.node.func)):
+        if isinstance(made.node, ast.Call) and (owner := self.resolver.classes.named(made.node.func)):
             return owner
-        return self.resolver.class_of(made.node)
+        return self.resolver.classes.of(made.node)
 
     def _of_object(self, base: LocatedExpression, owner: Class, name: str) -> LocatedExpression | None:
         """Return what an attribute was given when the object was made."""
@@ -200,22 +200,22 @@ class CallFrames(ExpressionValues):
         return self._frames.setdefault((function, base.node, base.context, "made"), frame)
 
     def _of_call(self, call: ast.Call, context: CallFrame) -> LocatedExpression | None:
-        inner = self.resolver.unwrapped(call)
+        inner = self.resolver.classes.unwrapped(call)
         if inner is not None:
             return LocatedExpression(inner, context)
-        if self.resolver.class_named(call.func) is not None:
+        if self.resolver.classes.named(call.func) is not None:
             return None
         inside = self.entered(call, context)
         if inside is None or inside.function is None:
             return None
-        given = self.resolver.results(inside.function)
+        given = self.resolver.functions.results(inside.function)
         return LocatedExpression(given[0], inside) if len(given) == 1 else None
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────────
 
     def entered(self, call: ast.Call, context: CallFrame) -> CallFrame | None:
         """Return the call's own context, if a function of the program runs."""
-        function = self.resolver.constructor(call) or self.resolver.target(call)
+        function = self.resolver.functions.constructor(call) or self.resolver.functions.target(call)
         if function is None:
             function = self._bound_method(call, context)
         return self.enter(function, call, context) if function is not None else None
@@ -225,10 +225,10 @@ class CallFrames(ExpressionValues):
         if isinstance(call.func, ast.Attribute):
             held = call.func.attr in self.index.held
             owner = self.class_of(self.origin(LocatedExpression(call.func.value, context))) if held else None
-            return self.resolver.method(owner, call.func.attr) if owner is not None else None
+            return self.resolver.classes.method(owner, call.func.attr) if owner is not None else None
         made = self.origin(LocatedExpression(call.func, context))
         if isinstance(made.node, ast.Name | ast.Attribute | ast.Lambda) and made.node is not call.func:
-            return self.resolver.function_named(made.node)
+            return self.resolver.functions.named(made.node)
         return None
 
     def enter(self, function: Function, call: ast.Call, context: CallFrame) -> CallFrame:
@@ -255,7 +255,7 @@ class CallFrames(ExpressionValues):
         arguments = {name: LocatedExpression(node, TOP if own else context) for name, node, own in given}
         first = function.args.args[0].arg if function.args.args else ""
         if first == "self" and "self" not in arguments:
-            made = self.resolver.class_named(call.func) is not None
+            made = self.resolver.classes.named(call.func) is not None
             receiver = call if made else call.func
             if not made and isinstance(call.func, ast.Attribute) and self._is_method_call(call, function):
                 receiver = call.func.value
@@ -312,7 +312,7 @@ class CallFrames(ExpressionValues):
         return f"{self.key(LocatedExpression(node.value, context))}.{node.attr}"
 
     def _key_of_name(self, node: ast.Name, context: CallFrame) -> str:
-        bindings: list[Binding] = self.resolver.linker.local_bindings(node)
+        bindings: list[Binding] = self.resolver.names.local_bindings(node)
         if node.id == "self":
             owner = self.index.enclosing(node, ast.ClassDef)
             return owner.name if owner is not None else "self"

@@ -13,10 +13,10 @@ def usual_value(module: SourceModule, node: ast.expr | None) -> tuple[object, bo
     value = literal(module, node)
     if value is not None or not isinstance(node, ast.Attribute):
         return value, value is not None
-    owner = module.class_of(node.value)
+    owner = module.classes.of(node.value)
     if owner is not None:
         return _of_field(module, owner, node.attr)
-    defaults = module.of_program(_defaults_of_commands)
+    defaults = module.program.answer(_defaults_of_commands)
     return defaults.get(node.attr), False
 
 
@@ -25,7 +25,9 @@ def _of_field(module: SourceModule, owner: Class, name: str) -> tuple[object, bo
     found = {constant(each.value) for each in fields}
     if len(found) != 1 or not all(module.resolver.index.is_option(each) for each in fields):
         return None, False
-    made = [call for call in module.index.calls.get(owner.name, []) if module.class_named(call.func) is owner]
+    made = [
+        call for call in module.index.calls.get(owner.name, []) if module.classes.named(call.func) is owner
+    ]
     if any(call.args or forwards_all(call) or argument(call, None, name) is not None for call in made):
         return None, False
     return found.pop(), bool(made)

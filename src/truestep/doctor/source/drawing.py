@@ -44,11 +44,11 @@ def _reads_of(module: SourceModule, node: ast.expr) -> list[ast.expr] | None:
 def _reads_of_target(module: SourceModule, target: ast.expr) -> list[ast.expr] | None:
     """Return the reads of a name, or of an attribute of `self` in the whole program; of other places nothing is known."""
     if isinstance(target, ast.Attribute) and dotted(target.value) == "self":
-        return [*module.attributes_read.get(target.attr, ())]
+        return [*module.program.attributes_read.get(target.attr, ())]
     if not isinstance(target, ast.Name):
         return None
     if isinstance(module.scope(target), ast.Module):
-        return [read for file in module.linked for read in file.read_under(target.id)]
+        return [read for file in module.program.linked for read in file.read_under(target.id)]
     return [each for each in module.reads(target.id) if _sees(module, each, target)]
 
 
@@ -61,7 +61,7 @@ def _sees(module: SourceModule, read: ast.expr, target: ast.Name) -> bool:
 def _results(module: SourceModule, given: ast.Return, index: int | None) -> list[ast.expr] | None:
     """Return where the callers read what a function gives back, or one part of it."""
     function = module.scope(given)
-    calls = module.callers(function) if isinstance(function, Function) else []
+    calls = module.functions.callers(function) if isinstance(function, Function) else []
     if not calls:
         return None
     found: list[ast.expr] = []

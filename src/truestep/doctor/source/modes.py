@@ -98,7 +98,7 @@ def _is_given_to(module: SourceModule, trace: Trace, mode: TraceEvent, forward: 
     if not isinstance(whole.node, ast.Call) or not isinstance(part.node, ast.Call):
         return False
     maker = module.home(part.node).enclosing(part.node, ast.ClassDef)
-    known = maker is not None and module.class_of(mode.receiver) is not None
+    known = maker is not None and module.classes.of(mode.receiver) is not None
     if known and maker is not None and _holds(module, mode.receiver, maker.name):
         return True  # made by what is set, and handed on to what applies it
     given = [*whole.node.args, *(word.value for word in whole.node.keywords)]
@@ -107,20 +107,22 @@ def _is_given_to(module: SourceModule, trace: Trace, mode: TraceEvent, forward: 
 
 def _is_one_of_several(module: SourceModule, model: ast.expr | None) -> bool:
     """Tell `for net in (first, second): net.eval()`; train() so may be of a model's own layers, on purpose."""
-    return isinstance(model, ast.Name) and any(each.how == "for" for each in module.bindings(model))
+    return isinstance(model, ast.Name) and any(each.how == "for" for each in module.names.bindings(model))
 
 
 def _holds(module: SourceModule, model: ast.expr | None, name: str) -> bool:
     """Tell whether what is set is an instance of the class in whose method a layer is applied, or has one inside."""
-    if not module.resolver.has_class(name) or model is None:
+    if not module.classes.has(name) or model is None:
         return False
-    owner = module.class_of(model)
+    owner = module.classes.of(model)
     return owner is None or name in _classes_within(module, owner, set())
 
 
 def _classes_within(module: SourceModule, owner: ast.ClassDef, seen: set[str]) -> set[str]:
-    found = {each.name for each in module.lineage(owner)} | seen
-    for call in (node for each in module.lineage(owner) for node in walk(each) if isinstance(node, ast.Call)):
-        if (made := module.class_named(call.func)) is not None and made.name not in found:
+    found = {each.name for each in module.classes.lineage(owner)} | seen
+    for call in (
+        node for each in module.classes.lineage(owner) for node in walk(each) if isinstance(node, ast.Call)
+    ):
+        if (made := module.classes.named(call.func)) is not None and made.name not in found:
             found |= _classes_within(module, made, found)
     return found

@@ -4,9 +4,9 @@
 import ast
 
 from truestep.doctor.library.operations import SAME_NUMBERS
+from truestep.doctor.source.classes import MAX_DEPTH
 from truestep.doctor.source.losses import losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.resolving import MAX_DEPTH
 
 _SAME = SAME_NUMBERS
 

@@ -77,8 +77,8 @@ def _one_step_back(module: SourceModule, node: ast.expr) -> list[ast.expr]:
         case ast.IfExp():
             return [node.body, node.orelse]
         case ast.Call():
-            function = module.target(node)
-            return module.resolver.results(function) if function is not None else []
+            function = module.functions.target(node)
+            return module.functions.results(function) if function is not None else []
         case ast.Name():
             return _given_to(module, node)
         case ast.Attribute():
@@ -92,7 +92,7 @@ def _one_step_back(module: SourceModule, node: ast.expr) -> list[ast.expr]:
 def _given_to(module: SourceModule, name: ast.Name) -> list[ast.expr]:
     """Return what a name is given wherever its scope binds it: an `if args.resume:` stands around one of them."""
     found: list[ast.expr] = []
-    for binding in module.bindings(name):
+    for binding in module.names.bindings(name):
         if binding.how == "assign" and binding.value is not None:
             found.append(binding.value)
         elif binding.how == "unpack" and isinstance(binding.value, ast.Call):
@@ -103,7 +103,7 @@ def _given_to(module: SourceModule, name: ast.Name) -> list[ast.expr]:
 
 
 def _parts(module: SourceModule, call: ast.Call, position: tuple[int, ...]) -> list[ast.expr]:
-    function = module.target(call)
-    results = module.resolver.results(function) if function is not None else []
+    function = module.functions.target(call)
+    results = module.functions.results(function) if function is not None else []
     whole = [each for each in results if isinstance(each, ast.Tuple) and len(position) == 1]
     return [each.elts[position[0]] for each in whole if position[0] < len(each.elts)]

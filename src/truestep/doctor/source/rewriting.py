@@ -160,7 +160,7 @@ def name_of(module: SourceModule, qualified: str) -> str:
 
 def event_at(module: SourceModule, node: ast.AST, kind: str | None = None) -> tuple[Trace, TraceEvent]:
     """Return the event of the protocol that a node is."""
-    for trace in module.traces_through(node):
+    for trace in module.program.traces_through(node):
         for event in trace.events:
             if event.node is node and kind in (None, event.kind):
                 return trace, event

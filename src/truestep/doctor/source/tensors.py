@@ -39,7 +39,7 @@ def is_tensor(module: SourceModule, node: ast.expr | None, depth: int = 0) -> bo
 
 def _declared(module: SourceModule, name: ast.Name) -> bool:
     """`x: torch.Tensor`, and p of `for p in net.parameters()`."""
-    bindings = module.bindings(name)
+    bindings = module.names.bindings(name)
     if len(bindings) != 1:
         return False
     (binding,) = bindings

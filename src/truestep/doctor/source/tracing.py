@@ -123,7 +123,7 @@ class ProgramTracer:
         found: dict[ast.AST, LibraryRun] = {}
         for function in self.eventful:
             owner = self.resolver.index.parents.get(function)
-            kind = self.modules[0].class_kind(owner) if isinstance(owner, ast.ClassDef) else None
+            kind = self.modules[0].kinds.of_class(owner) if isinstance(owner, ast.ClassDef) else None
             run = run_of_method(self.resolver, kind, owner) if isinstance(owner, ast.ClassDef) else None
             if run is not None and run.trains is function:
                 found[function] = run
@@ -210,7 +210,7 @@ class ProgramTracer:
 
         manager = node.items[index].context_expr
         waiting = len(self.yields)
-        target = self.resolver.target(manager) if isinstance(manager, ast.Call) else None
+        target = self.resolver.functions.target(manager) if isinstance(manager, ast.Call) else None
         if target is not None and self.is_generator(target):
             self.yields.append((target, rest))
             self.expressions(manager, path, context)
@@ -228,7 +228,7 @@ class ProgramTracer:
         self, name: str, owner: ast.ClassDef | None, manager: ast.expr, path: Path, context: CallFrame
     ) -> None:
         """Go through what a with block calls of an object of the program."""
-        function = self.resolver.method(owner, name) if owner is not None else None
+        function = self.resolver.classes.method(owner, name) if owner is not None else None
         if function is not None:
             known = {"self": LocatedExpression(manager, context)}
             self.enter(self.contexts.enter_for(function, manager, context, known), manager, path)
@@ -346,7 +346,7 @@ class ProgramTracer:
         if isinstance(call.func, ast.Lambda):
             return None
         owner = self.contexts.class_of(self.contexts.origin(LocatedExpression(call.func, context)))
-        function = self.resolver.method(owner, "forward") if owner is not None else None
+        function = self.resolver.classes.method(owner, "forward") if owner is not None else None
         return self.contexts.enter(function, call, context) if function is not None else None
 
     def enter(self, inside: CallFrame, call: ast.expr, path: Path) -> None:
@@ -431,8 +431,8 @@ class ProgramTracer:
         module, made = self.modules[0], self.contexts.origin(subject).node
         is_made = (
             isinstance(made, ast.Call)
-            and module.given_by_library(made) is None
-            and module.class_named(made.func) is None  # one of one's own may be around another
+            and module.kinds.given_by_library(made) is None
+            and module.classes.named(made.func) is None  # one of one's own may be around another
         )
         kind = module.kind(made)
         known = isinstance(made, ast.Call) and kind in ("optimizer", "scheduler")

@@ -29,7 +29,7 @@ class UndefinedRead:
 
 def may_lack_a_value(module: SourceModule) -> bool:
     """Tell whether any name of a file is worth asking about: most files bind each, once, and need not be read twice."""
-    linker, index = module.resolver.linker, module.index
+    linker, index = module.names, module.index
     known = {*dir(builtins), *_GIVEN}
     names = {(each.id, index.scope_of[each]) for each in module.all(ast.Name) if each.id not in known}
     for name, scope in names:
@@ -56,7 +56,7 @@ def scopes_of_trainings(files: list[SourceModule]) -> set[Scope]:
     """Return the functions, and the tops of files, that run from where a program that trains is entered."""
     resolver, index = files[0].resolver, files[0].index
     waiting: list[ast.AST] = [
-        trace.root for file in files for trace in file.followed if trace.learning_loops()
+        trace.root for file in files for trace in file.program.followed if trace.learning_loops()
     ]
     found: set[Scope] = set()
     while waiting:
@@ -66,11 +66,11 @@ def scopes_of_trainings(files: list[SourceModule]) -> set[Scope]:
         found.add(scope)
         waiting.append(index.tree_of(scope))
         for call in files[0].home(scope).directly_in(scope, ast.Call):
-            owner = resolver.class_of(call.func)
+            owner = resolver.classes.of(call.func)
             run = (
-                resolver.target(call),
-                resolver.constructor(call),
-                resolver.method(owner, "forward") if owner is not None else None,
+                resolver.functions.target(call),
+                resolver.functions.constructor(call),
+                resolver.classes.method(owner, "forward") if owner is not None else None,
             )
             waiting += [each for each in run if each is not None]
     return found

@@ -227,7 +227,7 @@ def _reads_inside(module: SourceModule, read: ast.expr) -> list[ast.expr] | None
 
 def _reads_of_parameter(module: SourceModule, call: ast.Call, given: ast.expr) -> list[ast.expr] | None:
     """Return where the function that a call runs reads the parameter that an argument is given for."""
-    function = module.target(call) or module.constructor(call)
+    function = module.functions.target(call) or module.functions.constructor(call)
     if function is None or isinstance(function, ast.Lambda):
         return None
     every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
@@ -242,7 +242,7 @@ def _reads_of_attribute(module: SourceModule, targets: list[ast.expr]) -> list[a
     if len(targets) != 1 or not isinstance(target, ast.Attribute) or dotted(target.value) != "self":
         return None
     owner = module.enclosing(target, ast.ClassDef)
-    reads = module.attributes_read.get(target.attr, [])
+    reads = module.program.attributes_read.get(target.attr, [])
     same = all(
         dotted(each.value) == "self" and module.enclosing(each, ast.ClassDef) is owner for each in reads
     )

@@ -25,13 +25,13 @@ class Varying:
             return self._is_told(node) or self._is_added_to(node)
         if not isinstance(node, ast.Name):
             return False
-        bindings = self.resolver.linker.bindings(node)
+        bindings = self.resolver.names.bindings(node)
         return any(each.how in ("augmented", "for") or each.node in self.numbered for each in bindings)
 
     def _is_told(self, node: ast.Attribute) -> bool:
         return node.attr in CHANGES or ".".join((dotted(node) or "").split(".")[-2:]) in CHANGES
 
     def _is_added_to(self, node: ast.Attribute) -> bool:
-        owner = self.resolver.class_of(node.value) if node.attr in self.resolver.index.held else None
+        owner = self.resolver.classes.of(node.value) if node.attr in self.resolver.index.held else None
         bindings = self.resolver.attribute_bindings(owner, node.attr) if owner is not None else []
         return any(each.how == "augmented" for each in bindings)

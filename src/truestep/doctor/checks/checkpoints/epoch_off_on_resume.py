@@ -87,7 +87,7 @@ def _first(loop: ast.For) -> ast.expr | None:
 def _saved(module: SourceModule, loop: ast.For) -> dict[str, set[int]]:
     """Return what is added to the loop's number under each key that is saved behind the training of the loop."""
     found: dict[str, set[int]] = {}
-    for file in module.linked:
+    for file in module.program.linked:
         for save in saves_of(file):
             for key, value in save.keys.items():
                 for added in _counts(file, loop, value):
@@ -112,7 +112,7 @@ def _counts(module: SourceModule, loop: ast.For, value: ast.expr) -> Iterator[in
 
 
 def _is_number_of(module: SourceModule, loop: ast.For, name: ast.Name) -> bool:
-    return any(each.how == "for" and each.node in (loop, loop.target) for each in module.bindings(name))
+    return any(each.how == "for" and each.node in (loop, loop.target) for each in module.names.bindings(name))
 
 
 def _is_behind_training(module: SourceModule, loop: ast.For, node: ast.expr) -> bool:
@@ -132,7 +132,7 @@ def _may_train(module: SourceModule, node: ast.AST) -> bool:
     """Tell whether something goes backward in a loop, or in a function of the program that is called."""
 
     def called(each: ast.AST) -> list[ast.AST]:
-        targets = [module.target(call) for call in module.home(each).inside(each, ast.Call)]
+        targets = [module.functions.target(call) for call in module.home(each).inside(each, ast.Call)]
         return [target for target in targets if target is not None]
 
     return any(

@@ -70,7 +70,7 @@ class StateNotRestored(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a state_dict under a key that only the saving names, where the loading reads a counter beside it."""
         loads = [each for each in loads_of(module) if each.keys.keys() & _COUNTERS and not each.is_whole]
-        saved = [each for file in module.linked for each in saves_of(file)] if loads else []
+        saved = [each for file in module.program.linked for each in saves_of(file)] if loads else []
         for loaded in loads:
             alike = [each for each in saved if len(loaded.keys.keys() & each.keys.keys()) >= 2]
             for key in _left(module, loaded, alike, saved):

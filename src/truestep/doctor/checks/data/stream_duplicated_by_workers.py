@@ -59,5 +59,5 @@ def _shares_out(module: SourceModule, loaders: list[ast.Call]) -> bool:
     """Tell whether anything asks which worker it is."""
     given = [word.value for call in loaders for word in call.keywords if word.arg == "worker_init_fn"]
     return any("worker" in ast.unparse(each) for each in given) or any(
-        "worker_info" in each.text for each in module.linked
+        "worker_info" in each.text for each in module.program.linked
     )

@@ -71,7 +71,7 @@ class TrainingNotShuffled(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Shuffle."""
         given = argument(node, 2, "shuffle")
-        if module.resolver.maker_of(node) == RUN and not isinstance(given, ast.Name):
+        if module.classes.maker_of(node) == RUN and not isinstance(given, ast.Name):
             return [with_keyword(module, node, "shuffle", "True")]
         if (
             module.qualify(node.func) != LOADER
@@ -84,7 +84,7 @@ class TrainingNotShuffled(SourceCheck):
 
 def _trains(module: SourceModule) -> bool:
     """Tell a program from a few lines of one: what these leave unused, the rest may use."""
-    return any(file.read_under("backward") for file in module.linked)
+    return any(file.read_under("backward") for file in module.program.linked)
 
 
 def _learned_from(module: SourceModule) -> Iterator[ast.Call]:
@@ -166,8 +166,8 @@ def _is_random(module: SourceModule, order: ast.expr) -> bool:
 
 def _draws_by_itself(module: SourceModule, data: ast.expr) -> bool:
     """Tell a data set that does not read the index it is asked for: any order is its own."""
-    owner = module.class_of(data)
-    method = module.method(owner, "__getitem__") if owner is not None else None
+    owner = module.classes.of(data)
+    method = module.classes.method(owner, "__getitem__") if owner is not None else None
     asked = method.args.args[1].arg if method is not None and len(method.args.args) == 2 else None
     return asked is not None and method is not None and asked not in names_read(method)
 

@@ -104,7 +104,7 @@ def _logits(module: SourceModule) -> tuple[set[ast.AST], set[object]]:
             for call in losses_of(module, "binary_cross_entropy_with_logits")
             for each in _inputs(module, call)
         }
-        module.remembered[key] = made, module.of_program(_models_of_logits)
+        module.remembered[key] = made, module.program.answer(_models_of_logits)
     found: tuple[set[ast.AST], set[object]] = module.remembered[key]
     return found
 
@@ -132,4 +132,4 @@ def _net_of(module: SourceModule, call: ast.AST | None) -> Class | str | None:
     """Return the class of the model that is applied, or its name where that is all there is."""
     if not isinstance(call, ast.Call) or module.kind(call.func) not in ("module", "ddp"):
         return None
-    return module.class_of(call.func) or dotted(call.func)
+    return module.classes.of(call.func) or dotted(call.func)

@@ -167,7 +167,7 @@ def _arm_without(module: SourceModule, loop: TrainingLoop) -> ast.stmt | None:
 
 def _is_unbound(module: SourceModule, event: TraceEvent) -> bool:
     """Tell a name that nothing in sight makes, as in notes of which a part is kept."""
-    return isinstance(event.receiver, ast.Name) and not module.bindings(event.receiver)
+    return isinstance(event.receiver, ast.Name) and not module.names.bindings(event.receiver)
 
 
 def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:
@@ -177,7 +177,7 @@ def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:
     return any(
         isinstance(each, ast.Call)
         and loop.node in module.ancestors(each)
-        and module.given_by_library(each) is None  # which made it before
+        and module.kinds.given_by_library(each) is None  # which made it before
         for each in made
     )
 
@@ -215,5 +215,5 @@ def _is_made_anew(module: SourceModule, trace: Trace, update: TraceEvent, loop: 
     home = loop[-1].node
     return any(
         each.how in ("assign", "unpack", "with") and home in module.ancestors(each.node)
-        for each in module.bindings(name)
+        for each in module.names.bindings(name)
     )

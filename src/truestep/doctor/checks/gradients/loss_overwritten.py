@@ -44,7 +44,7 @@ class LossOverwritten(SourceCheck):
                 yield from self._overwritten(module, name, home)
 
     def _overwritten(self, module: SourceModule, name: ast.Name, home: ast.AST) -> Iterator[At]:
-        nodes = [each.node for each in module.bindings(name) if each.how == "assign"]
+        nodes = [each.node for each in module.names.bindings(name) if each.how == "assign"]
         assigned = sorted((each for each in nodes if isinstance(each, ast.Assign)), key=_line)
         certain = [each for each in assigned if module.parents[each] is home]
         reads = sorted(each.lineno for each in module.reads(name.id))

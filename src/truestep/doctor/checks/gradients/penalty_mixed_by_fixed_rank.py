@@ -70,7 +70,7 @@ def _is_mixed_with_images(module: SourceModule, mix: ast.Call, function: ast.Fun
     """Tell whether something that is mixed has four axes, or a net of two-dimensional layers is applied."""
     if any(_is_image(module, each, function) for each in _mixed(module, mix, function)):
         return True
-    owners = [module.class_of(call.func) for call in module.inside(function, ast.Call)]
+    owners = [module.classes.of(call.func) for call in module.inside(function, ast.Call)]
     return any(owner is not None and _has_convolutions(module, owner) for owner in owners)
 
 

@@ -55,7 +55,7 @@ class StepMissing(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loop that clears an optimizer and goes backward, in a program that steps nothing."""
-        if module.of_program(_steps_something):
+        if module.program.answer(_steps_something):
             yield from _idle_beside_others(module)
             return
         for trace in module.traces:
@@ -110,8 +110,10 @@ def _idle_beside_others(module: SourceModule) -> Iterator[At]:
     steps = [each for trace in traces for each in trace.of("step", "scaler_step", "learn", "update")]
     stepped = {each.subject for each in steps}
     seen = {each.node for each in steps}
-    named = [(file, call) for file in module.linked for call in file.all(ast.Call) if _steps(file, call)]
-    if any(call not in seen and file.target(call) is None for file, call in named):
+    named = [
+        (file, call) for file in module.program.linked for call in file.all(ast.Call) if _steps(file, call)
+    ]
+    if any(call not in seen and file.functions.target(call) is None for file, call in named):
         return  # by its name it may step
     if not all(_is_another(module, each) for each in steps) or any(trace.of("unknown") for trace in traces):
         return

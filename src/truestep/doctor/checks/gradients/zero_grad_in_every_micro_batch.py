@@ -102,7 +102,7 @@ class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
 def _gradients_are_taken(module: SourceModule, loop: TrainingLoop) -> bool:
     """Tell whether the loop, or a function that it calls, reads gradients: what it keeps of them is not lost."""
     home = module.home(loop.node)
-    targets = [home.target(each) for each in home.inside(loop.node, ast.Call)]
+    targets = [home.functions.target(each) for each in home.inside(loop.node, ast.Call)]
     parts = [loop.node, *(each for each in targets if each is not None)]
     return any(
         _is_taken(module.home(each), each) for part in parts for each in module.inside(part, ast.Attribute)

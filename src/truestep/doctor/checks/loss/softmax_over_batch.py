@@ -79,9 +79,9 @@ def _at_end(module: SourceModule, model: ast.expr) -> Iterator[ast.Call]:
 
 
 def _ends(module: SourceModule, model: ast.expr) -> list[ast.Call]:
-    owner = module.class_of(model)
-    forward = module.method(owner, "forward") if owner is not None else None
-    given = module.resolver.results(forward) if forward is not None else []
+    owner = module.classes.of(model)
+    forward = module.classes.method(owner, "forward") if owner is not None else None
+    given = module.functions.results(forward) if forward is not None else []
     ends = [each for result in given for each in value_origins(module, result)]
     for made in value_origins(module, model) if owner is None else ():
         is_row = isinstance(made, ast.Call) and module.qualify(made.func) == "torch.nn.Sequential"

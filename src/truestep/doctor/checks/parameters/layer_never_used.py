@@ -41,9 +41,13 @@ def _unread(
     module: SourceModule, owner: ast.ClassDef, makes: Callable[[SourceModule, ast.expr | None], bool]
 ) -> Iterator[tuple[str, ast.AST]]:
     """Yield what a class makes of a kind, and nothing reads."""
-    if module.method(owner, "forward") is None or module.identifiers & DYNAMIC or _applies_any(module):
+    if (
+        module.classes.method(owner, "forward") is None
+        or module.program.identifiers & DYNAMIC
+        or _applies_any(module)
+    ):
         return
-    for name, bindings in module.attributes(owner).items():
+    for name, bindings in module.classes.attributes(owner).items():
         made = [each for each in bindings if each.how == "assign" and makes(module, each.value)]
         if made and len(made) == len(bindings) and not module_reads(module, name):
             yield name, made[0].node
@@ -74,7 +78,7 @@ def _makes_dropout(module: SourceModule, value: ast.expr | None) -> bool:
 
 def module_reads(module: SourceModule, name: str) -> bool:
     """Tell whether anything reads an attribute of this name, or has it as a text."""
-    return name in module.attributes_read or name in module.texts
+    return name in module.program.attributes_read or name in module.program.texts
 
 
 def _makes_layer(module: SourceModule, value: ast.expr | None) -> bool:
@@ -125,7 +129,7 @@ class LayerNeverUsed(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such layers of the modules of this file that have a forward."""
-        for owner in module.classes_of_kind("module"):
+        for owner in module.kinds.classes_of("module"):
             for name, node in layers_never_used(module, owner):
                 yield At(node, f"Nothing uses self.{name}: its parameters are never trained.", RISK)
             for name, node in _unread(module, owner, _makes_dropout):

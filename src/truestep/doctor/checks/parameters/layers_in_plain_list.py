@@ -44,8 +44,8 @@ class LayersInPlainList(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an attribute that is a display of modules, unless it is registered elsewhere."""
-        for owner in module.classes_of_kind("module"):
-            for name, bindings in module.attributes(owner).items():
+        for owner in module.kinds.classes_of("module"):
+            for name, bindings in module.classes.attributes(owner).items():
                 for binding in bindings:
                     if (
                         binding.value is None
@@ -84,8 +84,8 @@ def _modules_in(module: SourceModule, value: ast.expr) -> bool:
 
 def _makes_module(module: SourceModule, call: ast.Call) -> bool:
     name = module.qualify(call.func) or ""
-    if (made := module.class_named(call.func)) is not None:
-        return module.class_kind(made) == "module" and _has_state(module, made, set())
+    if (made := module.classes.named(call.func)) is not None:
+        return module.kinds.of_class(made) == "module" and _has_state(module, made, set())
     return (
         name.startswith("torch.nn.")
         and name.count(".") == 2
@@ -97,8 +97,8 @@ def _makes_module(module: SourceModule, call: ast.Call) -> bool:
 def _has_state(module: SourceModule, owner: ast.ClassDef, seen: set[ast.ClassDef]) -> bool:
     """Tell whether a module of the program has weights, buffers or modes; what can't be seen of it counts as such."""
     seen.add(owner)
-    lineage = module.lineage(owner)
-    bases = [each for one in lineage for each in one.bases if module.class_named(each) not in lineage]
+    lineage = module.classes.lineage(owner)
+    bases = [each for one in lineage for each in one.bases if module.classes.named(each) not in lineage]
     if any(module.qualify(each) != "torch.nn.Module" for each in bases):
         return True
     if any(
@@ -108,15 +108,15 @@ def _has_state(module: SourceModule, owner: ast.ClassDef, seen: set[ast.ClassDef
     ):
         return True
     for call in (each for one in lineage for each in walk(one) if isinstance(each, ast.Call)):
-        made, name = module.class_named(call.func), module.qualify(call.func) or ""
-        if made is not None and made not in seen and module.class_kind(made) is not None:
+        made, name = module.classes.named(call.func), module.qualify(call.func) or ""
+        if made is not None and made not in seen and module.kinds.of_class(made) is not None:
             if _has_state(module, made, seen):
                 return True
         registers = getattr(call.func, "attr", "") in ("register_buffer", "register_parameter", "add_module")
         layer = name.startswith("torch.nn.") and name.count(".") == 2 and name[9:10].isupper()
         if registers or (layer and not _STATELESS.search(name)) or name == "torch.nn.Parameter":
             return True
-        if made is None and module.function_named(call.func) is not None and _is_kept(module, call):
+        if made is None and module.functions.named(call.func) is not None and _is_kept(module, call):
             return True
     return False
 
@@ -167,7 +167,7 @@ def _keeps(module: SourceModule, name: ast.expr, given: ast.expr) -> bool:
 
 def _registered(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
     """Layers that also go into a Sequential, a ModuleList, add_module or an own parameters() are seen after all."""
-    own = module.method(owner, "parameters")
+    own = module.classes.method(owner, "parameters")
     if own is not None and any(each.attr == name for each in module.inside(own, ast.Attribute)):
         return True
     for node in walk(owner):

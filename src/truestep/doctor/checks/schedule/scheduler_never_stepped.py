@@ -48,7 +48,7 @@ class SchedulerNeverStepped(SourceCheck):
             stored = dotted(target.targets[0])
             if stored is None or not any(trace.training_loops() for trace in module.traces):
                 continue
-            if stored.rsplit(".", 1)[-1] not in module.of_program(_names_read):
+            if stored.rsplit(".", 1)[-1] not in module.program.answer(_names_read):
                 yield At(call, f"{stored!r} is made and never used: the learning rate stays as it is.")
 
 

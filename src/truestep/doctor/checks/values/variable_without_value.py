@@ -101,7 +101,7 @@ def _comes_round(module: SourceModule, read: ast.Name) -> bool:
     """Tell whether a loop around a read, which a condition may leave out at first, binds the name further down."""
     above = list(module.ancestors(read))
     loops = [each for each in above if isinstance(each, ast.For | ast.While)]
-    bound = [each.node for each in module.bindings(read)]
+    bound = [each.node for each in module.names.bindings(read)]
     loops = [each for each in loops if any(each in module.ancestors(node) for node in bound)]
     conditions = ast.If | ast.IfExp | ast.BoolOp | ast.Try
     return bool(loops) and any(
@@ -111,7 +111,7 @@ def _comes_round(module: SourceModule, read: ast.Name) -> bool:
 
 def _severity(module: SourceModule, name: ast.Name) -> Severity:
     """A training that comes here stops; of what none comes by, nobody knows whether it is ever run."""
-    return BUG if module.scope(name) in module.of_program(scopes_of_trainings) else RISK
+    return BUG if module.scope(name) in module.program.answer(scopes_of_trainings) else RISK
 
 
 def _is_passed_over(module: SourceModule, name: ast.Name) -> bool:
