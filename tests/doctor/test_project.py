@@ -443,7 +443,9 @@ def test_a_question_about_the_program_is_answered_once_however_many_files_ask_it
 
     assert [each.program.answer(question) for each in files] == [5] * 5
     assert len(asked) == 1
-    assert all(f"text {i}" in files[-1].program.texts and f"x_{i}" in files[0].program.identifiers for i in range(5))
+    assert all(
+        f"text {i}" in files[-1].program.texts and f"x_{i}" in files[0].program.identifiers for i in range(5)
+    )
 
 
 def test_two_programs_that_are_read_together_have_answers_of_their_own():
@@ -451,7 +453,7 @@ def test_two_programs_that_are_read_together_have_answers_of_their_own():
     project = SourceProject(SourceTexts(texts))
     files = [project.add(text, path) for path, text in texts.items()]
     project.link()
-    assert [{"first", "second"} & each.identifiers for each in files] == [{"first"}, {"second"}]
+    assert [{"first", "second"} & each.program.identifiers for each in files] == [{"first"}, {"second"}]
 
 
 def test_the_nodes_beneath_another_are_those_that_a_walk_meets():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
+from truestep.doctor.source.linking import FindModule
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Index, Scope
 
@@ -37,7 +38,7 @@ class UnseenFunctions:
                 found.add(tree)
                 home = self.modules[0].home(tree)
                 nodes: list[ast.Import | ast.ImportFrom] = [*home.all(ast.Import), *home.all(ast.ImportFrom)]
-                waiting += self.resolver.names.files_imported(tree, nodes)
+                waiting += _files_imported(self.resolver.names.find_module, tree, nodes)
         return found
 
     @cached_property
@@ -188,3 +189,15 @@ def is_called(index: Index, node: ast.expr) -> bool:
     """Tell `name()` from the name alone."""
     parent = index.parents.get(node)
     return isinstance(parent, ast.Call) and parent.func is node
+
+
+def _files_imported(
+    find: FindModule, tree: ast.Module, nodes: list[ast.Import | ast.ImportFrom]
+) -> set[ast.Module]:
+    """Return the files of the program that imports of one file bring."""
+    found: set[ast.Module | None] = set()
+    for node in nodes:
+        home = (node.module or "", node.level) if isinstance(node, ast.ImportFrom) else ("", 0)
+        names = [".".join(part for part in (home[0], alias.name) if part) for alias in node.names]
+        found |= {find(tree, name, home[1]) for name in [home[0], *names] if name or home[1]}
+    return {each for each in found if each is not None}
