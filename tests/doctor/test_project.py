@@ -9,8 +9,7 @@ import pytest
 
 from truestep.doctor.applying import _rests_on_a_guess
 from truestep.doctor.read import read_paths, read_texts
-from truestep.doctor.source import module
-from truestep.doctor.source.linking import SourceLinker
+from truestep.doctor.source import linking, module
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.places import SourceTexts
 from truestep.doctor.source.project import SourceProject
@@ -123,8 +122,8 @@ def test_files_that_take_all_of_one_another_are_each_asked_once_for_a_name(monke
     project = SourceProject(SourceTexts(texts))
     modules = [project.add(text, path) for path, text in texts.items()]
     project.link()
-    inner = SourceLinker._stars
-    monkeypatch.setattr(SourceLinker, "_stars", lambda self, tree: asked.append(tree) or inner(self, tree))
+    inner = linking._stars
+    monkeypatch.setattr(linking, "_stars", lambda index, tree: asked.append(tree) or inner(index, tree))
     unknown, known = modules[0].tree.body[-2].value, modules[0].tree.body[-1].value
     assert modules[0].definitions(unknown) == []
     assert len(asked) == len(set(asked)) == len(names)

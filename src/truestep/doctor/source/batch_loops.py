@@ -2,11 +2,10 @@
 """Loops over batches that stand nowhere in the program: a library runs them, and calls functions of the program in them."""
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from truestep.doctor.library.loops import ENGINES, LOOPS, LibraryEngine
-from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted
 from truestep.doctor.source.resolving import Resolver
 
@@ -35,19 +34,7 @@ class LibraryRun:
         return bool(self.numbered)
 
 
-def method_runs(module: SourceModule, functions: Iterable[ast.AST]) -> dict[ast.AST, LibraryRun]:
-    """Return the loops that a library runs, by the methods by which it trains."""
-    found: dict[ast.AST, LibraryRun] = {}
-    for function in functions:
-        owner = module.parents.get(function)
-        if isinstance(owner, ast.ClassDef):
-            run = _run_of_method(module.resolver, module.kinds.of_class(owner), owner)
-            if run is not None and run.trains is function:
-                found[function] = run
-    return found
-
-
-def _run_of_method(resolver: Resolver, kind: str | None, owner: ast.ClassDef) -> LibraryRun | None:
+def run_of_method(resolver: Resolver, kind: str | None, owner: ast.ClassDef) -> LibraryRun | None:
     """Return the loop in which a library calls the methods of a class of this kind."""
     loop = LOOPS.get(kind or "")
     trains = resolver.classes.method(owner, loop.trains) if loop is not None else None

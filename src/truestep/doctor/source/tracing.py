@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from truestep.doctor.source.accumulators import may_wait
-from truestep.doctor.source.batch_loops import LibraryRun, method_runs, runs_of_engines
+from truestep.doctor.source.batch_loops import LibraryRun, run_of_method, runs_of_engines
 from truestep.doctor.source.contexts import CallFrames, forward_entered
 from truestep.doctor.source.decorators import Decoration, calls_parameter, decorations
 from truestep.doctor.source.eventful import EventfulFunctions
@@ -387,3 +387,15 @@ def is_generator(function: Function, index: Index) -> bool:
     """Tell whether a function yields."""
     inside = (each for each in walk(function) if isinstance(each, ast.Yield))
     return any(index.scope_of.get(each) is function for each in inside)
+
+
+def method_runs(module: SourceModule, functions: Iterable[ast.AST]) -> dict[ast.AST, LibraryRun]:
+    """Return the loops that a library runs, by the methods by which it trains."""
+    found: dict[ast.AST, LibraryRun] = {}
+    for function in functions:
+        owner = module.parents.get(function)
+        if isinstance(owner, ast.ClassDef):
+            run = run_of_method(module.resolver, module.kinds.of_class(owner), owner)
+            if run is not None and run.trains is function:
+                found[function] = run
+    return found
