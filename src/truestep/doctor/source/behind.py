@@ -85,7 +85,7 @@ def has_no_graph(module: SourceModule, node: ast.expr | None, depth: int = 0) ->
         if loses_graph(node) or module.qualify(node.func) in _NUMBERS or is_without_grad(module, node):
             return True
         function = module.functions.target(node)
-        given = module.functions.results(function) if function is not None else []
+        given = module.functions.results(function)
         return bool(given) and all(has_no_graph(module, each, depth + 1) for each in given)
     values = module.definitions(node)
     return bool(values) and all(has_no_graph(module, each, depth + 1) for each in values)

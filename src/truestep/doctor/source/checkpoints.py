@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, given_to
 
 _SAVES = ("torch.save", "save", "save_checkpoint", "save_state", "save_on_master")
 
@@ -70,7 +70,7 @@ def saves_of(module: SourceModule) -> Iterator[SaveInSource]:
     for call in module.all(ast.Call):
         name = module.qualify(call.func) or (dotted(call.func) or "")
         if name == "torch.save" or name.rsplit(".", 1)[-1] in _SAVES:
-            for given in [*call.args, *(word.value for word in call.keywords)]:
+            for given in given_to(call):
                 found = SaveInSource(call, {}, set())
                 if _gather(module, given, found) and found.keys:
                     yield found

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from truestep.doctor.source import kinds
 from truestep.doctor.source.linking import SourceLinker, Variable
-from truestep.doctor.source.names import Binding, Class, Function, Index, is_none
+from truestep.doctor.source.names import Binding, Class, Function, Index, is_none, method_of
 
 _MOVES = {
     "to", "cuda", "cpu", "double", "float", "half", "bfloat16", "train", "eval", "requires_grad_"
@@ -72,9 +72,9 @@ class ProgramClasses:
                     self._heirs.setdefault(base, []).append(each)
         return self._heirs.get(owner, [])
 
-    def method(self, owner: Class, name: str) -> Function | None:
-        """Return the method of a class of the program, or of its bases in it."""
-        for each in self.lineage(owner):
+    def method(self, owner: Class | None, name: str) -> Function | None:
+        """Return the method of a class of the program, or of its bases in it; none where no class is known."""
+        for each in self.lineage(owner) if owner is not None else ():
             for binding in reversed(self.index.attributes.get(each, {}).get(name, [])):
                 if isinstance(binding.node, ast.FunctionDef | ast.AsyncFunctionDef):
                     return binding.node
@@ -151,7 +151,7 @@ class ProgramClasses:
 
     def handled(self, call: ast.Call) -> ast.expr | None:
         """Return the module of which `run.learner(module, ...)` makes a handle."""
-        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        method = method_of(call)
         if method not in kinds.HANDLES or not isinstance(call.func, ast.Attribute):
             return None
         maker, named = kinds.HANDLES[method]

@@ -14,7 +14,7 @@ from functools import cached_property
 from truestep.doctor.source.actions import Action
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope, dotted
+from truestep.doctor.source.names import Function, Scope, dotted, given_to
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
 from truestep.doctor.source.signatures import raises_alone
@@ -204,7 +204,7 @@ class ClosedWorld:
     def _is_given_all(self, call: ast.Call) -> bool:
         """Tell `hooks.fire(self)`: a call out of sight that is given the object itself which trains."""
         name = self.modules[0].qualify(call.func) or ""
-        given = [*call.args, *(word.value for word in call.keywords)]
+        given = given_to(call)
         is_self = any(isinstance(each, ast.Name) and each.id == "self" for each in given)
         is_known = name in BUILTINS or name.startswith(HARMLESS)
         return is_self and not is_known and not self.modules[0].program.entered_by(call)

@@ -210,7 +210,7 @@ class CallFrames(ExpressionValues):
         if isinstance(call.func, ast.Attribute):
             held = call.func.attr in self.index.held
             owner = self.class_of(self.origin(LocatedExpression(call.func.value, context))) if held else None
-            return self.resolver.classes.method(owner, call.func.attr) if owner is not None else None
+            return self.resolver.classes.method(owner, call.func.attr)
         made = self.origin(LocatedExpression(call.func, context))
         if isinstance(made.node, ast.Name | ast.Attribute | ast.Lambda) and made.node is not call.func:
             return self.resolver.functions.named(made.node)
@@ -363,5 +363,5 @@ def forward_entered(contexts: CallFrames, call: ast.Call, context: CallFrame) ->
     if isinstance(call.func, ast.Lambda):
         return None
     owner = contexts.class_of(contexts.origin(LocatedExpression(call.func, context)))
-    function = contexts.resolver.classes.method(owner, "forward") if owner is not None else None
+    function = contexts.resolver.classes.method(owner, "forward")
     return contexts.enter(function, call, context) if function is not None else None

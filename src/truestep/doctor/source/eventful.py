@@ -58,7 +58,7 @@ class EventfulFunctions:
         """Yield the functions of the program that a call may run."""
         resolver = self.resolver
         owner = resolver.classes.of(call.func) if not isinstance(call.func, ast.Lambda) else None
-        forward = resolver.classes.method(owner, "forward") if owner is not None else None
+        forward = resolver.classes.method(owner, "forward")
         run = resolver.functions.constructor(call) or resolver.functions.target(call)
         for each in (self.protocol.closure(call), run, forward):
             if each is not None:

@@ -10,7 +10,7 @@ from truestep.doctor.source.applications import applications
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.libraries import gives_loss
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope, dotted, walk
+from truestep.doctor.source.names import Function, Scope, dotted, receiver_of, walk
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.settings import is_setting
 from truestep.doctor.source.uses import names_read
@@ -186,7 +186,7 @@ def _has_number(function: Function | None, name: ast.expr) -> bool:
 
 def _gives_back(module: SourceModule, call: ast.Call, node: ast.AST) -> bool:
     """Tell whether a loss layer, a scaler, or a function of the program makes its result from what it is given."""
-    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+    receiver = receiver_of(call)
     if module.kind(call.func) == "loss" or (receiver is not None and module.kind(receiver) == "scaler"):
         return True
     function = module.functions.target(call)

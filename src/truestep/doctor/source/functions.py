@@ -30,8 +30,10 @@ class ProgramFunctions:
         """Return the statements that return a value from a function."""
         return [node for node in self._returns.get(function, []) if node.value is not None]
 
-    def results(self, function: Function) -> list[ast.expr]:
-        """Return the expressions whose value a function gives back."""
+    def results(self, function: Function | None) -> list[ast.expr]:
+        """Return the expressions whose value a function gives back; none where no function is known."""
+        if function is None:
+            return []
         if isinstance(function, ast.Lambda):
             return [function.body]
         return [node.value for node in self.returns(function) if node.value is not None]
@@ -81,13 +83,13 @@ class ProgramFunctions:
             return self.named(value)
         if isinstance(value, ast.Attribute) and value.attr in self.index.held:
             owner = self._classes.of(value.value)
-            return self._classes.method(owner, value.attr) if owner is not None else None
+            return self._classes.method(owner, value.attr)
         return None
 
     def constructor(self, call: ast.Call) -> Function | None:
         """Return the `__init__` that a call of a class of the program runs."""
         owner = self._classes.named(call.func)
-        return self._classes.method(owner, "__init__") if owner is not None else None
+        return self._classes.method(owner, "__init__")
 
     def named(self, name: ast.expr) -> Function | None:
         """Return the function of the program that a name stands for."""

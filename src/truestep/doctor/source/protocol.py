@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.library.loops import NAMED_AS_THESE, TAKES_BACKWARD
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.names import Function, dotted, given_to, walk
 from truestep.doctor.source.values import argument, value_origins
 
 Found = tuple[str, ast.expr, ast.expr | None]  # kind, node, subject
@@ -208,7 +208,7 @@ class Protocol:
         return isinstance(node, ast.Attribute) and node.attr == "grad"
 
     def _handed_on(self, call: ast.Call, *kinds: str) -> Iterator[Found]:
-        given = [*call.args, *(word.value for word in call.keywords)]
+        given = given_to(call)
         named = [each for each in given if type(each) in _NAMED]
         # most calls are ruled out by what is called, which is asked for anyway
         if (

@@ -41,8 +41,7 @@ class Resolver:
 
     def results_of(self, call: ast.Call) -> list[ast.expr]:
         """Return the expressions whose value a call of a function of the program gives back."""
-        function = self.functions.target(call)
-        return self.functions.results(function) if function is not None else []
+        return self.functions.results(self.functions.target(call))
 
     def definitions(self, node: ast.expr) -> list[ast.expr | None]:
         """Return the expressions this one may stand for, one step back; None stands for "not known"."""

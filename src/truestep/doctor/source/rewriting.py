@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from truestep.doctor.replacement import SourceEdit
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import given_to
 
 Edits = Sequence[SourceEdit]
 
@@ -98,7 +99,7 @@ def with_keyword(module: SourceModule, call: ast.Call, name: str, value: str) ->
     for word in call.keywords:
         if word.arg == name:
             return replaced(module, word.value, value)
-    given = [*call.args, *(word.value for word in call.keywords)]
+    given = given_to(call)
     if not given:
         end = replaced(module, call, "")
         return SourceEdit(

@@ -215,7 +215,7 @@ class ProgramTracer:
         self, name: str, owner: ast.ClassDef | None, manager: ast.expr, path: Path, context: CallFrame
     ) -> None:
         """Go through what a with block calls of an object of the program."""
-        function = self.resolver.classes.method(owner, name) if owner is not None else None
+        function = self.resolver.classes.method(owner, name)
         if function is not None:
             known = {"self": LocatedExpression(manager, context)}
             self.enter(self.contexts.enter_for(function, manager, context, known), manager, path)

@@ -67,7 +67,7 @@ class UnseenFunctions:
         known = [
             resolver.functions.target(call),
             resolver.functions.constructor(call),
-            resolver.classes.method(owner, "forward") if owner is not None else None,
+            resolver.classes.method(owner, "forward"),
             *self.modules[0].program.entered_by(call),
         ]
         found: list[Scope] = [each for each in known if each is not None]

@@ -10,7 +10,7 @@ from typing import Any
 from truestep.doctor.library.operations import SAME_NUMBERS, operations
 from truestep.doctor.source.classes import MAX_DEPTH
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import given_to, walk
 from truestep.doctor.source.once import asked_once
 
 # what leaves the meaning of the numbers as it is: shapes, devices, types, graph
@@ -75,7 +75,7 @@ def seen_through(module: SourceModule, node: ast.expr | None) -> ast.expr | None
 
 def parts_given(module: SourceModule, call: ast.Call) -> list[ast.AST]:
     """Return all that the arguments of a call are made of, where it is written or under a name."""
-    every = [*call.args, *(word.value for word in call.keywords)]
+    every = given_to(call)
     return [part for each in every for part in walk(seen_through(module, each) or each)]
 
 
@@ -242,7 +242,7 @@ def _operation(module: SourceModule, call: ast.Call, depth: int, position: Posit
     if layer is not None:
         return layer
     owner = module.classes.of(call.func)
-    forward = module.classes.method(owner, "forward") if owner is not None else None
+    forward = module.classes.method(owner, "forward")
     target = forward or module.functions.target(call)
     if target is not None and not isinstance(target, ast.Lambda):
         return _returned(module, target, depth, position)

@@ -214,7 +214,7 @@ def _one_step_back(module: SourceModule, node: ast.expr) -> list[ast.expr]:
             return [node.body, node.orelse]
         case ast.Call():
             function = module.functions.target(node)
-            return module.functions.results(function) if function is not None else []
+            return module.functions.results(function)
         case ast.Name():
             return _given_to(module, node)
         case ast.Attribute():
@@ -240,6 +240,6 @@ def _given_to(module: SourceModule, name: ast.Name) -> list[ast.expr]:
 
 def _parts(module: SourceModule, call: ast.Call, position: tuple[int, ...]) -> list[ast.expr]:
     function = module.functions.target(call)
-    results = module.functions.results(function) if function is not None else []
+    results = module.functions.results(function)
     whole = [each for each in results if isinstance(each, ast.Tuple) and len(position) == 1]
     return [each.elts[position[0]] for each in whole if position[0] < len(each.elts)]

@@ -107,7 +107,7 @@ def _splits_off(module: SourceModule, call: ast.Call) -> bool:
 def _own_augmentation(module: SourceModule, made: ast.Call) -> str | None:
     """Return what a data set of the program draws in __getitem__ as it is made here, and changes an example by."""
     owner = module.classes.named(made.func)
-    item = module.classes.method(owner, "__getitem__") if owner is not None else None
+    item = module.classes.method(owner, "__getitem__")
     if owner is None or item is None or _is_repeatable(module, item):
         return None
     home = module.home(item)

@@ -168,7 +168,7 @@ def _is_random(module: SourceModule, order: ast.expr) -> bool:
 def _draws_by_itself(module: SourceModule, data: ast.expr) -> bool:
     """Tell a data set that does not read the index it is asked for: any order is its own."""
     owner = module.classes.of(data)
-    method = module.classes.method(owner, "__getitem__") if owner is not None else None
+    method = module.classes.method(owner, "__getitem__")
     asked = method.args.args[1].arg if method is not None and len(method.args.args) == 2 else None
     return asked is not None and method is not None and asked not in names_read(method)
 

@@ -10,6 +10,7 @@ from truestep.doctor.library.operations import OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
+from truestep.doctor.source.uses import is_called
 from truestep.doctor.source.values import constant
 
 _PARTS = ("keys", "values", "items")
@@ -126,15 +127,10 @@ def _has_parts(module: SourceModule, node: ast.expr) -> bool:
         if isinstance(outer, ast.Subscript) and isinstance(constant(outer.slice), str):
             return True
         if isinstance(outer, ast.Attribute) and (
-            outer.attr in _PARTS if _is_called(module, outer) else outer.attr not in _OF_TENSORS
+            outer.attr in _PARTS if is_called(module, outer) else outer.attr not in _OF_TENSORS
         ):
             return True
     return False
-
-
-def _is_called(module: SourceModule, node: ast.Attribute) -> bool:
-    outer = module.parents[node]
-    return isinstance(outer, ast.Call) and outer.func is node
 
 
 def _binds_tensor(module: SourceModule, how: str, value: ast.expr | None) -> bool:

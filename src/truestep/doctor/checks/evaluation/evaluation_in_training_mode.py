@@ -15,7 +15,7 @@ from truestep.doctor.source.evaluations import TrainedModels, evaluations_of, is
 from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.frames import TOP, LocatedExpression
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import given_to, walk
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def _is_given_to(module: SourceModule, trace: Trace, mode: TraceEvent, forward: 
     known = maker is not None and module.classes.of(mode.receiver) is not None
     if known and maker is not None and _holds(module, mode.receiver, maker.name):
         return True  # made by what is set, and handed on to what applies it
-    given = [*whole.node.args, *(word.value for word in whole.node.keywords)]
+    given = given_to(whole.node)
     return any(contexts.origin(LocatedExpression(each, whole.context)).node is part.node for each in given)
 
 

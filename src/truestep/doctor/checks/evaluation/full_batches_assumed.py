@@ -11,6 +11,7 @@ from truestep.doctor.source.batches import LOADER, num_rows, source_of, tensors_
 from truestep.doctor.source.classes import MAX_DEPTH
 from truestep.doctor.source.losses import losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import receiver_of
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import argument, forwards_all, literal
@@ -117,7 +118,7 @@ def _listed(module: SourceModule, node: ast.expr) -> ast.Name | None:
 
 
 def _is_appended_to(module: SourceModule, call: ast.Call, kept: ast.Name) -> bool:
-    own = call.func.value if isinstance(call.func, ast.Attribute) else None
+    own = receiver_of(call)
     return isinstance(own, ast.Name) and own.id == kept.id and module.scope(call) is module.scope(kept)
 
 

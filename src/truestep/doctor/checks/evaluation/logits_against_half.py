@@ -8,7 +8,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.items import rows_gone_through
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, dotted
+from truestep.doctor.source.names import Class, dotted, method_of
 from truestep.doctor.source.values import argument, constant, literal, value_origins
 
 _TURNS = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
@@ -91,7 +91,7 @@ def _compared(module: SourceModule, node: ast.Compare) -> ast.expr | None:
 def _rounded(module: SourceModule, call: ast.Call) -> ast.expr | None:
     if module.qualify(call.func) == "torch.round":
         return call.args[0] if call.args else None
-    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    method = method_of(call)
     return call.func.value if method == "round" and not call.args else None  # type: ignore[attr-defined]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.source.actions import UPDATE_METRIC
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import method_of
 
 _READS_OUT = ("log", "compute", "reset")
 _LIBRARY = "torchmetrics."
@@ -83,5 +84,5 @@ def _read_out_by(module: SourceModule, use: ast.Attribute) -> ast.Call | None:
 
 
 def _is_of(module: SourceModule, call: ast.Call, owner: ast.ClassDef) -> bool:
-    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    method = method_of(call)
     return method != "reset" and module.enclosing(call, ast.ClassDef) is owner

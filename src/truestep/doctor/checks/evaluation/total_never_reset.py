@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.libraries import EPOCHS_OF
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import method_of
 from truestep.doctor.source.values import value_origins
 
 
@@ -67,5 +68,5 @@ class TotalNeverReset(SourceCheck):
 def _counts_epochs(module: SourceModule, call: ast.Call) -> bool:
     if module.qualify(call.func) == "range":
         return True
-    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    method = method_of(call)
     return method in EPOCHS_OF and module.classes.maker_of(call) == EPOCHS_OF[method]

@@ -216,7 +216,7 @@ def _parts_of_call(module: SourceModule, call: ast.Call, place: Position) -> lis
     ) or module.functions.target(call)
     if function is not None:
         return [(each, place) for each in module.functions.results(function)]
-    if (forward := module.classes.method(owner, "forward") if owner is not None else None) is not None:
+    if (forward := module.classes.method(owner, "forward")) is not None:
         return [
             (each, ()) for each in module.functions.results(forward) if each is not None and _scales(each)
         ]

@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, method_of, receiver_of
 from truestep.doctor.source.once import asked_once, each_once
 from truestep.doctor.source.rewriting import Edits, inserted_behind, without_keyword
 from truestep.doctor.source.values import argument, constant, literal
@@ -54,7 +54,7 @@ class LeafLostByMove(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a move straight after a maker or Parameter that asks for gradients."""
         for call in module.method_calls(*sorted(MOVES)):
-            inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+            inner = receiver_of(call)
             if not isinstance(inner, ast.Call) or not isinstance(
                 module.parents.get(call), ast.Assign | ast.Attribute
             ):
@@ -78,7 +78,7 @@ class LeafLostByMove(SourceCheck):
 
 def _changes_nothing(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
     """Tell `.float()` of what is float32 and `.cpu()` of what is there already: they return the tensor itself."""
-    method = move.func.attr if isinstance(move.func, ast.Attribute) else ""
+    method = method_of(move)
     inner = maker.args[0] if maker.args and isinstance(maker.args[0], ast.Call) else maker
     words = {word.arg for each in (maker, inner) for word in each.keywords}
     if method == "float":

@@ -244,7 +244,7 @@ def _is_trained_loss(module: SourceModule, value: ast.expr, loop: ast.For | ast.
 def _gives_its_loss(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether a function of the program goes backward and then gives back that very loss, as a step its closure's."""
     function = module.functions.target(call) or Protocol(module).closure(call)
-    results = module.functions.results(function) if function is not None else []
+    results = module.functions.results(function)
     if function is None or not results:
         return False
     names = _names_gone_backward(module, function)

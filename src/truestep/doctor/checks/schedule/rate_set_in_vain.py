@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted, given_to, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, after, removed, replaced, text_of
 from truestep.doctor.source.values import argument, constant, seen_through
 
@@ -170,7 +170,7 @@ def _optimizers_given(
                 is_meant = file.classes.named(call.func) is owner
             else:
                 is_meant = isinstance(groups_of, ast.Name) and file.functions.target(call) is scope
-            for each in [*call.args, *(word.value for word in call.keywords)] if is_meant else ():
+            for each in given_to(call) if is_meant else ():
                 made = seen_through(file, each)
                 if isinstance(made, ast.Call) and file.kind(made) == "optimizer":
                     yield call, made

@@ -15,7 +15,7 @@ from truestep.doctor.source.counting import counts_batches
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, given_to
 from truestep.doctor.source.values import seen_through
 from truestep.doctor.source.windows import without_updates_of_others
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -167,4 +167,4 @@ def _is_divided(module: SourceModule, node: ast.expr) -> bool:
 
 
 def _arguments(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(word.value for word in call.keywords)]
+    return given_to(call)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, Function
+from truestep.doctor.source.names import Class, Function, receiver_of
 from truestep.doctor.source.signatures import is_left_open
 from truestep.doctor.source.values import forwards_all
 
@@ -106,7 +106,7 @@ def _is_instance(module: SourceModule, node: ast.expr) -> bool:
 
 def _is_above(module: SourceModule, call: ast.Call) -> bool:
     """Tell `super().__init__(...)` in a class with one base: no other class can come between."""
-    inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    inner = receiver_of(call)
     if not (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "super"):
         return False
     own = module.enclosing(call, ast.ClassDef)

@@ -119,7 +119,7 @@ def _taken_exchanged(module: SourceModule, node: ast.Assign) -> tuple[str, str] 
         return None
     names = [own_name(each) for each in target.elts]
     function = module.functions.target(node.value) if len(_long(names)) > 1 else None
-    values = module.functions.results(function) if function is not None else []
+    values = module.functions.results(function)
     rows = [[own_name(part) or "" for part in each.elts] for each in values if isinstance(each, ast.Tuple)]
     if not rows or len(rows) != len(values) or any(len(row) != len(names) for row in rows):
         return None

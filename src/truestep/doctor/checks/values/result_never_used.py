@@ -73,7 +73,7 @@ def _is_trained_with(module: SourceModule, function: ast.FunctionDef | ast.Async
     if any(isinstance(each, ast.Attribute) and each.attr == "backward" for each in walk(function)):
         return True
     owner = module.enclosing(function, ast.ClassDef)
-    forward = module.classes.method(owner, "forward") if owner is not None else None
+    forward = module.classes.method(owner, "forward")
     return forward is not None and any(
         isinstance(each, ast.Attribute) and each.attr == function.name for each in walk(forward)
     )

@@ -193,7 +193,7 @@ def _scopes_of_trainings(files: list[SourceModule]) -> set[Scope]:
             run = (
                 resolver.functions.target(call),
                 resolver.functions.constructor(call),
-                resolver.classes.method(owner, "forward") if owner is not None else None,
+                resolver.classes.method(owner, "forward"),
             )
             waiting += [each for each in run if each is not None]
     return found
