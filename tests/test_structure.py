@@ -144,6 +144,50 @@ def imported_packages(path: Path) -> set[str]:
     return found
 
 
+# A class of the doctor with more methods is several: what changes together is a class of its own.
+MAX_METHODS = 25
+# A file of doctor/source that one other file alone imports is a part of that file, or says here why it is not.
+ONE_IMPORTER = {
+    "apart": "the tree is rewritten before a file is anything else; with module.py one file of 420 lines",
+    "closed": "the closed world of what is never done, asked for every finding; applying.py asks it of the checks",
+    "collating": "what a batch holds, by the code that collates it: three times the check that asks today",
+    "deciding": "what tests give in one world; with contexts.py one file of 540 lines",
+    "eventful_parts": "a part of tracing.py, which would have 450 lines and more",
+    "functions": "a service of its own; with resolving.py one file of 410 lines",
+    "kind_of": "a service of its own; with module.py one file of 340 lines",
+    "project": "the files that are read together; tests and tools make one without reading anything",
+    "replays": "a part of tracing.py, which would have 450 lines and more",
+    "tracing": "the walk itself; with entries.py one file of 530 lines",
+    "unseen": "which functions nobody can follow; with closed.py one file of 430 lines",
+    "worlds": "a part of tracing.py, which would have 450 lines and more",
+}
+
+
+def test_a_class_of_the_doctor_has_few_methods():
+    many = {
+        f"{name_of(path)}:{node.name}"
+        for path in FILES
+        if name_of(path).startswith("doctor/")
+        for node in parsed(path).body
+        if isinstance(node, ast.ClassDef)
+        and sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body) > MAX_METHODS
+    }
+    assert many == set()
+
+
+def test_a_file_of_the_model_is_imported_by_several_others_or_says_why_not():
+    files = {
+        f"truestep.doctor.source.{path.stem}": path for path in (PACKAGE / "doctor" / "source").glob("*.py")
+    }
+    importers: dict[str, set[Path]] = {name: set() for name in files if not name.endswith("__init__")}
+    for path in FILES:
+        for name in imported_modules(path, set(importers)):
+            importers[name].add(path)
+    assert {name.rpartition(".")[2] for name, paths in importers.items() if len(paths) < 2} == set(
+        ONE_IMPORTER
+    )
+
+
 def test_bytecode_is_read_in_one_place():
     readers = {name_of(path) for path in FILES if {"dis"} & imported_names(path)}
     assert readers == {"core/call_site.py"}

@@ -170,7 +170,9 @@ def test_a_unit_holds_all_that_its_files_reach(tmp_path_factory, edges):
     modules = {path: project.add(path.read_text(), str(path)) for path in folder.iterdir()}
     project.link()
     for unit in units:
-        reached = {str(Path(each.path).absolute()) for path in unit.named for each in modules[path].linked}
+        reached = {
+            str(Path(each.path).absolute()) for path in unit.named for each in modules[path].program.linked
+        }
         assert reached <= {str(each) for each in unit.named}
 
 

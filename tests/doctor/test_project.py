@@ -9,8 +9,7 @@ import pytest
 
 from truestep.doctor.applying import _rests_on_a_guess
 from truestep.doctor.read import read_paths, read_texts
-from truestep.doctor.source import module
-from truestep.doctor.source.linking import SourceLinker
+from truestep.doctor.source import linking, module
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.places import SourceTexts
 from truestep.doctor.source.project import SourceProject
@@ -123,8 +122,8 @@ def test_files_that_take_all_of_one_another_are_each_asked_once_for_a_name(monke
     project = SourceProject(SourceTexts(texts))
     modules = [project.add(text, path) for path, text in texts.items()]
     project.link()
-    inner = SourceLinker._stars
-    monkeypatch.setattr(SourceLinker, "_stars", lambda self, tree: asked.append(tree) or inner(self, tree))
+    inner = linking._stars
+    monkeypatch.setattr(linking, "_stars", lambda index, tree: asked.append(tree) or inner(index, tree))
     unknown, known = modules[0].tree.body[-2].value, modules[0].tree.body[-1].value
     assert modules[0].definitions(unknown) == []
     assert len(asked) == len(set(asked)) == len(names)
@@ -441,9 +440,11 @@ def test_a_question_about_the_program_is_answered_once_however_many_files_ask_it
         asked.append(linked)
         return len(linked)
 
-    assert [each.of_program(question) for each in files] == [5] * 5
+    assert [each.program.answer(question) for each in files] == [5] * 5
     assert len(asked) == 1
-    assert all(f"text {i}" in files[-1].texts and f"x_{i}" in files[0].identifiers for i in range(5))
+    assert all(
+        f"text {i}" in files[-1].program.texts and f"x_{i}" in files[0].program.identifiers for i in range(5)
+    )
 
 
 def test_two_programs_that_are_read_together_have_answers_of_their_own():
@@ -451,7 +452,7 @@ def test_two_programs_that_are_read_together_have_answers_of_their_own():
     project = SourceProject(SourceTexts(texts))
     files = [project.add(text, path) for path, text in texts.items()]
     project.link()
-    assert [{"first", "second"} & each.identifiers for each in files] == [{"first"}, {"second"}]
+    assert [{"first", "second"} & each.program.identifiers for each in files] == [{"first"}, {"second"}]
 
 
 def test_the_nodes_beneath_another_are_those_that_a_walk_meets():

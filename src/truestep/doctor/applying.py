@@ -3,6 +3,7 @@
 
 import ast
 import contextlib
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,12 +18,18 @@ from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import Replacement, apply_source_edits, parse_source, replacement
 from truestep.doctor.selection import ignore_comments_in
 from truestep.doctor.source.closed import ClosedWorld
-from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import SourceRewriteError
 
 _NESTING = 12_000
 _OF_PAGES = {"module": "net", "ddp": "net", "optimizer": "opt", "scheduler": "sched"}  # by the kind
+
+_EXPECTS = re.compile(r"^(assertRaises|assertWarns|raises$|warns$|deprecated_call$)")
+_ASKS_VERSION = re.compile(
+    r"version|greater|_gt_|_ge_|_lt_|_le_|hasattr\(torch|getattr\(torch", re.IGNORECASE
+)
+_MISSING = ("ImportError", "ModuleNotFoundError", "AttributeError")
 
 
 def apply_checks(
@@ -33,7 +40,7 @@ def apply_checks(
 ) -> None:
     """Apply the checks to one file; a finding in a notebook or a page has its place there."""
     found, wanted = SourceReading(), tuple(checks)
-    present = module.words_of_program(_words_of(wanted))
+    present = module.program.words(_words_of(wanted))
     with _room_to_nest():
         for check in wanted:
             if not check.words or not present.isdisjoint(check.words):
@@ -73,7 +80,7 @@ def _room_to_nest() -> Iterator[None]:
 
 def _cut_short(check: SourceCheck, module: SourceModule) -> Iterator[Abstention]:
     """Say so where a check that goes by the order of calls was not shown all of it."""
-    for trace in module.followed if module.was_followed else ():
+    for trace in module.program.followed if module.was_followed else ():
         if not trace.complete:
             reason = (
                 "functions that call one another, or loops in loops, go too far to be followed to the end"
@@ -105,7 +112,7 @@ def _apply(check: SourceCheck, module: SourceModule, reading: SourceReading) -> 
 
 def _opening(check: SourceCheck, module: SourceModule, node: ast.AST) -> str | None:
     """Return why a check that says "never" can't say so here: a call that could do it, and that nobody followed."""
-    world = module.of_program(ClosedWorld) if check.never else None
+    world = module.program.answer(ClosedWorld) if check.never else None
     for action in check.never if world is not None else ():
         if world is not None and (place := world.opening(action, node)) is not None:
             home = module.home(place)
@@ -148,7 +155,7 @@ def _rests_on_a_guess(module: SourceModule, node: ast.AST) -> bool:
     """Tell whether only a name says that this is an optimizer, a model or a loader: then it is no certain mistake."""
     kinds = ("optimizer", "scheduler", "scaler", "module", "ddp", "loader", "loss")
     subjects = [each for each in _subjects(node) if module.qualify(each) != "torch.optim"]  # the package
-    return any(module.kind(each) in kinds and module.is_guess(each) for each in subjects)
+    return any(module.kind(each) in kinds and module.kinds.is_guess(each) for each in subjects)
 
 
 def _subjects(node: ast.AST) -> list[ast.expr]:
@@ -199,3 +206,29 @@ def _place(module: SourceModule, node: ast.AST) -> Place:
     end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", 0) == first else len(raw)
     before, here = (len(part.decode("utf-8", "ignore")) for part in (raw[:start], raw[start:end].rstrip()))
     return Place(module.path, first, before + 1, width=here if hasattr(node, "lineno") else 0)
+
+
+def is_meant_to_fail(module: SourceModule, node: ast.AST) -> bool:
+    """Tell whether a test expects this to raise or warn: `with pytest.raises(...)`."""
+    blocks = [each for each in module.ancestors(node) if isinstance(each, ast.With | ast.AsyncWith)]
+    calls = [item.context_expr for block in blocks for item in block.items]
+    names = [ast.unparse(each.func).rsplit(".", 1)[-1] for each in calls if isinstance(each, ast.Call)]
+    return any(_EXPECTS.search(name) for name in names)
+
+
+def is_for_other_versions(module: SourceModule, node: ast.AST) -> bool:
+    """Tell whether a test of the version stands around, or a handler for what is not there."""
+    for each in module.ancestors(node):
+        if isinstance(each, ast.If | ast.IfExp) and _asks_version(module, each.test):
+            return True
+        caught = ast.unparse(each.type) if isinstance(each, ast.ExceptHandler) and each.type else ""
+        if any(name in caught for name in _MISSING):
+            return True
+    return False
+
+
+def _asks_version(module: SourceModule, test: ast.expr) -> bool:
+    """Tell whether a test asks for a version, be it under a name: `if is_new:`."""
+    names = [node for node in walk(test) if isinstance(node, ast.Name | ast.Attribute)]
+    behind = [value for node in names for value in module.definitions(node) if value is not None]
+    return any(_ASKS_VERSION.search(ast.unparse(each)) for each in [test, *behind])

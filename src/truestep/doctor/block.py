@@ -49,9 +49,9 @@ def watch(
         )
     for each in watched:
         if isinstance(each, Optimizer):
-            made.recorder.known(each, watched_user_place())
+            made.recorder.steps.known(each, watched_user_place())
         elif isinstance(each, nn.Module):
-            made.recorder.add_model(each)
+            made.recorder.models.add(each)
         else:
             raise OptionError(
                 f"watch() was given {a_type(each)}. It follows models (nn.Module) and optimizers; "

@@ -87,7 +87,7 @@ def _optimizers(gate: Dispatcher, wrappers: WatchWrappers) -> None:
             # a wrapper that was given none hands on None
             has_closure = any(each is not None for each in (*args[1:2], kwargs.get("closure")))
             gate.tell("on_step", optimizer, has_closure)
-            gate.rest_operations(not has_closure, but_for_gradients=gate.recorder.shares(optimizer))
+            gate.rest_operations(not has_closure, but_for_gradients=gate.recorder.steps.shares(optimizer))
 
     def after(optimizer: Optimizer, *_: Any) -> None:
         if not torch.compiler.is_compiling() and gate.sees():
@@ -253,7 +253,7 @@ def _dropping(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def dropout(original: Call) -> Call:
         def wrapped(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
             if not torch.compiler.is_compiling() and gate.live and training and p > 0:
-                gate.recorder.dropped()
+                gate.recorder.layers.dropped()
             return original(input, p, training, *args, **kwargs)
 
         return wrapped
@@ -281,7 +281,7 @@ def _compiling(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 
 def _compiled(gate: Dispatcher, what: object) -> None:
     """Something is compiled: hooks on modules would change what it compiles."""
-    gate.recorder.compiled(what)
+    gate.recorder.models.compiled(what)
     gate.switch_layers(False)
 
 

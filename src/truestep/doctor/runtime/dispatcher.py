@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from truestep.doctor.check import Check
 from truestep.doctor.experiments.experiments import Experiments
 from truestep.doctor.finding import CheckFailure, Finding
+from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.watcher import EVENTS, Observation, Watcher
@@ -75,7 +76,7 @@ class Dispatcher:
         depth.inside += 1
         try:
             with DisableTorchFunction():  # what the checks compute is nobody's to see, nor ours to follow
-                told = getattr(self.recorder, event)(*facts)
+                told = self._recorded(event, facts)
                 if told is not None and self._handlers[event]:
                     self._tell(event, told)
         except Exception as error:  # noqa: BLE001 - whatever it is, the user's training goes on
@@ -83,6 +84,14 @@ class Dispatcher:
         finally:
             depth.inside -= 1
             self.seconds += time.perf_counter() - started
+
+    def _recorded(self, event: str, facts: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return what the checks are told: what the recorder says, or the facts and their place where it notes nothing."""
+        record = getattr(self.recorder, event, None)
+        if record is None:
+            return (*facts, watched_user_place()) if facts else facts
+        told: tuple[Any, ...] | None = record(*facts)
+        return told
 
     def _tell(self, event: str, facts: tuple[Any, ...]) -> None:
         with torch.no_grad():
@@ -124,7 +133,7 @@ class Dispatcher:
             StopWatching: so many steps were wanted.
         """
         try:
-            if (record := self.recorder.count_step(optimizer)) is None:
+            if (record := self.recorder.steps.count(optimizer)) is None:
                 return
             if self.experiments is not None:
                 self.experiments.course.stepped()
@@ -132,7 +141,7 @@ class Dispatcher:
                 self.rest_operations(False)
                 self.tell("on_stepped", record)
                 self.tell("begin_step", record)
-            if (num_steps := self.recorder.count_run(record)) is not None:
+            if (num_steps := self.recorder.steps.count_run(record)) is not None:
                 live = self.pace.looks_after(num_steps)
                 if live != self.live:
                     self.look(live)

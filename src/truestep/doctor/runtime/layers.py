@@ -60,7 +60,7 @@ class WatchedLayerHooks:
 
     def _before(self, module: nn.Module, _args: Any) -> None:
         if watch_may_look() and self._dispatcher.sees():
-            self._dispatcher.recorder.enter(module)
+            self._dispatcher.recorder.layers.enter(module)
             if isinstance(module, FAST) and not module.training and self._operations.is_on:
                 self._operations.switch(False)
                 self._unfollowed = module
@@ -73,7 +73,7 @@ class WatchedLayerHooks:
             self._unfollowed = None
             self._operations.switch(bool(self._handles))
         kwargs, output = rest if len(rest) == 2 else ({}, None)  # torch gives no kwargs where forward raised
-        outermost = dispatcher.recorder.leave(module)
+        outermost = dispatcher.recorder.layers.leave(module)
         if not dispatcher.live or output is None:
             return
         dispatcher.tell("on_layer", module, output)
@@ -84,6 +84,6 @@ class WatchedLayerHooks:
         if not self._dispatcher.live or not self._dispatcher.sees():
             return
         if name == "grad" and isinstance(result, Tensor):
-            self._dispatcher.recorder.read_gradient()
+            self._dispatcher.recorder.steps.read_gradient()
         if not self._only_gradients:
             self._dispatcher.tell("on_operation", name, result, given, args)

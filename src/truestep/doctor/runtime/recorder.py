@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes down what happens in a run; nobody else writes to the history.
 
-A method for each event: it takes what a wrapped call knows, notes it, and returns what the checks are told of the
-event, or None where they are told nothing.
+A method for each event of which something is noted: it takes what a wrapped call knows, and returns what the checks are
+told of the event, or None where they are told nothing.
 """
 
 import threading
@@ -34,24 +34,18 @@ from truestep.doctor.runtime.origins import MAX_DEPTH, WatchedOrigin
 Facts = tuple[Any, ...] | None
 
 
-class Recorder:
-    """The history of one run, and the only one that writes it."""
+class OptimizerSteps:
+    """Which optimizers there are, what they hold, and whose steps are counted."""
 
     def __init__(self, history: WatchHistory) -> None:
         self.history = history
-        self._drops = False  # whether functional dropout was at work since the last forward
-        self._layers: list[nn.Module] = []  # the modules at work, the innermost last
+        self.holders: dict[int, int] = {}  # of each trained tensor the optimizer, both by identity
+        self._sharing: set[int] = set()  # optimizers that hold a tensor which another holds too
         self._counted: OptimizerRecord | None = None  # the optimizer whose steps count
         self._num_uncounted = 0  # steps of other optimizers in a row
-        self._holders: dict[int, int] = {}  # of each trained tensor the optimizer, both by identity
-        self._sharing: set[int] = set()  # optimizers that hold a tensor which another holds too
-        self._stepping: OptimizerRecord | None = None
+        self.stepping: OptimizerRecord | None = None
         self._at_step: Optimizer | None = None  # whose step that is: a wrapper's makes another
         self._steps_of_wrappers: dict[int, int] = {}  # by identity, the steps by then of what they wrap
-        self._applied_at: dict[
-            tuple[int, Place], int
-        ] = {}  # without gradients: model and line, and the steps by then
-        self._of_steps: set[tuple[int, Place]] = set()
 
     def known(self, optimizer: Optimizer, place: Place | None = None) -> OptimizerRecord:
         """Return what is known of an optimizer, also of one that was made before the watch, or that wraps another."""
@@ -66,36 +60,86 @@ class Recorder:
             del records[id(optimizer)]
         return found
 
-    def add_model(self, model: nn.Module) -> None:
+    def begin(self, optimizer: Optimizer) -> OptimizerRecord | None:
+        """An optimizer is about to step; return what is known of it, or None for a step within a step of it."""
+        record = self.known(optimizer)
+        if self.stepping is record and self._at_step is not optimizer:
+            return None
+        self._at_step = optimizer
+        return record
+
+    def count(self, optimizer: Optimizer) -> OptimizerRecord | None:
+        """Count a step of an optimizer; return what is known of it, or None where what it wraps has counted it."""
+        record = self.known(optimizer)
+        if record.optimizer is not optimizer:
+            before = self._steps_of_wrappers.get(id(optimizer), 0)
+            self._steps_of_wrappers[id(optimizer)] = max(record.num_steps, before + 1)
+            if record.num_steps > before:
+                return None
+        record.num_steps += 1
+        return record
+
+    def count_run(self, record: OptimizerRecord) -> int | None:
+        """Count a step of the run, if this optimizer's are; return the new number.
+
+        Of several optimizers the first that steps counts, until its training is over.
+        """
+        self._num_uncounted = 0 if self._counted is record else self._num_uncounted + 1
+        if self._counted is None or self._num_uncounted > WINDOW:
+            self._counted = record
+        if self._counted is not record:
+            return None
+        self.history.num_steps += 1
+        return self.history.num_steps
+
+    def shares(self, optimizer: Optimizer) -> bool:
+        """Tell whether an optimizer holds a tensor that another one holds too."""
+        return id(optimizer) in self._sharing
+
+    def read_gradient(self) -> None:
+        """A gradient was read, by the optimizer whose step is at work or by the script."""
+        if self.stepping is not None:
+            self.stepping.reads_gradients = True
+        else:
+            self.history.num_gradient_reads += 1
+
+    def look_at_weights(self) -> None:
+        """Note which tensors the optimizers hold now."""
+        self.holders = {}
+        for key, record in self.history.records.items():
+            for each in record.parameters():
+                if (other := self.holders.setdefault(id(each), key)) != key:
+                    self._sharing |= {other, key}
+
+    def forget_tensors(self) -> None:
+        """What was computed for a step is gone."""
+        self.history.origins.forget()
+        self.history.sums.forget()
+        self.look_at_weights()
+
+
+class AppliedModels:
+    """The models of a run, under which names they are kept, and at which lines they are applied."""
+
+    def __init__(self, history: WatchHistory) -> None:
+        self.history = history
+        self._applied_at: dict[
+            tuple[int, Place], int
+        ] = {}  # without gradients: model and line, and the steps by then
+        self._of_steps: set[tuple[int, Place]] = set()
+
+    def add(self, model: nn.Module) -> None:
         """Note a model, also one that is known already."""
         self.history.models_by_id[id(model)] = model
 
-    # ── what checks are told of ───────────────────────────────────────────────────────────────
+    def named(self, known: object) -> str:
+        """Note the variable that holds a model or optimizer; return how it is shown."""
+        self.history.names.pop(id(known), None)  # the identity of one that is gone may come again
+        if name := watched_user_name(known):
+            self.history.names[id(known)] = name
+        return self.history.called(known)
 
-    def on_optimizer(self, optimizer: Optimizer) -> Facts:
-        """An optimizer was constructed."""
-        self.history.records.pop(id(optimizer), None)  # the identity of one that is gone may come again
-        record = self.known(optimizer, watched_user_place())
-        self._look_at_weights()
-        self.history.rows.begin_training(optimizer)
-        return (record,)
-
-    def on_forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Facts:
-        """A module was applied by the user's code."""
-        if id(module) not in self.history.models_by_id:
-            self.history.model_names.add(self._named(module))
-        called = self.history.called(module)
-        place, graph = watched_user_place(), torch.is_grad_enabled()
-        forward = ForwardCall(module, args, kwargs, output, place, graph, called)
-        self.add_model(module)
-        active = watched_sensitive_layers(module, training=True) or ["F.dropout"] * self._drops
-        self._drops = False
-        rows = self.history.rows.apply(forward, self.history.num_steps)
-        application = ModelApplication.of(forward, active, rows, self._comes_with_steps(forward))
-        self.history.forwards_since_backward.append(application)
-        return (forward,)
-
-    def _comes_with_steps(self, forward: ForwardCall) -> bool:
+    def comes_with_steps(self, forward: ForwardCall) -> bool:
         """Tell whether a model was applied without gradients at this line between two steps in a row, ever."""
         key, now = (id(forward.module), forward.place), self.history.num_steps
         if forward.gradients_on:  # a line may train and evaluate
@@ -105,12 +149,87 @@ class Recorder:
         self._applied_at[key] = now
         return key in self._of_steps
 
-    def _named(self, known: object) -> str:
-        """Note the variable that holds a model or optimizer; return how it is shown."""
-        self.history.names.pop(id(known), None)  # the identity of one that is gone may come again
-        if name := watched_user_name(known):
-            self.history.names[id(known)] = name
-        return self.history.called(known)
+    def compiled(self, what: object) -> None:
+        """A function or model is compiled, or called that was."""
+        self.history.compiled = True
+        if isinstance(what, nn.Module):
+            known = id(what) in self.history.names
+            self.history.unseen.add(self.history.called(what) if known else self.named(what))
+        else:
+            self.history.unseen.add(getattr(what, "__qualname__", type(what).__name__))
+
+
+class LayersAtWork:
+    """The modules that are being applied, and whether functional dropout was at work since the last forward."""
+
+    def __init__(self) -> None:
+        self._layers: list[nn.Module] = []  # the innermost last
+        self._drops = False
+
+    @property
+    def innermost(self) -> nn.Module | None:
+        """The module that computes now."""
+        return self._layers[-1] if self._layers else None
+
+    def take_drops(self) -> bool:
+        """Return whether functional dropout was at work, and forget it."""
+        drops, self._drops = self._drops, False
+        return drops
+
+    def enter(self, module: nn.Module) -> None:
+        """A module is applied."""
+        if not self._layers:
+            self._drops = False  # a checkpoint's recomputation drops too
+        self._layers.append(module)
+
+    def leave(self, module: nn.Module) -> bool:
+        """A module has been applied; return whether the user's code did that itself."""
+        while self._layers and self._layers.pop() is not module:
+            pass  # calls that ended in an exception
+        return not self._layers
+
+    def dropped(self) -> None:
+        """A functional dropout was at work."""
+        self._drops = True
+
+    def clear(self) -> None:
+        """None is at work."""
+        self._layers.clear()
+
+
+class Recorder:
+    """The history of one run, and the only one that writes it."""
+
+    def __init__(self, history: WatchHistory) -> None:
+        self.history = history
+        self.steps = OptimizerSteps(history)
+        self.models = AppliedModels(history)
+        self.layers = LayersAtWork()
+
+    # ── what checks are told of ───────────────────────────────────────────────────────────────
+
+    def on_optimizer(self, optimizer: Optimizer) -> Facts:
+        """An optimizer was constructed."""
+        self.history.records.pop(id(optimizer), None)  # the identity of one that is gone may come again
+        record = self.steps.known(optimizer, watched_user_place())
+        self.steps.look_at_weights()
+        self.history.rows.begin_training(optimizer)
+        return (record,)
+
+    def on_forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Facts:
+        """A module was applied by the user's code."""
+        if id(module) not in self.history.models_by_id:
+            self.history.model_names.add(self.models.named(module))
+        called = self.history.called(module)
+        place, graph = watched_user_place(), torch.is_grad_enabled()
+        forward = ForwardCall(module, args, kwargs, output, place, graph, called)
+        self.models.add(module)
+        drops = self.layers.take_drops()
+        active = watched_sensitive_layers(module, training=True) or ["F.dropout"] * drops
+        rows = self.history.rows.apply(forward, self.history.num_steps)
+        application = ModelApplication.of(forward, active, rows, self.models.comes_with_steps(forward))
+        self.history.forwards_since_backward.append(application)
+        return (forward,)
 
     def on_layer(self, module: nn.Module, output: Any) -> Facts:
         """Any module, also within others, gave its output."""
@@ -135,25 +254,17 @@ class Recorder:
         path, line = watched_user_line(3)
         made_of = self.history.origins.before(given)
         weights_of = frozenset(
-            {self._holders[id(each)] for each in given if id(each) in self._holders}.union(
+            {self.steps.holders[id(each)] for each in given if id(each) in self.steps.holders}.union(
                 *(each.weights_of for each in made_of)
             )
         )
         before = tuple(each for each in made_of if each.depth < MAX_DEPTH)
         depth = 1 + max((each.depth for each in before), default=0)
-        layer = self._layers[-1] if self._layers else None
+        layer = self.layers.innermost
         by_model = layer is not None and next(layer.parameters(), None) is not None
         is_learned = by_model or any(self.history.origins.is_learned(each) for each in given)
         cuts = cuts_graph(result, given)
         return WatchedOrigin(name, path, line, layer, before, depth, cuts, weights_of, is_learned)
-
-    def _look_at_weights(self) -> None:
-        """Note which tensors the optimizers hold now."""
-        self._holders = {}
-        for key, record in self.history.records.items():
-            for each in record.parameters():
-                if (other := self._holders.setdefault(id(each), key)) != key:
-                    self._sharing |= {other, key}
 
     def on_loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> Facts:
         """A loss was computed."""
@@ -176,7 +287,7 @@ class Recorder:
     def on_clear(self, owner: Optimizer | nn.Module) -> Facts:
         """zero_grad() of an optimizer or a module has run."""
         place, mine = watched_user_place(), isinstance(owner, Optimizer)
-        records = [self.known(owner)] if mine else self.history.holding(owner.parameters())  # type: ignore[arg-type, union-attr]
+        records = [self.steps.known(owner)] if mine else self.history.holding(owner.parameters())  # type: ignore[arg-type, union-attr]
         for record in records:
             record.cleared_at = place if record.was_reached else record.cleared_at
             record.was_reached = False
@@ -184,36 +295,23 @@ class Recorder:
             record.marks = []
         return records, place
 
-    def on_clip(self, parameters: list[Tensor]) -> Facts:
-        """Gradients are about to be clipped."""
-        return parameters, watched_user_place()
-
     def on_step(self, optimizer: Optimizer, has_closure: bool) -> Facts:
         """An optimizer is about to step."""
-        record = self.known(optimizer)
-        if self._stepping is record and self._at_step is not optimizer:
+        record = self.steps.begin(optimizer)
+        if record is None:
             return None
-        self._at_step = optimizer
         if not record.num_steps:
-            self.history.optimizer_names.add(self._named(optimizer))
+            self.history.optimizer_names.add(self.models.named(optimizer))
         record.has_closure = has_closure
         stale = record.stale and record.num_backwards and record.holds_gradients()
         record.num_stale_steps = record.num_stale_steps + 1 if stale else 0
-        self._stepping = record
+        self.steps.stepping = record
         return record, watched_user_place()
 
     def on_stepped(self, record: OptimizerRecord) -> Facts:
         """An optimizer has stepped, and its step is counted."""
-        self._stepping = None
+        self.steps.stepping = None
         return record, watched_user_place()
-
-    def on_schedule(self, scheduler: Any) -> Facts:
-        """A schedule has stepped."""
-        return scheduler, watched_user_place()
-
-    def on_mode(self, module: nn.Module, training: bool) -> Facts:
-        """train() or eval() was called."""
-        return module, training, watched_user_place()
 
     def on_epoch(self, source: Any) -> Facts:
         """A loader or a sampler begins anew."""
@@ -238,18 +336,6 @@ class Recorder:
         self.history.loaded.add(module)
         self.history.rows.load(module)
         return (module, state, watched_user_place()) if isinstance(state, Mapping) else None
-
-    def on_logged(self, name: str, value: float) -> Facts:
-        """A share was printed or logged."""
-        return name, value, watched_user_place()
-
-    def on_printed(self, figures: list[tuple[float, float]]) -> Facts:
-        """Numbers were printed."""
-        return figures, watched_user_place()
-
-    def on_finish(self) -> Facts:
-        """The run is over."""
-        return ()
 
     # ── what is only written down ─────────────────────────────────────────────────────────────
 
@@ -290,79 +376,14 @@ class Recorder:
 
     def used_by_engine(self, optimizer: Optimizer) -> None:
         """Our engine uses an optimizer, at this line of the user's if it is a new one."""
-        self.known(optimizer, watched_user_place())
-
-    def count_step(self, optimizer: Optimizer) -> OptimizerRecord | None:
-        """Count a step of an optimizer; return what is known of it, or None where what it wraps has counted it."""
-        record = self.known(optimizer)
-        if record.optimizer is not optimizer:
-            before = self._steps_of_wrappers.get(id(optimizer), 0)
-            self._steps_of_wrappers[id(optimizer)] = max(record.num_steps, before + 1)
-            if record.num_steps > before:
-                return None
-        record.num_steps += 1
-        return record
-
-    def shares(self, optimizer: Optimizer) -> bool:
-        """Tell whether an optimizer holds a tensor that another one holds too."""
-        return id(optimizer) in self._sharing
-
-    def read_gradient(self) -> None:
-        """A gradient was read, by the optimizer whose step is at work or by the script."""
-        if self._stepping is not None:
-            self._stepping.reads_gradients = True
-        else:
-            self.history.num_gradient_reads += 1
-
-    def count_run(self, record: OptimizerRecord) -> int | None:
-        """Count a step of the run, if this optimizer's are; return the new number.
-
-        Of several optimizers the first that steps counts, until its training is over.
-        """
-        self._num_uncounted = 0 if self._counted is record else self._num_uncounted + 1
-        if self._counted is None or self._num_uncounted > WINDOW:
-            self._counted = record
-        if self._counted is not record:
-            return None
-        self.history.num_steps += 1
-        return self.history.num_steps
+        self.steps.known(optimizer, watched_user_place())
 
     def begin_step(self, record: OptimizerRecord) -> None:
         """The checks were told of the last step: what comes belongs to the next one."""
         self.history.rows.end_step()
-        self._forget_step()
+        self.steps.forget_tensors()
         _forget(record)
         record.marks = record.marked()
-
-    def _forget_step(self) -> None:
-        self.history.origins.forget()
-        self.history.sums.forget()
-        self._look_at_weights()
-
-    def enter(self, module: nn.Module) -> None:
-        """A module is applied."""
-        if not self._layers:
-            self._drops = False  # a checkpoint's recomputation drops too
-        self._layers.append(module)
-
-    def leave(self, module: nn.Module) -> bool:
-        """A module has been applied; return whether the user's code did that itself."""
-        while self._layers and self._layers.pop() is not module:
-            pass  # calls that ended in an exception
-        return not self._layers
-
-    def dropped(self) -> None:
-        """A functional dropout was at work."""
-        self._drops = True
-
-    def compiled(self, what: object) -> None:
-        """A function or model is compiled, or called that was."""
-        self.history.compiled = True
-        if isinstance(what, nn.Module):
-            known = id(what) in self.history.names
-            self.history.unseen.add(self.history.called(what) if known else self._named(what))
-        else:
-            self.history.unseen.add(getattr(what, "__qualname__", type(what).__name__))
 
     def cut_short(self) -> None:
         """The code raised: a forward that no backward followed need not have been an evaluation."""
@@ -376,9 +397,9 @@ class Recorder:
 
     def look(self, live: bool) -> None:
         """The run is looked at closely from here on, or no more: marks from before a gap mean nothing."""
-        self._forget_step()
+        self.steps.forget_tensors()
         self.history.rows.drop()
-        self._layers.clear()
+        self.layers.clear()
         for record in self.history.records.values():
             if live:
                 record.marks = record.marked()

@@ -22,7 +22,7 @@ def accumulating(contexts: CallFrames, method: ast.expr, context: CallFrame) -> 
     if not isinstance(method, ast.Attribute):
         return None
     made = contexts.origin(LocatedExpression(method.value, context))
-    known = contexts.resolver.linker.qualify(made.node.func) if isinstance(made.node, ast.Call) else None
+    known = contexts.resolver.names.qualify(made.node.func) if isinstance(made.node, ast.Call) else None
     for name, row in ACCUMULATORS.items():
         if known == name:
             return row, made
@@ -69,7 +69,7 @@ def num_batches(contexts: CallFrames, found: Accumulating) -> int | None:
 
 def before_preparing(module: SourceModule, node: ast.expr) -> ast.expr:
     """Return what an accumulating object prepared, for what it gave back; the same expression for anything else."""
-    values = module.unpacked(node) if isinstance(node, ast.Name) else None
+    values = module.resolver.unpacked(node) if isinstance(node, ast.Name) else None
     found = values or [(each, (0,)) for each in module.definitions(node) if each is not None]
     for value, place in found if len(found) == 1 else ():
         method = getattr(value, "func", None)
@@ -98,5 +98,5 @@ def divisor_of(contexts: CallFrames, backward: TraceEvent) -> int | None:
     if found is not None:
         return num_batches(contexts, found)
     made = contexts.origin(LocatedExpression(method.value, context)).node
-    known = contexts.resolver.linker.qualify(made.func) if isinstance(made, ast.Call) else None
+    known = contexts.resolver.names.qualify(made.func) if isinstance(made, ast.Call) else None
     return 1 if known in TAKES_BACKWARD else None

@@ -50,12 +50,12 @@ def _makers_in(module: SourceModule, call: ast.Call, depth: int, position: Posit
     made = list(value_origins(module, call.func)) if isinstance(call.func, ast.Name | ast.Attribute) else []
     layers = [_last_layer(module, each) for each in made if isinstance(each, ast.Call)]
     known = [each for each in layers if each is not None]
-    owner = module.class_of(call.func)
-    target = (module.method(owner, "forward") if owner is not None else None) or module.target(call)
+    owner = module.classes.of(call.func)
+    target = (module.classes.method(owner, "forward")) or module.functions.target(call)
     if known or target is None or isinstance(target, ast.Lambda):
         return known or [call]
     inner: list[ast.expr] = []
-    for node in module.returns(target):
+    for node in module.functions.returns(target):
         value, left = node.value, position
         while isinstance(value, ast.Tuple) and left and left[0] < len(value.elts):
             value, left = value.elts[left[0]], left[1:]

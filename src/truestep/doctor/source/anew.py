@@ -77,8 +77,10 @@ class _Anew:
 
     def _run_by(self, call: ast.Call) -> Function | None:
         home = self.module.home(call)
-        owner = home.class_of(call.func) if not isinstance(call.func, ast.Lambda) else None
-        return (home.method(owner, "forward") if owner is not None else None) or home.target(call)
+        owner = home.classes.of(call.func) if not isinstance(call.func, ast.Lambda) else None
+        return (
+            home.classes.method(owner, "forward") if owner is not None else None
+        ) or home.functions.target(call)
 
     def _is_before(self, node: ast.expr) -> bool:
         return _place(node) < _place(self.event.node)
@@ -108,7 +110,7 @@ class _Anew:
             return True
         home = self.module.home(part)
         if isinstance(part, ast.Name) and home.scope(part) is not self.scope:
-            return home.resolver.linker.variable(part)[0] is self.scope
+            return home.resolver.names.variable(part)[0] is self.scope
         given = home.definitions(part)
         if not given or any(each is None or home.scope(each) is not self.scope for each in given):
             return bool(given) or isinstance(part, ast.Attribute)

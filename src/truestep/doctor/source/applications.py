@@ -12,8 +12,8 @@ def applications(module: SourceModule, function: Function) -> list[ast.Call]:
     owner = module.resolver.index.parents.get(function)
     if getattr(function, "name", "") != "forward" or not isinstance(owner, ast.ClassDef):
         return []
-    classes = [owner, *module.resolver.heirs(owner)]
-    applied = module.of_program(_applied)
+    classes = [owner, *module.classes.heirs(owner)]
+    applied = module.program.answer(_applied)
     return [call for each in classes for call in applied.get(each, [])]
 
 
@@ -23,7 +23,7 @@ def _applied(files: list[SourceModule]) -> dict[Class, list[ast.Call]]:
     for module in files:
         for call in module.all(ast.Call):
             if isinstance(call.func, ast.Name | ast.Attribute) and module.qualify(call.func) is None:
-                owner = module.class_of(call.func)
-                if owner is not None and module.class_named(call.func) is None:
+                owner = module.classes.of(call.func)
+                if owner is not None and module.classes.named(call.func) is None:
                     found.setdefault(owner, []).append(call)
     return found

@@ -37,13 +37,13 @@ class LibraryRun:
 def run_of_method(resolver: Resolver, kind: str | None, owner: ast.ClassDef) -> LibraryRun | None:
     """Return the loop in which a library calls the methods of a class of this kind."""
     loop = LOOPS.get(kind or "")
-    trains = resolver.method(owner, loop.trains) if loop is not None else None
+    trains = resolver.classes.method(owner, loop.trains) if loop is not None else None
     if loop is None or trains is None:
         return None
     calls: list[CalledFunction] = []
     numbered: list[ast.arg] = []
     for name in (*loop.before, *loop.batch, *loop.after):
-        function = resolver.method(owner, name)
+        function = resolver.classes.method(owner, name)
         if function is None:
             continue
         calls.append(CalledFunction(function, name in loop.batch))
@@ -63,8 +63,8 @@ def runs_of_engines(resolver: Resolver) -> dict[ast.Call, LibraryRun]:
                 *call.args[position : position + 1],
                 *(w.value for w in call.keywords if w.arg == keyword),
             ]
-            trains = resolver.function_named(given[0]) if given else None
-            if trains is not None and resolver.linker.qualify(call.func) == name:
+            trains = resolver.functions.named(given[0]) if given else None
+            if trains is not None and resolver.names.qualify(call.func) == name:
                 found[call] = LibraryRun(
                     trains, tuple(_calls(resolver, engine, call, trains)), (), engine.progress
                 )
@@ -99,6 +99,6 @@ def _handlers(
                 continue
             above = resolver.index.parents.get(call)
             decorated = above if isinstance(above, ast.FunctionDef) and call in above.decorator_list else None
-            function = decorated or (resolver.function_named(call.args[1]) if len(call.args) > 1 else None)
+            function = decorated or (resolver.functions.named(call.args[1]) if len(call.args) > 1 else None)
             if function is not None:
                 yield call.args[0], function

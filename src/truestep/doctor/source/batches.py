@@ -6,7 +6,7 @@ import ast
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Binding
+from truestep.doctor.source.names import Binding, method_of
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.values import argument, constant, forwards_all, literal, seen_through
 
@@ -28,7 +28,7 @@ def source_of(module: SourceModule, loop: ast.For | ast.AsyncFor) -> ast.Call | 
 
 
 def _name(module: SourceModule, call: ast.Call) -> str:
-    own = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    own = method_of(call)
     return module.qualify(call.func) or own
 
 
@@ -36,7 +36,7 @@ def _data(module: SourceModule, source: ast.Call) -> ast.expr | None:
     name = _name(module, source)
     if name == LOADER:
         return argument(source, 0, "dataset")
-    return argument(source, 0, "data") if name == "data" and module.resolver.maker_of(source) == RUN else None
+    return argument(source, 0, "data") if name == "data" and module.classes.maker_of(source) == RUN else None
 
 
 def tensors_of(module: SourceModule, source: ast.Call) -> list[ast.expr] | ast.expr | None:

@@ -45,7 +45,7 @@ def is_model(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether a call applies a module, by what it is or by what else is done with it."""
     if dotted(call.func) is None or module.qualify(call.func) in _BUILTINS:
         return False
-    return module.kind(call.func) in ("module", "ddp") or module.is_used_as(call.func, "module")
+    return module.kind(call.func) in ("module", "ddp") or module.kinds.is_used_as(call.func, "module")
 
 
 def _with_graph(node: ast.AST) -> list[ast.AST]:
@@ -84,8 +84,8 @@ def has_no_graph(module: SourceModule, node: ast.expr | None, depth: int = 0) ->
     if isinstance(node, ast.Call):
         if loses_graph(node) or module.qualify(node.func) in _NUMBERS or is_without_grad(module, node):
             return True
-        function = module.target(node)
-        given = module.resolver.results(function) if function is not None else []
+        function = module.functions.target(node)
+        given = module.functions.results(function)
         return bool(given) and all(has_no_graph(module, each, depth + 1) for each in given)
     values = module.definitions(node)
     return bool(values) and all(has_no_graph(module, each, depth + 1) for each in values)

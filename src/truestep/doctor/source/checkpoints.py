@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, given_to
 
 _SAVES = ("torch.save", "save", "save_checkpoint", "save_state", "save_on_master")
 
@@ -70,7 +70,7 @@ def saves_of(module: SourceModule) -> Iterator[SaveInSource]:
     for call in module.all(ast.Call):
         name = module.qualify(call.func) or (dotted(call.func) or "")
         if name == "torch.save" or name.rsplit(".", 1)[-1] in _SAVES:
-            for given in [*call.args, *(word.value for word in call.keywords)]:
+            for given in given_to(call):
                 found = SaveInSource(call, {}, set())
                 if _gather(module, given, found) and found.keys:
                     yield found
@@ -95,7 +95,7 @@ def _gather(module: SourceModule, node: ast.expr, found: SaveInSource) -> bool:
 
 def is_text_elsewhere(module: SourceModule, key: str, known: set[ast.AST]) -> bool:
     """Tell whether the program has a text, or a keyword, anywhere but at these nodes."""
-    for file in module.linked:
+    for file in module.program.linked:
         if any(each.value == key and each not in known for each in file.all(ast.Constant)):
             return True
         if any(each.arg == key and each.value not in known for each in file.all(ast.keyword)):

@@ -14,7 +14,7 @@ from functools import cached_property
 from truestep.doctor.source.actions import Action
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope, dotted
+from truestep.doctor.source.names import Function, Scope, dotted, given_to
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
 from truestep.doctor.source.signatures import raises_alone
@@ -37,7 +37,7 @@ class ClosedWorld:
         self._unseen: dict[frozenset[Scope], UnseenFunctions] = {}
         self._doers: dict[Action, list[ast.AST]] = {}
         for each in modules:
-            each.followed  # noqa: B018 - what was entered from where is known once all was followed
+            each.program.followed  # noqa: B018 - what was entered from where is known once all was followed
 
     def opening(self, action: Action, node: ast.AST) -> ast.AST | None:
         """Return a place that may do it to what a finding is about, at times that are not known; None in a closed world."""
@@ -90,7 +90,7 @@ class ClosedWorld:
     def _names_it(self, module: SourceModule, node: ast.expr, action: Action) -> bool:
         """Tell what an action's name stands for: the method of an object of its kinds, or a function of that name."""
         if isinstance(node, ast.Name):
-            return self.resolver.function_named(node) is None and bool(module.qualify(node))
+            return self.resolver.functions.named(node) is None and bool(module.qualify(node))
         if not isinstance(node, ast.Attribute):
             return False
         if is_called(self.index, node):
@@ -116,7 +116,7 @@ class ClosedWorld:
     @cached_property
     def _dynamic(self) -> set[str]:
         """The functions by which a program runs texts or looks names up."""
-        return self.modules[0].identifiers & {*_BY_TEXT, *_CODE}
+        return self.modules[0].program.identifiers & {*_BY_TEXT, *_CODE}
 
     @cached_property
     def _looked_up(self) -> set[ast.AST]:
@@ -162,8 +162,8 @@ class ClosedWorld:
                 continue
             found.add(scope)
             if isinstance(scope, Function):
-                waiting += [self.index.scope_of[each] for each in self.resolver.callers(scope)]
-                waiting += [self.index.scope_of[each] for each in self.modules[0].entered_from(scope)]
+                waiting += [self.index.scope_of[each] for each in self.resolver.functions.callers(scope)]
+                waiting += [self.index.scope_of[each] for each in self.modules[0].program.entered_from(scope)]
         return frozenset(found)
 
     def _open_calls(self, scopes: frozenset[Scope]) -> Iterator[ast.AST]:
@@ -175,7 +175,7 @@ class ClosedWorld:
     def _is_open(self, home: SourceModule, call: ast.Call) -> bool:
         """Tell a call for its effect of what came from out of sight, of what is left open here, of what is decorated so."""
         is_for_effect = isinstance(self.index.parents.get(call), ast.Expr)
-        target = self.resolver.target(call)
+        target = self.resolver.functions.target(call)
         if target is None:
             return is_for_effect and (
                 self._is_looked_up_by_variable(call.func)
@@ -187,7 +187,7 @@ class ClosedWorld:
             return False
         if not leaves_alone(self.resolver, target):
             return home.loop(call) is not None
-        if is_for_effect and raises_alone(target) and not home.entered_by(call) - {target}:
+        if is_for_effect and raises_alone(target) and not home.program.entered_by(call) - {target}:
             return True
         inside = self.modules[0].home(target).directly_in(target, ast.Call)
         return any(self._is_looked_up_by_variable(each.func) for each in inside)
@@ -207,20 +207,20 @@ class ClosedWorld:
             or node.value.id != "self"
         ):
             return False
-        owner = self.resolver.class_of(node.value)
-        lineage = self.resolver.lineage(owner) if owner is not None else []
+        owner = self.resolver.classes.of(node.value)
+        lineage = self.resolver.classes.lineage(owner) if owner is not None else []
         if any(node.attr in self.index.attributes.get(each, {}) for each in lineage):
             return False
-        bases = [base for each in lineage for base in each.bases if self.resolver.class_named(base) is None]
+        bases = [base for each in lineage for base in each.bases if self.resolver.classes.named(base) is None]
         return any(not (self.modules[0].qualify(base) or "").startswith(_KNOWN_BASES) for base in bases)
 
     def _is_given_all(self, call: ast.Call) -> bool:
         """Tell `hooks.fire(self)`: a call out of sight that is given the object itself which trains."""
         name = self.modules[0].qualify(call.func) or ""
-        given = [*call.args, *(word.value for word in call.keywords)]
+        given = given_to(call)
         is_self = any(isinstance(each, ast.Name) and each.id == "self" for each in given)
         is_known = name in BUILTINS or name.startswith(HARMLESS)
-        return is_self and not is_known and not self.modules[0].entered_by(call)
+        return is_self and not is_known and not self.modules[0].program.entered_by(call)
 
     def _comes_from_outside(self, name: ast.Name) -> bool:
         bindings = self.resolver.reaching(name)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from truestep.doctor.library.operations import SAME_NUMBERS, operations
 from truestep.doctor.source.applications import applications
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.batches import LOADER, source_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Binding, Function, walk
@@ -111,9 +112,9 @@ def _is_fixed(index: ast.expr) -> bool:
 
 
 def _of_call(module: SourceModule, node: ast.Call, keys: tuple[object, ...]) -> list[Place] | None:
-    function = module.target(node)
+    function = module.functions.target(node)
     if function is not None:
-        results = module.resolver.results(function)
+        results = module.functions.results(function)
         return [(each, keys) for each in results] or None
     if isinstance(node.func, ast.Name) and node.func.id == "dict" and keys:
         return [(word.value, keys[1:]) for word in node.keywords if word.arg == keys[0]] or None
@@ -152,8 +153,8 @@ def _of_binding(
 ) -> list[Place] | None:
     function = binding.parameter_of
     if function is not None:
-        calls = [*module.callers(function), *applications(module, function)]
-        given = [(module.argument_for(function, call, name), keys) for call in calls]
+        calls = [*module.functions.callers(function), *applications(module, function)]
+        given = [(argument_for(function, call, name), keys) for call in calls]
         return _all(given) if given else _collated(module, None, keys)
     if binding.how == "for":
         loop = module.enclosing(binding.node, ast.For)
@@ -182,11 +183,11 @@ def _collated(module: SourceModule, loop: ast.For | None, keys: tuple[object, ..
         return None
     loader = source_of(module, loop) if loop is not None else None
     if loader is not None:
-        functions = [module.function_named(each) for each in _collate_given(module, loader)]
+        functions = [module.functions.named(each) for each in _collate_given(module, loader)]
     else:
-        functions = [*module.of_program(_collates)]
+        functions = [*module.program.answer(_collates)]
     given = [
-        each for function in functions if function is not None for each in module.resolver.results(function)
+        each for function in functions if function is not None for each in module.functions.results(function)
     ]
     return [(each, keys) for each in given] or None
 
@@ -200,7 +201,7 @@ def _collates(files: list[SourceModule]) -> list[Function]:
         for word in call.keywords
         if word.arg in _COLLATES
     ]
-    found = [files[0].function_named(each) for each in given]
+    found = [files[0].functions.named(each) for each in given]
     return list(dict.fromkeys(each for each in found if each is not None))
 
 

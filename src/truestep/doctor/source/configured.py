@@ -15,12 +15,12 @@ Scheduled = tuple[ast.Call, str | None]  # a constructor, and its interval; None
 
 def configured_schedules(module: SourceModule) -> Iterator[tuple[ast.Return, ast.Call, str | None]]:
     """Yield the schedules that Lightning steps, each with the statement that returns it and its interval."""
-    for owner in module.classes_of_kind("lightning module"):
-        function = module.method(owner, "configure_optimizers")
+    for owner in module.kinds.classes_of("lightning module"):
+        function = module.classes.method(owner, "configure_optimizers")
         if function is None or any(is_switched(module, owner, each) for each in _OWN):
             continue
         if module.enclosing(function, ast.ClassDef) is owner:
-            for given in module.returns(function):
+            for given in module.functions.returns(function):
                 for scheduler, interval in _schedules_in(module, given.value):
                     yield given, scheduler, interval
 

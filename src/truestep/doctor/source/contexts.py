@@ -18,7 +18,7 @@ from truestep.doctor.source.frames import (
     UnknownValue,
     World,
 )
-from truestep.doctor.source.names import Binding, Class, Function, dotted, is_none
+from truestep.doctor.source.names import Binding, Class, Function, Index, dotted, is_none
 from truestep.doctor.source.resolving import Resolver
 
 MAX_STEPS = 12  # from a name back to where its value was made
@@ -95,8 +95,8 @@ class CallFrames(ExpressionValues):
                 return self._of_call(value.node, value.context)
             case ast.Subscript(slice=ast.Constant(value=key)):
                 base = self.origin(LocatedExpression(value.node.value, value.context))
-                part = self._only(self.resolver.part_of(base.node, key), base.context)
-                return part or self._only(self.resolver.definitions(value.node), value.context)
+                part = _only(self.resolver.part_of(base.node, key), base.context)
+                return part or _only(self.resolver.definitions(value.node), value.context)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 decided = self.test(LocatedExpression(test, value.context))
                 if not isinstance(decided, UnknownValue):
@@ -105,19 +105,15 @@ class CallFrames(ExpressionValues):
                 return LocatedExpression(given, value.context)
         return None
 
-    def _only(self, parts: list[ast.expr | None] | None, context: CallFrame) -> LocatedExpression | None:
-        given = [each for each in parts or () if each is not None]
-        return LocatedExpression(given[0], context) if parts and len(given) == len(parts) == 1 else None
-
     def _of_name(self, name: ast.Name, context: CallFrame) -> LocatedExpression | None:
         bindings = self.resolver.reaching(name)
         if name.id == "self" and bindings and bindings[0].how == "parameter":
-            return self._argument(bindings[0].parameter_of, "self", context)
+            return _argument(bindings[0].parameter_of, "self", context)
         if len(bindings) != 1:
             return None
         (binding,) = bindings
         if binding.how == "parameter":
-            return self._argument(binding.parameter_of, name.id, context)
+            return _argument(binding.parameter_of, name.id, context)
         if binding.value is None or binding.how not in ("assign", "unpack"):
             return None
         scope = self.index.scope_of[binding.node]
@@ -126,20 +122,16 @@ class CallFrames(ExpressionValues):
             return LocatedExpression(binding.value, home)
         return self._unpacked(LocatedExpression(binding.value, home), binding.position)
 
-    def _argument(self, function: Function | None, name: str, context: CallFrame) -> LocatedExpression | None:
-        home = context.of(function)
-        return home.arguments.get(name) if home is not None and function is not None else None
-
     def _unpacked(self, value: LocatedExpression, position: tuple[int, ...]) -> LocatedExpression | None:
         for place in position:
             made = self.origin(value)
             if isinstance(made.node, ast.Call):
                 inside = self.entered(made.node, made.context)
-                given = self.resolver.results(inside.function) if inside and inside.function else []
+                given = self.resolver.functions.results(inside.function) if inside and inside.function else []
                 if len(given) != 1 or inside is None:
                     return None
                 made = self.origin(LocatedExpression(given[0], inside))
-            found = self._only(self.resolver.part_of(made.node, place), made.context)
+            found = _only(self.resolver.part_of(made.node, place), made.context)
             if found is None:
                 return None
             value = found
@@ -152,17 +144,17 @@ class CallFrames(ExpressionValues):
         owner = self.class_of(base)
         if owner is not None:
             return self._of_object(base, owner, node.attr)
-        tree = self.resolver.linker.module_named(node.value)
-        bindings = self.resolver.linker.exported(tree, node.attr) if tree is not None else []
+        tree = self.resolver.names.module_named(node.value)
+        bindings = self.resolver.names.exported(tree, node.attr) if tree is not None else []
         if len(bindings) == 1 and bindings[0].how == "assign" and bindings[0].value is not None:
             return LocatedExpression(bindings[0].value, TOP)
         return None
 
     def class_of(self, made: LocatedExpression) -> Class | None:
         """Return the class of an object, by the call that made it or by what its name can be."""
-        if isinstance(made.node, ast.Call) and (owner := self.resolver.class_named(made.node.func)):
+        if isinstance(made.node, ast.Call) and (owner := self.resolver.classes.named(made.node.func)):
             return owner
-        return self.resolver.class_of(made.node)
+        return self.resolver.classes.of(made.node)
 
     def _of_object(self, base: LocatedExpression, owner: Class, name: str) -> LocatedExpression | None:
         """Return what an attribute was given when the object was made."""
@@ -173,7 +165,7 @@ class CallFrames(ExpressionValues):
         (binding,) = given
         assert binding.value is not None
         if self.index.is_option(binding):
-            option = self._option_given(base, name)
+            option = _option_given(base, name)
             if option is None or option:
                 return option[0] if option else None
         scope = self.index.scope_of[binding.node]
@@ -182,13 +174,6 @@ class CallFrames(ExpressionValues):
         if binding.how == "assign":
             return LocatedExpression(binding.value, context)
         return self._unpacked(LocatedExpression(binding.value, context), binding.position)
-
-    def _option_given(self, base: LocatedExpression, name: str) -> list[LocatedExpression] | None:
-        """Return what an object in sight was made with for an option; nothing where it was left out: `Config()`."""
-        call = base.node
-        if not isinstance(call, ast.Call) or call.args or any(word.arg is None for word in call.keywords):
-            return None
-        return [LocatedExpression(word.value, base.context) for word in call.keywords if word.arg == name]
 
     def _method_context(self, base: LocatedExpression, function: Function | None) -> CallFrame:
         """Return a call of a method of this object: of its constructor, by which it was made."""
@@ -200,22 +185,22 @@ class CallFrames(ExpressionValues):
         return self._frames.setdefault((function, base.node, base.context, "made"), frame)
 
     def _of_call(self, call: ast.Call, context: CallFrame) -> LocatedExpression | None:
-        inner = self.resolver.unwrapped(call)
+        inner = self.resolver.classes.unwrapped(call)
         if inner is not None:
             return LocatedExpression(inner, context)
-        if self.resolver.class_named(call.func) is not None:
+        if self.resolver.classes.named(call.func) is not None:
             return None
         inside = self.entered(call, context)
         if inside is None or inside.function is None:
             return None
-        given = self.resolver.results(inside.function)
+        given = self.resolver.functions.results(inside.function)
         return LocatedExpression(given[0], inside) if len(given) == 1 else None
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────────
 
     def entered(self, call: ast.Call, context: CallFrame) -> CallFrame | None:
         """Return the call's own context, if a function of the program runs."""
-        function = self.resolver.constructor(call) or self.resolver.target(call)
+        function = self.resolver.functions.constructor(call) or self.resolver.functions.target(call)
         if function is None:
             function = self._bound_method(call, context)
         return self.enter(function, call, context) if function is not None else None
@@ -225,10 +210,10 @@ class CallFrames(ExpressionValues):
         if isinstance(call.func, ast.Attribute):
             held = call.func.attr in self.index.held
             owner = self.class_of(self.origin(LocatedExpression(call.func.value, context))) if held else None
-            return self.resolver.method(owner, call.func.attr) if owner is not None else None
+            return self.resolver.classes.method(owner, call.func.attr)
         made = self.origin(LocatedExpression(call.func, context))
         if isinstance(made.node, ast.Name | ast.Attribute | ast.Lambda) and made.node is not call.func:
-            return self.resolver.function_named(made.node)
+            return self.resolver.functions.named(made.node)
         return None
 
     def enter(self, function: Function, call: ast.Call, context: CallFrame) -> CallFrame:
@@ -255,23 +240,12 @@ class CallFrames(ExpressionValues):
         arguments = {name: LocatedExpression(node, TOP if own else context) for name, node, own in given}
         first = function.args.args[0].arg if function.args.args else ""
         if first == "self" and "self" not in arguments:
-            made = self.resolver.class_named(call.func) is not None
+            made = self.resolver.classes.named(call.func) is not None
             receiver = call if made else call.func
-            if not made and isinstance(call.func, ast.Attribute) and self._is_method_call(call, function):
+            if not made and isinstance(call.func, ast.Attribute) and _is_method_call(call, function):
                 receiver = call.func.value
-            arguments["self"] = self._receiver(receiver, context)
+            arguments["self"] = _receiver(receiver, context)
         return arguments
-
-    def _is_method_call(self, call: ast.Call, function: Function) -> bool:
-        return isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
-
-    def _receiver(self, node: ast.expr, context: CallFrame) -> LocatedExpression:
-        """`super().method()` runs on the object itself."""
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
-            own = context.arguments.get("self")
-            if own is not None:
-                return own
-        return LocatedExpression(node, context)
 
     # ── identity ──────────────────────────────────────────────────────────────────────────────
 
@@ -298,7 +272,7 @@ class CallFrames(ExpressionValues):
             return self._key_of_name(node, context)
         if isinstance(node, ast.Subscript):
             return f"{self.key(LocatedExpression(node.value, context))}[{ast.unparse(node.slice)}]"
-        return f"{self._given_name(node)}@{self._place(node)}:{context.number}"
+        return f"{_given_name(self.index, node)}@{self._place(node)}:{context.number}"
 
     def _key_of_attribute(self, node: ast.Attribute, context: CallFrame) -> str:
         """A part is known by its whole: `self.body`, made with the model, as the model's; what was handed in as itself."""
@@ -312,7 +286,7 @@ class CallFrames(ExpressionValues):
         return f"{self.key(LocatedExpression(node.value, context))}.{node.attr}"
 
     def _key_of_name(self, node: ast.Name, context: CallFrame) -> str:
-        bindings: list[Binding] = self.resolver.linker.local_bindings(node)
+        bindings: list[Binding] = self.resolver.names.local_bindings(node)
         if node.id == "self":
             owner = self.index.enclosing(node, ast.ClassDef)
             return owner.name if owner is not None else "self"
@@ -330,12 +304,6 @@ class CallFrames(ExpressionValues):
             self._places[node] = f"{id(self.index.tree_of(node))}:{line}:{column}"
         return self._places[node]
 
-    def _given_name(self, node: ast.expr) -> str:
-        """Return the name under which the maker of an object keeps it."""
-        parent = self.index.parents.get(node)
-        targets = parent.targets if isinstance(parent, ast.Assign) else []
-        return next((name.rsplit(".", 1)[-1] for each in targets if (name := dotted(each))), "")
-
     def slot(self, value: LocatedExpression) -> str:
         """Return the name of the variable itself, whatever it holds."""
         if isinstance(value.node, ast.Name):
@@ -350,3 +318,50 @@ class CallFrames(ExpressionValues):
             return self.key(value)
         # an expression begins where its first part does: the kind tells them apart
         return f"({type(value.node).__name__}:{self._place(value.node)}:{value.context.number})"
+
+
+def _only(parts: list[ast.expr | None] | None, context: CallFrame) -> LocatedExpression | None:
+    given = [each for each in parts or () if each is not None]
+    return LocatedExpression(given[0], context) if parts and len(given) == len(parts) == 1 else None
+
+
+def _argument(function: Function | None, name: str, context: CallFrame) -> LocatedExpression | None:
+    home = context.of(function)
+    return home.arguments.get(name) if home is not None and function is not None else None
+
+
+def _option_given(base: LocatedExpression, name: str) -> list[LocatedExpression] | None:
+    """Return what an object in sight was made with for an option; nothing where it was left out: `Config()`."""
+    call = base.node
+    if not isinstance(call, ast.Call) or call.args or any(word.arg is None for word in call.keywords):
+        return None
+    return [LocatedExpression(word.value, base.context) for word in call.keywords if word.arg == name]
+
+
+def _is_method_call(call: ast.Call, function: Function) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
+
+
+def _receiver(node: ast.expr, context: CallFrame) -> LocatedExpression:
+    """`super().method()` runs on the object itself."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
+        own = context.arguments.get("self")
+        if own is not None:
+            return own
+    return LocatedExpression(node, context)
+
+
+def _given_name(index: Index, node: ast.expr) -> str:
+    """Return the name under which the maker of an object keeps it."""
+    parent = index.parents.get(node)
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    return next((name.rsplit(".", 1)[-1] for each in targets if (name := dotted(each))), "")
+
+
+def forward_entered(contexts: CallFrames, call: ast.Call, context: CallFrame) -> CallFrame | None:
+    """Return the context of the forward that a call of a module runs."""
+    if isinstance(call.func, ast.Lambda):
+        return None
+    owner = contexts.class_of(contexts.origin(LocatedExpression(call.func, context)))
+    function = contexts.resolver.classes.method(owner, "forward")
+    return contexts.enter(function, call, context) if function is not None else None

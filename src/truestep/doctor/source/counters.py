@@ -64,7 +64,7 @@ def _added_to(module: SourceModule, node: ast.expr) -> set[ast.AST]:
 def _driven_by(module: SourceModule, node: ast.expr) -> set[ast.AST]:
     """Return the loops that give a name the numbers one after the other."""
     loops = (
-        [each.node for each in module.bindings(node) if each.how == "for"]
+        [each.node for each in module.names.bindings(node) if each.how == "for"]
         if isinstance(node, ast.Name)
         else []
     )

@@ -85,7 +85,7 @@ def given(module: SourceModule, node: ast.expr) -> Iterator[ast.expr]:
 def _stores(module: SourceModule, node: ast.expr) -> list[ast.Assign | ast.AugAssign]:
     place, scope = dotted(node), module.scope(node)
     if isinstance(node, ast.Name):  # an inner function may read what the one around it counts
-        scope = module.resolver.linker.owner(node.id, scope) or scope
+        scope = module.names.owner(node.id, scope) or scope
     key = (_stores, scope)
     if key not in module.remembered:
         table: dict[str, list[ast.Assign | ast.AugAssign]] = {}

@@ -2,10 +2,10 @@
 """The constants that expressions give, and whether tests hold, in one world and in one iteration of a loop that is run."""
 
 import ast
+import operator
 from abc import ABC, abstractmethod
 from typing import Any
 
-from truestep.doctor.source.constants import compare, compute
 from truestep.doctor.source.frames import (
     UNKNOWN,
     CallFrame,
@@ -18,6 +18,16 @@ from truestep.doctor.source.loop_state import LoopState
 
 MAX_PARTS = 64  # of what one value is computed from
 _RUN = "the loop that is run"  # what is asked of it is asked of no world
+
+_GREATEST = 2**63  # larger ones are no counts, and squares of squares take for ever
+_COMPARE = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+}  # fmt: skip
+_ARITHMETIC = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod,
+    ast.FloorDiv: operator.floordiv,
+}  # fmt: skip
 
 
 class ExpressionValues(ABC):
@@ -142,3 +152,23 @@ class ExpressionValues(ABC):
         if isinstance(node.op, ast.Mod) and isinstance(right, UnknownValue):
             right = run.window if (run := self._run()) is not None else right
         return compute(node.op, left, right)
+
+
+def compare(op: ast.cmpop, left: Any, right: Any) -> Any:
+    """Return whether a comparison holds: True, False, or UNKNOWN."""
+    if isinstance(left, UnknownValue) or isinstance(right, UnknownValue):
+        return UNKNOWN
+    try:
+        return _COMPARE[type(op)](left, right)
+    except (KeyError, TypeError):
+        return UNKNOWN
+
+
+def compute(op: ast.operator, left: Any, right: Any) -> Any:
+    """Return what is computed from two numbers, or UNKNOWN."""
+    if not all(isinstance(each, int | float) and abs(each) <= _GREATEST for each in (left, right)):
+        return UNKNOWN
+    try:
+        return _ARITHMETIC[type(op)](left, right)
+    except (KeyError, ZeroDivisionError):
+        return UNKNOWN

@@ -27,7 +27,7 @@ def leaves_alone(resolver: Resolver, function: Decorated) -> bool:
 
 def _is_of_library(resolver: Resolver, decorator: ast.expr) -> bool:
     made = decorator.func if isinstance(decorator, ast.Call) else decorator
-    name = resolver.linker.qualify(made) or ""
+    name = resolver.names.qualify(made) or ""
     if name in _BUILTIN or name.startswith(_TRANSPARENT):
         return True
     return isinstance(made, ast.Attribute) and made.attr in ("setter", "getter", "deleter")
@@ -40,10 +40,10 @@ def wrapper_made_by(resolver: Resolver, decorator: ast.expr) -> Decoration | Non
     what is decorated goes elsewhere, too.
     """
     if isinstance(decorator, ast.Call):
-        factory = resolver.target(decorator)
+        factory = resolver.functions.target(decorator)
         made = _only_inner(resolver, factory) if isinstance(factory, Decorated) else None
     else:
-        named = resolver.function_named(decorator)
+        named = resolver.functions.named(decorator)
         made = named if isinstance(named, Decorated) else None
     if made is None or len(made.args.args) != 1:
         return None
@@ -70,14 +70,14 @@ def calls_parameter(resolver: Resolver, call: ast.Call, made: Function) -> bool:
     """Tell whether a call runs what a decorator was given."""
     if not isinstance(call.func, ast.Name) or isinstance(made, ast.Lambda):
         return False
-    bindings = resolver.linker.bindings(call.func)
+    bindings = resolver.names.bindings(call.func)
     return len(bindings) == 1 and bindings[0].parameter_of is made
 
 
 def _only_inner(resolver: Resolver, function: Decorated) -> Decorated | None:
     """Return the function defined in another that is all it returns."""
-    given = resolver.results(function)
-    found = {resolver.function_named(each) for each in given}
+    given = resolver.functions.results(function)
+    found = {resolver.functions.named(each) for each in given}
     only = found.pop() if len(found) == 1 else None
     is_inside = isinstance(only, Decorated) and resolver.index.scope_of[only] is function
     return only if is_inside and isinstance(only, Decorated) else None
@@ -91,7 +91,7 @@ def _only_calls(resolver: Resolver, made: Decorated, wrapper: Decorated) -> bool
             continue
         parent = parents[node]
         is_call = isinstance(parent, ast.Call) and parent.func is node
-        is_kept = isinstance(parent, ast.Call) and resolver.linker.qualify(parent.func) == "functools.wraps"
+        is_kept = isinstance(parent, ast.Call) and resolver.names.qualify(parent.func) == "functools.wraps"
         if not is_call and not is_kept and not isinstance(parent, ast.Attribute):
             return False
     return all(not isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(wrapper))

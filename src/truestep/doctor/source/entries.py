@@ -45,12 +45,16 @@ class ProgramEntries:
         """What is entered whatever the rest of the program does: the files, and what nothing calls."""
         called = {each.function for run in self.tracer.engines.values() for each in run.calls}
         files = [tree for tree in self._modules if tree in self.tracer.eventful]
-        own = [each for each in self._functions if each not in called and not self._resolver.callers(each)]
+        own = [
+            each
+            for each in self._functions
+            if each not in called and not self._resolver.functions.callers(each)
+        ]
         return [*files, *own]
 
     @cached_property
     def _functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-        every = (each for module in self._modules.values() for each in module.functions)
+        every = (each for module in self._modules.values() for each in module.named_functions)
         return [each for each in every if each in self.tracer.eventful]
 
     @cached_property

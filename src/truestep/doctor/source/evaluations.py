@@ -34,7 +34,9 @@ def _switched_off(module: SourceModule, event: TraceEvent) -> bool:
         for item in block.items
     ):
         return True
-    functions = [module.target(frame.node) for frame in event.path if isinstance(frame.node, ast.Call)]
+    functions = [
+        module.functions.target(frame.node) for frame in event.path if isinstance(frame.node, ast.Call)
+    ]
     functions.append(module.enclosing(event.node, ast.FunctionDef))
     decorators = [each for function in functions for each in getattr(function, "decorator_list", [])]
     return any(is_switch(module, each, "no_grad", "inference_mode") for each in decorators)
@@ -122,7 +124,9 @@ def _on_held_out(forward: TraceEvent) -> bool:
 def _among_held_out(module: SourceModule, forward: TraceEvent) -> bool:
     """Tell by the names of the loop's source and of the functions around it."""
     texts = [ast.unparse(frame.node.iter) for frame in forward.path if isinstance(frame.node, ast.For)]
-    targets = [module.target(frame.node) for frame in forward.path if isinstance(frame.node, ast.Call)]
+    targets = [
+        module.functions.target(frame.node) for frame in forward.path if isinstance(frame.node, ast.Call)
+    ]
     texts += [getattr(target, "name", "") for target in targets if target is not None]
     words = [word for text in texts for word in re.findall(r"\w+", text)]
     return any(_EVALUATES.search(word) for word in words)
@@ -130,7 +134,7 @@ def _among_held_out(module: SourceModule, forward: TraceEvent) -> bool:
 
 def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
     """Return the kinds of layers in a model that act differently in training; None if it can't be seen."""
-    owner = module.class_of(model)
+    owner = module.classes.of(model)
     if owner is not None:
         if any(
             module.qualify(base) not in ("torch.nn.Module",) and not _is_local(module, base)
@@ -141,13 +145,13 @@ def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
     found: set[str] = set()
     values = list(value_origins(module, model))
     for value in values:
-        inner = module.resolver.handled(value) if isinstance(value, ast.Call) else None
+        inner = module.classes.handled(value) if isinstance(value, ast.Call) else None
         if inner is not None and (within := sensitive_layers(module, inner)) is not None:
             found |= within
             continue
         if isinstance(value, ast.Call) and module.qualify(value.func) == "copy.deepcopy" and value.args:
             value = value.args[0]
-            if (owner := module.class_of(value)) is not None:
+            if (owner := module.classes.of(value)) is not None:
                 found |= _layers_in(module, owner, set())
                 continue
         if not isinstance(value, ast.Call) or not (module.qualify(value.func) or "").startswith("torch.nn."):
@@ -183,7 +187,7 @@ def _drops_by_option(module: SourceModule, call: ast.Call, name: str) -> bool:
 
 
 def _is_local(module: SourceModule, base: ast.expr) -> bool:
-    return module.class_named(base) is not None
+    return module.classes.named(base) is not None
 
 
 def _never_read(module: SourceModule, node: ast.AST) -> list[ast.Assign]:
@@ -193,7 +197,7 @@ def _never_read(module: SourceModule, node: ast.AST) -> list[ast.Assign]:
     return [
         statement
         for statement, target in zip(given, kept, strict=True)
-        if isinstance(target, ast.Attribute) and not module.attributes_read.get(target.attr)
+        if isinstance(target, ast.Attribute) and not module.program.attributes_read.get(target.attr)
     ]
 
 
@@ -209,7 +213,7 @@ def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
             _SENSITIVE.search(name) or _drops_in_training(call, name) or _drops_by_option(module, call, name)
         ):
             found.add(name.rsplit(".", 1)[-1])
-        made = module.class_named(call.func) or module.resolver.function_named(call.func)
+        made = module.classes.named(call.func) or module.functions.named(call.func)
         if made is not None and not isinstance(made, ast.Lambda) and made.name not in seen:
             found |= _layers_in(module, made, seen | {made.name})
     return found

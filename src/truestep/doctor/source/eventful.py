@@ -57,9 +57,9 @@ class EventfulFunctions:
     def _targets(self, call: ast.Call) -> Iterator[Function]:
         """Yield the functions of the program that a call may run."""
         resolver = self.resolver
-        owner = resolver.class_of(call.func) if not isinstance(call.func, ast.Lambda) else None
-        forward = resolver.method(owner, "forward") if owner is not None else None
-        run = resolver.constructor(call) or resolver.target(call)
+        owner = resolver.classes.of(call.func) if not isinstance(call.func, ast.Lambda) else None
+        forward = resolver.classes.method(owner, "forward")
+        run = resolver.functions.constructor(call) or resolver.functions.target(call)
         for each in (self.protocol.closure(call), run, forward):
             if each is not None:
                 yield each
@@ -80,14 +80,14 @@ class EventfulFunctions:
 
     def _is_of_library(self, function: ast.Attribute) -> bool:
         """Tell `torch.load`: no class of the program has it, whatever the context."""
-        return "." in (self.resolver.linker.qualify(function) or "")
+        return "." in (self.resolver.names.qualify(function) or "")
 
     def _of_that_name(self, name: str) -> list[Function]:
         """Return the methods of a name: which of them runs may be clear only in the call's context."""
         if self._methods is None:
             self._methods = {}
             for module in self.modules:
-                for each in module.functions:
+                for each in module.named_functions:
                     if isinstance(self.resolver.index.parents.get(each), ast.ClassDef):
                         self._methods.setdefault(each.name, []).append(each)
         return self._methods.get(name, [])

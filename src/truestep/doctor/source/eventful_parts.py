@@ -51,7 +51,7 @@ class EventfulParts:
         """Tell a call that is no event, whatever it is called with: of a library, or of what has none inside."""
         if self.protocol.call(call) or not self.eventful.isdisjoint(self.targets[call]):
             return False
-        function, linker = call.func, self.resolver.linker
+        function, linker = call.func, self.resolver.names
         if isinstance(
             function, ast.Attribute
         ):  # what an attribute holds may be clear only in the call's context

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from truestep.doctor.library.operations import CUTS
 from truestep.doctor.source.applications import applications
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.libraries import gives_loss
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope, dotted, walk
+from truestep.doctor.source.names import Function, Scope, dotted, receiver_of, walk
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.settings import is_setting
 from truestep.doctor.source.uses import names_read
@@ -73,7 +74,11 @@ def _reads(module: SourceModule, node: ast.AST, places: set[str]) -> bool:
 
 def _encloses(module: SourceModule, node: ast.AST, scope: Scope, places: set[str]) -> bool:
     """Tell the call of a function defined here that makes its result of what it sees around it."""
-    function = module.target(node) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
+    function = (
+        module.functions.target(node)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        else None
+    )
     if (
         function is None
         or isinstance(function, ast.Lambda)
@@ -161,7 +166,7 @@ def _is_coefficient(module: SourceModule, node: ast.expr) -> bool:
         return True
     if is_setting(module.resolver, node) or isinstance(literal(module, node), int | float):
         return True
-    bindings = module.bindings(node) if isinstance(node, ast.Name) else []
+    bindings = module.names.bindings(node) if isinstance(node, ast.Name) else []
     return any(_has_number(each.parameter_of, node) for each in bindings)
 
 
@@ -181,17 +186,17 @@ def _has_number(function: Function | None, name: ast.expr) -> bool:
 
 def _gives_back(module: SourceModule, call: ast.Call, node: ast.AST) -> bool:
     """Tell whether a loss layer, a scaler, or a function of the program makes its result from what it is given."""
-    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+    receiver = receiver_of(call)
     if module.kind(call.func) == "loss" or (receiver is not None and module.kind(receiver) == "scaler"):
         return True
-    function = module.target(call)
+    function = module.functions.target(call)
     if function is None:
         return False
     given = node.value if isinstance(node, ast.keyword) else node
     names = [
         each.arg for each in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     ]
-    name = next((each for each in names if module.argument_for(function, call, each) is given), None)
+    name = next((each for each in names if argument_for(function, call, each) is given), None)
     key = (_gives_back, function, name)
     if key not in module.remembered:
         module.remembered[key] = False  # a cycle ends here
@@ -204,7 +209,7 @@ def _gives_back(module: SourceModule, call: ast.Call, node: ast.AST) -> bool:
 def _returned(module: SourceModule, function: Function, reached: set[ast.AST]) -> set[Position]:
     """Return where in its result a function gives back one of these expressions."""
     found: set[Position] = set()
-    for value in module.resolver.results(function):
+    for value in module.functions.results(function):
         if isinstance(value, ast.Tuple | ast.List):
             found |= {(index,) for index, each in enumerate(value.elts) if each in reached}
         elif isinstance(value, ast.Dict):
@@ -231,24 +236,26 @@ def goes_backward(module: SourceModule, value: ast.expr) -> bool:
         seen.add((each, position))
         home = module.home(each)
         scope, reached = home.scope(each), flows_to(home, each, position)
-        handed = module.of_program(_losses_handed_on).get(scope, ())
+        handed = module.program.answer(_losses_handed_on).get(scope, ())
         if any(loss in reached for loss in (*_losses_in(home).get(scope, ()), *handed)):
             return True
         if isinstance(scope, Function):
             positions = _returned(home, scope, reached)
-            if position and any(each is given for given in home.resolver.results(scope)):
+            if position and any(each is given for given in home.functions.results(scope)):
                 positions.add(position)
             if positions and _is_taken_backward(home, scope):
                 return True
-            followed = [each for each in home.entered_from(scope) if isinstance(each, ast.Call)]
-            calls = list(dict.fromkeys([*home.callers(scope), *applications(home, scope), *followed]))
+            followed = [each for each in home.program.entered_from(scope) if isinstance(each, ast.Call)]
+            calls = list(
+                dict.fromkeys([*home.functions.callers(scope), *applications(home, scope), *followed])
+            )
             waiting += [(call, at) for call in calls for at in positions]
     return False
 
 
 def _is_taken_backward(module: SourceModule, function: Function) -> bool:
     """Tell whether a library goes backward through what a function gives: a method it calls, a loss it is given."""
-    return function in module.of_program(_losses_given) or gives_loss(module, function)
+    return function in module.program.answer(_losses_given) or gives_loss(module, function)
 
 
 def _losses_given(files: list[SourceModule]) -> set[Function | None]:
@@ -258,7 +265,7 @@ def _losses_given(files: list[SourceModule]) -> set[Function | None]:
         call for each in files for call in [*each.method_calls("update"), *each.calls("truestep.update")]
     ]
     given = [loss for call in calls if (loss := protocol.loss_given(call)) is not None]
-    return {files[0].function_named(each) for each in given}
+    return {files[0].functions.named(each) for each in given}
 
 
 def _losses_in(module: SourceModule) -> dict[Scope, list[ast.expr]]:
@@ -283,8 +290,8 @@ def _losses_handed_on(files: list[SourceModule]) -> dict[Scope, list[ast.expr]]:
             continue
         names = {each.arg for each in [*scope.args.args, *scope.args.kwonlyargs]}
         for name in {each.id for each in walk(loss) if isinstance(each, ast.Name)} & names:
-            for caller in file.callers(scope):
-                given = file.argument_for(scope, caller, name)
+            for caller in file.functions.callers(scope):
+                given = argument_for(scope, caller, name)
                 if given is not None:
                     home = file.home(caller)
                     found.setdefault(home.scope(caller), []).append(given)

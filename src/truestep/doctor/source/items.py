@@ -36,7 +36,7 @@ def rows_gone_through(resolver: Resolver, node: ast.expr) -> ast.expr | None:
         places.insert(0, above.elts.index(target))  # type: ignore[arg-type]
         target = above
     for place in places:
-        name = resolver.linker.qualify(source.func) if isinstance(source, ast.Call) else None
+        name = resolver.names.qualify(source.func) if isinstance(source, ast.Call) else None
         place -= name == "enumerate"
         known = isinstance(source, ast.Call) and name in ("zip", "enumerate")
         if not isinstance(source, ast.Call) or not known or not 0 <= place < len(source.args):

@@ -10,6 +10,7 @@ from pathlib import PurePath
 
 from truestep.doctor.library.loops import ACCUMULATORS
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.questions import imported_names, own_identifiers
 
 _LOOP = frozenset(("backward", "step", "zero_grad", "train", "eval", "no_grad", "set_epoch", "schedule"))
 
@@ -78,18 +79,18 @@ def gives_loss(module: SourceModule, function: ast.AST) -> bool:
     owner = module.resolver.index.parents.get(function)
     if not isinstance(owner, ast.ClassDef):
         return False
-    name, switch = _LOSSES.get(module.class_kind(owner) or "", ("", ""))
+    name, switch = _LOSSES.get(module.kinds.of_class(owner) or "", ("", ""))
     return bool(name) and getattr(function, "name", "") == name and not is_switched(module, owner, switch)
 
 
 def is_switched(module: SourceModule, owner: ast.ClassDef, switch: str) -> bool:
     """Tell whether a class or one of its bases sets this attribute."""
-    return any(switch in module.attributes(each) for each in module.lineage(owner))
+    return any(switch in module.classes.attributes(each) for each in module.classes.lineage(owner))
 
 
 def library_taking_over(module: SourceModule, event: str) -> str | None:
     """Return the library that may do this in the place of the user's code, somewhere in the program."""
-    return next((each.prefix for each in module.of_program(_used) if event in each.does), None)
+    return next((each.prefix for each in module.program.answer(_used) if event in each.does), None)
 
 
 def _used(files: list[SourceModule]) -> list[TrainingLibrary]:
@@ -105,6 +106,6 @@ def _used(files: list[SourceModule]) -> list[TrainingLibrary]:
 
 def _uses(file: SourceModule, library: TrainingLibrary) -> bool:
     inside = any(
-        each == library.prefix or each.startswith(f"{library.prefix}.") for each in file.imported_names
+        each == library.prefix or each.startswith(f"{library.prefix}.") for each in imported_names(file)
     )
-    return inside and (not library.names or any(name in file.own_identifiers for name in library.names))
+    return inside and (not library.names or any(name in own_identifiers(file) for name in library.names))

@@ -29,7 +29,7 @@ class SourceLinker:
 
     def __init__(self, index: Index, find_module: FindModule) -> None:
         self.index = index
-        self._find_module = find_module
+        self.find_module = find_module
         self._qualified: dict[ast.AST, str | None] = {}
         self._names: dict[Variable, str | None] = {}  # of variables, as `_qualified`
         self._owners: dict[tuple[Scope, str], Scope | None] = {}
@@ -78,9 +78,9 @@ class SourceLinker:
         place, is_first = (tree, name), not self._starred
         if place not in self._starred:
             self._starred[place] = []
-            for star in reversed(self._stars(tree)):
-                source = self._find_module(tree, star.module or "", star.level)
-                if source is None or not self._is_given(source, name):
+            for star in reversed(_stars(self.index, tree)):
+                source = self.find_module(tree, star.module or "", star.level)
+                if source is None or not _is_given(self.index, source, name):
                     continue
                 if found := self.exported(source, name, depth + 1):
                     self._starred[place] = found
@@ -90,20 +90,8 @@ class SourceLinker:
             self._starred.clear()
         return found
 
-    def _is_given(self, tree: ast.Module, name: str) -> bool:
-        """Tell whether a star import brings a name: one of `__all__`, where that is written out, else any public one."""
-        said = self.index.names[tree].bindings.get("__all__", [])
-        if len(said) != 1 or not isinstance(said[0].value, ast.List | ast.Tuple):
-            return bool(said) or not name.startswith("_")
-        given = [each.value for each in said[0].value.elts if isinstance(each, ast.Constant)]
-        return name in given or len(given) < len(said[0].value.elts)
-
-    def _stars(self, tree: ast.Module) -> list[ast.ImportFrom]:
-        bound = self.index.names[tree].bindings.get("*", [])
-        return [each.node for each in bound if isinstance(each.node, ast.ImportFrom)]
-
     def _behind(self, tree: ast.Module, node: ast.ImportFrom, name: str, depth: int) -> list[Binding]:
-        source = self._find_module(tree, node.module or "", node.level)
+        source = self.find_module(tree, node.module or "", node.level)
         original = next((each.name for each in node.names if (each.asname or each.name) == name), name)
         return self.exported(source, original, depth + 1) if source is not None else []
 
@@ -148,9 +136,9 @@ class SourceLinker:
         bindings = self.bindings(node)
         for binding in bindings[:MAX_IMPORTS]:  # a name that is bound more often than that is no file
             if isinstance(binding.node, ast.Import):
-                found = self._find_module(tree, imported(binding.node, node.id) or "", 0)
+                found = self.find_module(tree, imported(binding.node, node.id) or "", 0)
             elif isinstance(binding.node, ast.ImportFrom):
-                found = self._find_module(
+                found = self.find_module(
                     tree, imported(binding.node, node.id) or "", binding.node.level
                 ) or self._module_passed_on(tree, binding.node, node.id)
             else:
@@ -167,19 +155,19 @@ class SourceLinker:
         if isinstance(root, ast.Name) and any(
             isinstance(each.node, ast.Import) for each in self.bindings(root)
         ):
-            return self._find_module(self.index.tree_of(node), dotted(node) or "", 0)
+            return self.find_module(self.index.tree_of(node), dotted(node) or "", 0)
         return None
 
     def _submodule(self, tree: ast.Module, name: str) -> ast.Module | None:
         for binding in self.index.names[tree].bindings.get(name, []):
             if isinstance(binding.node, ast.ImportFrom):
                 path = imported(binding.node, name) or ""
-                if found := self._find_module(tree, path, binding.node.level):
+                if found := self.find_module(tree, path, binding.node.level):
                     return found
-        return self._find_module(tree, name, BENEATH)
+        return self.find_module(tree, name, BENEATH)
 
     def _module_passed_on(self, tree: ast.Module, node: ast.ImportFrom, name: str) -> ast.Module | None:
-        source = self._find_module(tree, node.module or "", node.level)
+        source = self.find_module(tree, node.module or "", node.level)
         original = next((each.name for each in node.names if (each.asname or each.name) == name), name)
         return self._submodule(source, original) if source is not None else None
 
@@ -215,15 +203,6 @@ class SourceLinker:
         if binding.how == "assign" and binding.value is not None:
             return self.defined(_partial_of(binding.value), depth + 1)
         return None
-
-    def files_imported(self, tree: ast.Module, nodes: "list[ast.Import | ast.ImportFrom]") -> set[ast.Module]:
-        """Return the files of the program that imports of one file bring."""
-        found: set[ast.Module | None] = set()
-        for node in nodes:
-            home = (node.module or "", node.level) if isinstance(node, ast.ImportFrom) else ("", 0)
-            names = [".".join(part for part in (home[0], alias.name) if part) for alias in node.names]
-            found |= {self._find_module(tree, name, home[1]) for name in [home[0], *names] if name or home[1]}
-        return {each for each in found if each is not None}
 
     # ── full names ────────────────────────────────────────────────────────────────────────────
 
@@ -279,7 +258,7 @@ class SourceLinker:
         """Return the full name behind an import; a local file passes on what it imported itself."""
         tree = self.index.tree_of(node)
         if isinstance(node, ast.ImportFrom):
-            source = self._find_module(tree, node.module or "", node.level)
+            source = self.find_module(tree, node.module or "", node.level)
             if source is not None:
                 original = next((a.name for a in node.names if (a.asname or a.name) == name), name)
                 return self._passed_on(source, original)
@@ -315,3 +294,29 @@ def _partial_of(value: ast.expr) -> ast.expr:
         if name in ("partial", "functools.partial"):
             return value.args[0]
     return value
+
+
+def _is_given(index: Index, tree: ast.Module, name: str) -> bool:
+    """Tell whether a star import brings a name: one of `__all__`, where that is written out, else any public one."""
+    said = index.names[tree].bindings.get("__all__", [])
+    if len(said) != 1 or not isinstance(said[0].value, ast.List | ast.Tuple):
+        return bool(said) or not name.startswith("_")
+    given = [each.value for each in said[0].value.elts if isinstance(each, ast.Constant)]
+    return name in given or len(given) < len(said[0].value.elts)
+
+
+def _stars(index: Index, tree: ast.Module) -> list[ast.ImportFrom]:
+    bound = index.names[tree].bindings.get("*", [])
+    return [each.node for each in bound if isinstance(each.node, ast.ImportFrom)]
+
+
+def files_imported(
+    find: FindModule, tree: ast.Module, nodes: list[ast.Import | ast.ImportFrom]
+) -> set[ast.Module]:
+    """Return the files of the program that imports of one file bring."""
+    found: set[ast.Module | None] = set()
+    for node in nodes:
+        home = (node.module or "", node.level) if isinstance(node, ast.ImportFrom) else ("", 0)
+        names = [".".join(part for part in (home[0], alias.name) if part) for alias in node.names]
+        found |= {find(tree, name, home[1]) for name in [home[0], *names] if name or home[1]}
+    return {each for each in found if each is not None}

@@ -30,7 +30,7 @@ def _through(module: SourceModule, trace: Trace, loop: TraceFrame) -> LocatedExp
         if module.qualify(made.node.func) == LOADER:
             return made
         given = made.node.args
-        source = given[0] if given and module.resolver.target(made.node) is None else None
+        source = given[0] if given and module.functions.target(made.node) is None else None
         loop = TraceFrame("loop", loop.node, made.context)
     return None
 
@@ -79,12 +79,14 @@ def _of_library(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
 
 
 def _asked(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
-    for owner in module.classes_of_kind(*LOADERS_ASKED):
-        methods = LOADERS_ASKED[module.class_kind(owner) or ""][use]
-        found = [binding.node for name in methods for binding in module.attributes(owner).get(name, [])]
+    for owner in module.kinds.classes_of(*LOADERS_ASKED):
+        methods = LOADERS_ASKED[module.kinds.of_class(owner) or ""][use]
+        found = [
+            binding.node for name in methods for binding in module.classes.attributes(owner).get(name, [])
+        ]
         for function in found:
             if isinstance(function, Function):
-                for value in module.resolver.results(function):
+                for value in module.functions.results(function):
                     yield LocatedExpression(value, CallFrame(function))
 
 
@@ -108,7 +110,7 @@ def _each_loader(
     if isinstance(made.node, ast.Call):
         if module.qualify(made.node.func) == LOADER:
             yield made
-        elif module.resolver.target(made.node) is None:
+        elif module.functions.target(made.node) is None:
             parts = made.node.args[:1]  # CombinedLoader(loaders)
     elif isinstance(made.node, ast.List | ast.Tuple):
         parts = made.node.elts

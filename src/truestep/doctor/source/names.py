@@ -71,6 +71,21 @@ def dotted(node: ast.AST) -> str | None:
     return ".".join([node.id, *reversed(parts)])
 
 
+def method_of(call: ast.Call) -> str:
+    """Return the name of the method that is called, "" where a function is."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def receiver_of(call: ast.Call) -> ast.expr | None:
+    """Return x of `x.method()`."""
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def given_to(call: ast.Call) -> list[ast.expr]:
+    """Return all that a call is given, by place and by name."""
+    return [*call.args, *(word.value for word in call.keywords)]
+
+
 def names_in(node: ast.AST) -> list[str]:
     """Return every plain name in an expression or statement, as often as it stands there."""
     return [each.id for each in walk(node) if isinstance(each, ast.Name)]

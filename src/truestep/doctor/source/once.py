@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.classes import MAX_DEPTH
 
 Node = TypeVar("Node", bound=Hashable)
 Question = TypeVar("Question", bound=Callable[..., Any])

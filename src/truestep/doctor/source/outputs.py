@@ -4,10 +4,11 @@
 import ast
 
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.classes import MAX_DEPTH
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import method_of
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.once import asked_once, each_once
-from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.values import argument, name_of_layer, seen_through, sources, value_origins
 
 _WIDTH = {"torch.nn.Linear": (1, "out_features"), "torch.nn.LazyLinear": (0, "out_features")}
@@ -25,7 +26,7 @@ def named_already(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
 
 def is_softmax(module: SourceModule, call: ast.Call) -> bool:
     """Tell `F.softmax(x, 1)`, `x.log_softmax(1)` and a layer that does it."""
-    name = module.qualify(call.func) or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
+    name = module.qualify(call.func) or (method_of(call))
     layers = [each for each in _layers(module, call.func) if isinstance(each, ast.Call)]
     names = [name, *(module.qualify(each.func) or "" for each in layers)]
     return any(each.endswith(("softmax", "Softmax")) for each in names)
@@ -38,10 +39,10 @@ def _ends_in_softmax(module: SourceModule, call: ast.Call, depth: int) -> bool:
         last = layer.args[-1] if layer.args else None
         if module.qualify(layer.func) == "torch.nn.Sequential" and isinstance(last, ast.Call):
             return (module.qualify(last.func) or "").endswith("Softmax")
-        owner = module.class_of(layer)
-        forward = module.method(owner, "forward") if owner is not None else None
+        owner = module.classes.of(layer)
+        forward = module.classes.method(owner, "forward")
         if forward is not None and not isinstance(forward, ast.Lambda):
-            given = [each.value for each in module.returns(forward) if each.value is not None]
+            given = [each.value for each in module.functions.returns(forward) if each.value is not None]
             return any(named_already(module, each, depth + 1) for each in given)
     return False
 
@@ -103,7 +104,7 @@ def _layers(module: SourceModule, function: ast.expr) -> list[ast.expr | None]:
 def _of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int | None:
     if not isinstance(layer, ast.Call) or depth > MAX_DEPTH:
         return None
-    inner = module.unwrapped(layer)
+    inner = module.classes.unwrapped(layer)
     if inner is not None and isinstance(inner, ast.Call | ast.Name):
         widths = {_of_layer(module, each, depth + 1) for each in _layers(module, inner)}
         return widths.pop() if len(widths) == 1 else None
@@ -114,11 +115,13 @@ def _of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int |
         return _of_last(module, layer.args, depth)
     if name.startswith("torchvision.models."):
         return _of_head(module, layer, depth)
-    owner = module.class_of(layer)
-    forward = module.method(owner, "forward") if owner is not None else None
+    owner = module.classes.of(layer)
+    forward = module.classes.method(owner, "forward")
     if forward is None or isinstance(forward, ast.Lambda):
         return None
-    values = {num_outputs(module, each.value, depth + 1) for each in module.returns(forward) if each.value}
+    values = {
+        num_outputs(module, each.value, depth + 1) for each in module.functions.returns(forward) if each.value
+    }
     return values.pop() if len(values) == 1 else None
 
 

@@ -31,7 +31,7 @@ def penalties_of(module: SourceModule, gradient: ast.expr, depth: int = 0) -> It
 
 def _given(module: SourceModule, name: ast.Name) -> list[ast.expr | None]:
     """Return what a name was given, be it a part of that."""
-    return [value for value, _ in module.unpacked(name) or ()] or module.definitions(name)
+    return [value for value, _ in module.resolver.unpacked(name) or ()] or module.definitions(name)
 
 
 def _names(made: ast.Assign) -> Iterator[str]:

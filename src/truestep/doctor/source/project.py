@@ -74,7 +74,7 @@ class SourceProject:
             *traces,
             *contexts,
             *self.modules.values(),
-            self.resolver.linker,
+            self.resolver.names,
             self.resolver,
             self.index,
             self,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.library.loops import NAMED_AS_THESE, TAKES_BACKWARD
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.names import Function, dotted, given_to, walk
 from truestep.doctor.source.values import argument, value_origins
 
 Found = tuple[str, ast.expr, ast.expr | None]  # kind, node, subject
@@ -71,14 +71,14 @@ class Protocol:
 
     def _is_class(self, node: ast.expr) -> bool:
         qualified = self.module.qualify(node)
-        return bool(qualified and "." in qualified) or self.module.class_named(node) is not None
+        return bool(qualified and "." in qualified) or self.module.classes.named(node) is not None
 
     def closure(self, call: ast.Call) -> Function | None:
         """Return the function that an optimizer's step, or a learner's update, calls first."""
         if (loss := self.loss_given(call)) is not None:
-            return self.module.function_named(loss)
+            return self.module.functions.named(loss)
         given = _closures_given(call)
-        return self.module.function_named(given[0]) if len(given) == 1 else None
+        return self.module.functions.named(given[0]) if len(given) == 1 else None
 
     def loss_given(self, call: ast.Call) -> ast.expr | None:
         """Return the loss, a function, that a learner of Truestep's is updated with."""
@@ -93,7 +93,7 @@ class Protocol:
         if function.attr != "update":
             return False
         made = [each for each in value_origins(self.module, function.value) if isinstance(each, ast.Call)]
-        return bool(made) and all(self.module.resolver.handled(each) is not None for each in made)
+        return bool(made) and all(self.module.classes.handled(each) is not None for each in made)
 
     def assignment(self, node: ast.Assign | ast.AugAssign) -> list[Found]:
         """Return what an assignment does to the protocol."""
@@ -131,7 +131,7 @@ class Protocol:
             yield from found
         elif self.is_forward(call):
             yield "forward", call, call.func
-        elif (self.module.resolver.maker_of(call) or "").startswith(HARMLESS):
+        elif (self.module.classes.maker_of(call) or "").startswith(HARMLESS):
             return  # a method of torch's own object, `averaged.update_parameters(net)`: what trains was recognised above
         elif name is None or "." not in name:
             yield from self._handed_on(call, "optimizer", "module", "ddp")
@@ -155,8 +155,8 @@ class Protocol:
         """Return the events of a method that a class of the program has from a library; None for any other method."""
         if function.attr not in _OWN_METHODS:
             return None
-        owner = self.module.class_of(function.value)
-        methods = _OF_OWN_CLASS.get(self.module.class_kind(owner) or "", {}) if owner is not None else {}
+        owner = self.module.classes.of(function.value)
+        methods = _OF_OWN_CLASS.get(self.module.kinds.of_class(owner) or "", {}) if owner is not None else {}
         event = methods.get(function.attr, "")
         return None if event == "" else (event,) if event is not None else ()
 
@@ -181,7 +181,7 @@ class Protocol:
 
     def _delegates(self, call: ast.Call, receiver: ast.expr) -> bool:
         """Tell `accelerator.backward(loss)` from `loss.backward(gradient)`: by what made it, else by its name."""
-        made = self.module.resolver.maker_of(call)
+        made = self.module.classes.maker_of(call)
         return made in TAKES_BACKWARD or (dotted(receiver) or "").rsplit(".", 1)[-1] in NAMED_AS_THESE
 
     def _known(self, call: ast.Call, method: str, receiver: ast.expr) -> Iterator[Found]:
@@ -208,10 +208,14 @@ class Protocol:
         return isinstance(node, ast.Attribute) and node.attr == "grad"
 
     def _handed_on(self, call: ast.Call, *kinds: str) -> Iterator[Found]:
-        given = [*call.args, *(word.value for word in call.keywords)]
+        given = given_to(call)
         named = [each for each in given if type(each) in _NAMED]
         # most calls are ruled out by what is called, which is asked for anyway
-        if named and self.module.qualify(call.func) not in BUILTINS and self.module.target(call) is None:
+        if (
+            named
+            and self.module.qualify(call.func) not in BUILTINS
+            and self.module.functions.target(call) is None
+        ):
             yield from (("unknown", call, each) for each in named if self.module.kind(each) in kinds)
 
 

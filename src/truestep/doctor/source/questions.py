@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about one file, or all files of a program, each answered once (`SourceModule.of_program`); who knows the order."""
+"""Questions about one file, or about all files of a program, which are answered once; who knows the order."""
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from truestep.doctor.source.names import Function, Scope
 
 if TYPE_CHECKING:
     from truestep.doctor.source.events import Trace
     from truestep.doctor.source.module import SourceModule
+
+Answer = TypeVar("Answer")
 
 
 class Follower(Protocol):
@@ -37,9 +40,97 @@ class Follower(Protocol):
         """Return the calls from which a function was followed."""
 
 
+class WholeProgram:
+    """One file with all that it is connected with by imports, the order of what happens there, and answers about all of it."""
+
+    def __init__(self, file: "SourceModule", follower: Follower | None) -> None:
+        self.file = file
+        self._follower = follower
+
+    @cached_property
+    def linked(self) -> "list[SourceModule]":
+        """This file and all that it is connected with by imports: what none of them holds is nowhere in the program."""
+        return self._follower.linked_with(self.file) if self._follower is not None else [self.file]
+
+    @cached_property
+    def _answers(self) -> dict[object, Any]:
+        """What was answered about the whole program: one table for all its files."""
+        return self.linked[0].program._answers if self.linked[0] is not self.file else {}
+
+    def answer(self, question: "Callable[[list[SourceModule]], Answer]") -> Answer:
+        """Return what a question about all files gives: it is answered once, however many files ask it."""
+        if question not in self._answers:
+            self._answers[question] = question(self.linked)
+        answer: Answer = self._answers[question]
+        return answer
+
+    def called_anywhere(self, *names: str) -> list[ast.Call]:
+        """Return the calls in the program of methods of these names, or of functions whose full name is given."""
+        if names not in self._answers:
+            methods = [call for each in self.linked for call in each.method_calls(*names)]
+            self._answers[names] = methods + [call for each in self.linked for call in each.calls(*names)]
+        found: list[ast.Call] = self._answers[names]
+        return found
+
+    def words(self, words: frozenset[str]) -> frozenset[str]:
+        """Return those of some words that stand somewhere in the program; it is searched once for them."""
+        if words not in self._answers:
+            self._answers[words] = words_in(self.linked, words)
+        found: frozenset[str] = self._answers[words]
+        return found
+
+    @property
+    def identifiers(self) -> set[str]:
+        """Every name, attribute and keyword that the program uses."""
+        return self.answer(identifiers_of)
+
+    @property
+    def texts(self) -> set[str]:
+        """Every text that stands written in the program."""
+        return self.answer(texts_of)
+
+    @property
+    def attributes_read(self) -> dict[str, list[ast.Attribute]]:
+        """Where the program reads an attribute of whatever object, by the attribute's name."""
+        return self.answer(attributes_read_of)
+
+    @cached_property
+    def followed(self) -> "list[Trace]":
+        """The traces, and those that had to be cut: what would come last in them is not known."""
+        return self._follower.traces_of(self.file) if self._follower is not None else []
+
+    def traces_through(self, node: ast.AST) -> "Iterator[Trace]":
+        """Yield what happens on each way that comes by a node, from whatever file."""
+        found = self._follower.traces_through(node) if self._follower is not None else ()
+        return (each for each in found if each.complete)
+
+    def training_loops(self) -> set[ast.AST]:
+        """Return the loops of the program in which an optimizer steps, be it in a function that is called."""
+        return self._follower.training_loops() if self._follower is not None else set()
+
+    def entered_by(self, call: ast.AST) -> set[Function]:
+        """Return the functions that a call was followed into."""
+        return self._follower.entered_by(call) if self._follower is not None else set()
+
+    def entered_from(self, function: Function) -> set[ast.AST]:
+        """Return the calls from which a function was followed."""
+        return self._follower.entered_from(function) if self._follower is not None else set()
+
+    def home(self, node: ast.AST) -> "SourceModule":
+        """Return the file of the program that a node stands in."""
+        is_known = self._follower is not None and node in self.file.index.scope_of
+        return self._follower.module_of(node) if is_known and self._follower else self.file
+
+
 def identifiers_of(files: "list[SourceModule]") -> set[str]:
     """Return every name, attribute and keyword."""
-    return set().union(*(each.own_identifiers for each in files))
+    return set().union(*(own_identifiers(each) for each in files))
+
+
+def own_identifiers(file: "SourceModule") -> set[str]:
+    """Return every name, attribute and keyword that a file uses; imports alone don't count."""
+    names = {node.id for node in file.all(ast.Name)} | {node.attr for node in file.all(ast.Attribute)}
+    return names | {node.arg for node in file.all(ast.keyword) if node.arg}
 
 
 def texts_of(files: "list[SourceModule]") -> set[str]:
@@ -106,8 +197,8 @@ def methods_in(calls: list[ast.Call]) -> dict[str, list[ast.Call]]:
     return found
 
 
-def imported_by(plain: list[ast.Import], named: list[ast.ImportFrom]) -> set[str]:
-    """Return the full names of what imports bring."""
-    found = {alias.name for node in plain for alias in node.names}
-    names = [(node.module, alias.name) for node in named for alias in node.names]
+def imported_names(file: "SourceModule") -> set[str]:
+    """Return the full names of what a file imports from elsewhere."""
+    found = {alias.name for node in file.all(ast.Import) for alias in node.names}
+    names = [(node.module, alias.name) for node in file.all(ast.ImportFrom) for alias in node.names]
     return found | {f"{home}.{name}" for home, name in names if home}

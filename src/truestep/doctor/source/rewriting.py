@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from truestep.doctor.replacement import SourceEdit
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import given_to
 
 Edits = Sequence[SourceEdit]
 
@@ -98,7 +99,7 @@ def with_keyword(module: SourceModule, call: ast.Call, name: str, value: str) ->
     for word in call.keywords:
         if word.arg == name:
             return replaced(module, word.value, value)
-    given = [*call.args, *(word.value for word in call.keywords)]
+    given = given_to(call)
     if not given:
         end = replaced(module, call, "")
         return SourceEdit(
@@ -160,7 +161,7 @@ def name_of(module: SourceModule, qualified: str) -> str:
 
 def event_at(module: SourceModule, node: ast.AST, kind: str | None = None) -> tuple[Trace, TraceEvent]:
     """Return the event of the protocol that a node is."""
-    for trace in module.traces_through(node):
+    for trace in module.program.traces_through(node):
         for event in trace.events:
             if event.node is node and kind in (None, event.kind):
                 return trace, event

@@ -70,10 +70,10 @@ def _factor_of(module: SourceModule, scheduler: ast.Call) -> Function | None:
     if given is None:
         return None
     made = seen_through(module, given) or given
-    if isinstance(made, ast.Call) and (maker := module.target(made)) is not None:
-        results = module.resolver.results(maker)
+    if isinstance(made, ast.Call) and (maker := module.functions.target(made)) is not None:
+        results = module.functions.results(maker)
         made = results[0] if len(results) == 1 else made
-    return module.function_named(made)
+    return module.functions.named(made)
 
 
 def _parts_of(module: SourceModule, scheduler: ast.Call) -> list[ast.Call]:
@@ -93,7 +93,7 @@ def _divisors(module: SourceModule, function: Function | None) -> list[ast.expr]
 
 def _is_beyond_the_epochs(module: SourceModule, lengths: list[ast.expr]) -> bool:
     """Tell a length that the epochs of the program's trainer never come near to."""
-    epochs = max(module.of_program(_epochs_of_trainers), default=None)
+    epochs = max(module.program.answer(_epochs_of_trainers), default=None)
     known = [literal(module, each) for each in lengths] if epochs is not None else []
     return any(isinstance(each, int | float) and each >= _FAR * (epochs or 0) for each in known)
 

@@ -27,8 +27,8 @@ def is_setting(resolver: Resolver, node: ast.expr, depth: int = 0) -> bool:
             return True
     if not isinstance(node, ast.Name):
         return False
-    hint = resolver.annotation(node)
-    if hint is not None and _MAKERS.match(resolver.linker.qualify(hint) or ""):
+    hint = resolver.classes.annotation(node)
+    if hint is not None and _MAKERS.match(resolver.names.qualify(hint) or ""):
         return True
     values = [each for each in resolver.definitions(node) if each is not None]
     return any(_is_made(resolver, each, depth + 1) for each in values)
@@ -38,7 +38,7 @@ def _is_made(resolver: Resolver, value: ast.expr, depth: int) -> bool:
     """`parser.parse_args()` is made by what made the parser."""
     if not isinstance(value, ast.Call):
         return isinstance(value, ast.Name) and is_setting(resolver, value, depth)
-    if _MAKERS.match(resolver.linker.qualify(value.func) or ""):
+    if _MAKERS.match(resolver.names.qualify(value.func) or ""):
         return True
     if not isinstance(value.func, ast.Attribute):
         return False

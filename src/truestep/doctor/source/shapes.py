@@ -37,7 +37,7 @@ def row_or_column(module: SourceModule, node: ast.expr, depth: int = 0) -> str |
 
 
 def _of_name(module: SourceModule, node: ast.Name) -> str | None:
-    places = module.unpacked(node)
+    places = module.resolver.unpacked(node)
     if places is not None:
         found = {_unpacked(module, value, place) for value, place in places}
     else:

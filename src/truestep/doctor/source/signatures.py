@@ -15,7 +15,7 @@ def positional(function: Function) -> list[str]:
 
 def called(module: SourceModule, call: ast.Call) -> Function | None:
     """Return the function, method or constructor of the program that a call runs."""
-    return module.constructor(call) or module.target(call)
+    return module.functions.constructor(call) or module.functions.target(call)
 
 
 def own_name(node: ast.AST) -> str | None:
@@ -26,14 +26,14 @@ def own_name(node: ast.AST) -> str | None:
 
 def gives_nothing(module: SourceModule, function: Function) -> bool:
     """Tell a function that does something and gives no value back from a stub, a generator and what heirs replace."""
-    if isinstance(function, ast.Lambda) or function.decorator_list or module.returns(function):
+    if isinstance(function, ast.Lambda) or function.decorator_list or module.functions.returns(function):
         return False
     own = [each for each in walk(function) if module.resolver.index.scope_of.get(each) is function]
     if any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Raise) for each in own):
         return False
     owner = module.resolver.index.parents.get(function)
-    heirs = module.resolver.heirs(owner) if isinstance(owner, ast.ClassDef) else []
-    if any(function.name in module.attributes(each) for each in heirs):
+    heirs = module.classes.heirs(owner) if isinstance(owner, ast.ClassDef) else []
+    if any(function.name in module.classes.attributes(each) for each in heirs):
         return False
     return any(
         not isinstance(each, ast.Pass | ast.Expr | ast.Return) or _calls(each) for each in function.body

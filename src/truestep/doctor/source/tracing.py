@@ -7,26 +7,24 @@ a world. What one place gives does not depend on which others were followed befo
 """
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from truestep.doctor.source.accumulators import may_wait
 from truestep.doctor.source.batch_loops import LibraryRun, run_of_method, runs_of_engines
-from truestep.doctor.source.contexts import CallFrames
+from truestep.doctor.source.contexts import CallFrames, forward_entered
 from truestep.doctor.source.decorators import Decoration, calls_parameter, decorations
 from truestep.doctor.source.eventful import EventfulFunctions
 from truestep.doctor.source.eventful_parts import EventfulParts
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, stored_in, walk
+from truestep.doctor.source.names import Function, Index, stored_in, walk
 from truestep.doctor.source.protocol import Found, Protocol, is_count
 from truestep.doctor.source.replays import CallReplays, FollowedCall
 from truestep.doctor.source.resolving import Resolver
-from truestep.doctor.source.varying import Varying
-from truestep.doctor.source.windows import asks_for_update
-from truestep.doctor.source.worlds import Guards, alike, values_around
+from truestep.doctor.source.worlds import Guards, Varying, alike, asked_by
 
 Root = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef  # where a program is entered
 MAX_CALLS_DEEP = 8
@@ -55,7 +53,7 @@ class ProgramTracer:
         self.varying = Varying(resolver)
         matter = EventfulFunctions(modules, resolver, self.protocol, self.engines)
         self.eventful = matter.found
-        self.runs = self.method_runs()
+        self.runs = method_runs(modules[0], self.eventful)
         self.varying.numbered.update(*(run.numbered for run in self.runs.values()))
         self.parts = EventfulParts(matter)
         self.blocks: dict[int, list[ast.stmt]] = {}  # by the identity of the list in the tree
@@ -117,17 +115,6 @@ class ProgramTracer:
         if key not in self.frames:
             self.frames[key] = TraceFrame(kind, node, context)
         return self.frames[key]
-
-    def method_runs(self) -> dict[ast.AST, LibraryRun]:
-        """Return the loops that a library runs, by the methods by which it trains."""
-        found: dict[ast.AST, LibraryRun] = {}
-        for function in self.eventful:
-            owner = self.resolver.index.parents.get(function)
-            kind = self.modules[0].class_kind(owner) if isinstance(owner, ast.ClassDef) else None
-            run = run_of_method(self.resolver, kind, owner) if isinstance(owner, ast.ClassDef) else None
-            if run is not None and run.trains is function:
-                found[function] = run
-        return found
 
     def library_run(self, run: LibraryRun, path: Path, context: CallFrame) -> None:
         """Go through what a library calls for each batch, in a loop, and around it."""
@@ -210,8 +197,8 @@ class ProgramTracer:
 
         manager = node.items[index].context_expr
         waiting = len(self.yields)
-        target = self.resolver.target(manager) if isinstance(manager, ast.Call) else None
-        if target is not None and self.is_generator(target):
+        target = self.resolver.functions.target(manager) if isinstance(manager, ast.Call) else None
+        if target is not None and is_generator(target, self.resolver.index):
             self.yields.append((target, rest))
             self.expressions(manager, path, context)
             if len(self.yields) > waiting:  # it was not followed to its yield
@@ -228,18 +215,10 @@ class ProgramTracer:
         self, name: str, owner: ast.ClassDef | None, manager: ast.expr, path: Path, context: CallFrame
     ) -> None:
         """Go through what a with block calls of an object of the program."""
-        function = self.resolver.method(owner, name) if owner is not None else None
+        function = self.resolver.classes.method(owner, name)
         if function is not None:
             known = {"self": LocatedExpression(manager, context)}
             self.enter(self.contexts.enter_for(function, manager, context, known), manager, path)
-
-    def is_generator(self, function: Function | None) -> bool:
-        """Tell whether a function yields."""
-        return function is not None and any(
-            self.resolver.index.scope_of.get(each) is function
-            for each in walk(function)
-            if isinstance(each, ast.Yield)
-        )
 
     def branch(self, node: ast.If, path: Path, context: CallFrame) -> bool:
         """Run the arm that its test decides on, or both: then the test may be worth a world."""
@@ -256,47 +235,9 @@ class ProgramTracer:
         )
         inside = {event.kind for event in self.trace.events[before:]}
         if not inside.issubset(_QUIET):
-            for name, values in self.asked(LocatedExpression(node.test, context)):
+            for name, values in asked_by(self.contexts, self.varying, LocatedExpression(node.test, context)):
                 self.guards.add(name, values, not inside.isdisjoint(_UPDATE))
         return leaves and leaves_else
-
-    def asked(self, test: LocatedExpression) -> Iterator[tuple[str, list[Any]]]:
-        """Yield the variables of a test with the values that tell its ways apart; counters are not chosen."""
-        made = self.contexts.origin(test)
-        if isinstance(made.node, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.BinOp):
-            test = made
-        node, context = test.node, test.context
-        match node:
-            case ast.Call() | ast.Name() | ast.Attribute() if asks_for_update(node):
-                pass  # it has another answer in some batches
-            case ast.UnaryOp(op=ast.Not()):
-                yield from self.asked(LocatedExpression(node.operand, context))
-            case ast.BoolOp():
-                for each in node.values:
-                    yield from self.asked(LocatedExpression(each, context))
-            case ast.Compare():
-                yield from self._asked_by_comparison(node, context)
-            case ast.BinOp(op=ast.Mod()):
-                pass
-            case _:
-                if isinstance(self.contexts.value(test), UnknownValue) and not self.varying.counts(node):
-                    yield self.contexts.variable(test), [True, False]
-
-    def _asked_by_comparison(self, node: ast.Compare, context: CallFrame) -> Iterator[tuple[str, list[Any]]]:
-        if any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod) for each in walk(node)):
-            return
-        variable = isinstance(node.left, ast.Name | ast.Attribute | ast.Subscript)
-        other = node.comparators[0]
-        options = other.elts if isinstance(other, ast.Tuple | ast.List | ast.Set) else [other]
-        values = [self.contexts.value(LocatedExpression(each, context)) for each in options]
-        known = len(node.ops) == 1 and variable and not any(isinstance(each, UnknownValue) for each in values)
-        if known and not self.varying.counts(node.left):
-            yield (
-                self.contexts.variable(LocatedExpression(node.left, context)),
-                values_around(node.ops[0], values),
-            )
-        elif not any(self.varying.counts(each) for each in walk(node)):
-            yield self.contexts.variable(LocatedExpression(node, context)), [True, False]
 
     def attempt(self, node: ast.Try, path: Path, context: CallFrame) -> None:
         """Run a block, and each handler as a branch."""
@@ -333,21 +274,13 @@ class ProgramTracer:
         if self.protocol.is_protocol(call):
             self.add(self.protocol.call(call), path, context)
             return
-        inside = self.contexts.entered(call, context) or self.forward(call, context)
+        inside = self.contexts.entered(call, context) or forward_entered(self.contexts, call, context)
         if inside is None:
             self.add(self.protocol.call(call), path, context)
             return
         if self.protocol.is_forward(call):
             self.add([("forward", call, call.func)], path, context)
         self.enter(inside, call, path)
-
-    def forward(self, call: ast.Call, context: CallFrame) -> CallFrame | None:
-        """Return the context of the forward that a call of a module runs."""
-        if isinstance(call.func, ast.Lambda):
-            return None
-        owner = self.contexts.class_of(self.contexts.origin(LocatedExpression(call.func, context)))
-        function = self.resolver.method(owner, "forward") if owner is not None else None
-        return self.contexts.enter(function, call, context) if function is not None else None
 
     def enter(self, inside: CallFrame, call: ast.expr, path: Path) -> None:
         """Go through a function that is called, by what its decorators put around it."""
@@ -423,21 +356,11 @@ class ProgramTracer:
             key = self.contexts.key(LocatedExpression(subject, context)) if subject is not None else ""
             event = TraceEvent(kind, node, key, path, subject, context)
             if kind in ("zero_grad", "step", "schedule") and subject is not None:
-                event = self.with_maker(event, LocatedExpression(subject, context))
+                known = maker_of(
+                    self.modules[0], self.contexts.origin(LocatedExpression(subject, context)).node, subject
+                )
+                event = replace(event, made=known[0], of_optimizer=known[1], waits=self.may_wait and known[2])
             self.trace.events.append(event)
-
-    def with_maker(self, event: TraceEvent, subject: LocatedExpression) -> TraceEvent:
-        """Note what is known of how an optimizer or a schedule was made."""
-        module, made = self.modules[0], self.contexts.origin(subject).node
-        is_made = (
-            isinstance(made, ast.Call)
-            and module.given_by_library(made) is None
-            and module.class_named(made.func) is None  # one of one's own may be around another
-        )
-        kind = module.kind(made)
-        known = isinstance(made, ast.Call) and kind in ("optimizer", "scheduler")
-        waits = self.may_wait and not known and module.kind(subject.node) in ("optimizer", "scheduler")
-        return replace(event, made=is_made, of_optimizer=kind == "optimizer", waits=waits)
 
     def count(self, node: ast.Assign | ast.AugAssign, path: Path, context: CallFrame) -> None:
         """Note what gives a counter its value."""
@@ -445,3 +368,34 @@ class ProgramTracer:
             target = stored_in(node)
             slot = self.contexts.slot(LocatedExpression(target, context))
             self.trace.events.append(TraceEvent("count", target, slot, path, target, context))
+
+
+def maker_of(module: SourceModule, made: ast.expr, subject: ast.expr) -> tuple[bool, bool, bool]:
+    """Tell whether an optimizer's or schedule's making is seen, whether it makes an optimizer, and whether one may lie under it."""
+    is_made = (
+        isinstance(made, ast.Call)
+        and module.kinds.given_by_library(made) is None
+        and module.classes.named(made.func) is None  # one of one's own may be around another
+    )
+    kind = module.kind(made)
+    is_known = isinstance(made, ast.Call) and kind in ("optimizer", "scheduler")
+    waits = not is_known and module.kind(subject) in ("optimizer", "scheduler")
+    return is_made, kind == "optimizer", waits
+
+
+def is_generator(function: Function, index: Index) -> bool:
+    """Tell whether a function yields."""
+    inside = (each for each in walk(function) if isinstance(each, ast.Yield))
+    return any(index.scope_of.get(each) is function for each in inside)
+
+
+def method_runs(module: SourceModule, functions: Iterable[ast.AST]) -> dict[ast.AST, LibraryRun]:
+    """Return the loops that a library runs, by the methods by which it trains."""
+    found: dict[ast.AST, LibraryRun] = {}
+    for function in functions:
+        owner = module.parents.get(function)
+        if isinstance(owner, ast.ClassDef):
+            run = run_of_method(module.resolver, module.kinds.of_class(owner), owner)
+            if run is not None and run.trains is function:
+                found[function] = run
+    return found

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
+from truestep.doctor.source.linking import files_imported
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Index, Scope
 
@@ -21,7 +22,7 @@ class UnseenFunctions:
         self.resolver, self.index = modules[0].resolver, modules[0].index
         self._known: dict[Scope, bool] = {}
         self.methods: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
-        for each in [each for module in modules for each in module.functions]:
+        for each in [each for module in modules for each in module.named_functions]:
             if isinstance(self.index.parents.get(each), ast.ClassDef):
                 self.methods.setdefault(each.name, []).append(each)
         self.files = self._imported_from({self.index.tree_of(each) for each in around})
@@ -37,7 +38,7 @@ class UnseenFunctions:
                 found.add(tree)
                 home = self.modules[0].home(tree)
                 nodes: list[ast.Import | ast.ImportFrom] = [*home.all(ast.Import), *home.all(ast.ImportFrom)]
-                waiting += self.resolver.linker.files_imported(tree, nodes)
+                waiting += files_imported(self.resolver.names.find_module, tree, nodes)
         return found
 
     @cached_property
@@ -58,16 +59,16 @@ class UnseenFunctions:
     def _handed_on(self, module: SourceModule) -> list[Scope]:
         """Return the functions of a file that stand there without being called, and its lambdas."""
         named = {each.id for each in module.all(ast.Name) if not is_called(self.index, each)}
-        return [*module.all(ast.Lambda), *(each for each in module.functions if each.name in named)]
+        return [*module.all(ast.Lambda), *(each for each in module.named_functions if each.name in named)]
 
     def _run_by(self, call: ast.Call) -> list[Scope]:
         resolver = self.resolver
-        owner = resolver.class_of(call.func)
+        owner = resolver.classes.of(call.func)
         known = [
-            resolver.target(call),
-            resolver.constructor(call),
-            resolver.method(owner, "forward") if owner is not None else None,
-            *self.modules[0].entered_by(call),
+            resolver.functions.target(call),
+            resolver.functions.constructor(call),
+            resolver.classes.method(owner, "forward"),
+            *self.modules[0].program.entered_by(call),
         ]
         found: list[Scope] = [each for each in known if each is not None]
         if not found and isinstance(call.func, ast.Attribute):
@@ -97,11 +98,11 @@ class UnseenFunctions:
         if (decorated := wrappers_of(self.resolver).get(function)) is not None:
             return any(self.runs(each) for each in decorated)
         return any(self._escapes(function, each) for each in self._references(function)) or any(
-            self.runs(self.index.scope_of[call]) for call in self.resolver.callers(function)
+            self.runs(self.index.scope_of[call]) for call in self.resolver.functions.callers(function)
         )
 
     def _was_entered(self, function: Function) -> bool:
-        return bool(self.modules[0].entered_from(function))
+        return bool(self.modules[0].program.entered_from(function))
 
     def _is_driven(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         """Tell what a library or the language runs: code behind yield, `__next__`, a method over one of a library's."""
@@ -119,17 +120,17 @@ class UnseenFunctions:
         return [*module.inside(function, ast.Yield), *module.inside(function, ast.YieldFrom)]
 
     def _was_entered_as_manager(self, function: Function) -> bool:
-        calls = self.resolver.callers(function)
+        calls = self.resolver.functions.callers(function)
         return bool(calls) and all(isinstance(self.index.parents.get(each), ast.withitem) for each in calls)
 
     def _is_over_library(self, owner: ast.ClassDef, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         """Tell whether a class is made from one that is not in sight, and the method may be called by that."""
         if self._was_entered(function):
             return False
-        for each in self.resolver.lineage(owner):
+        for each in self.resolver.classes.lineage(owner):
             for base in each.bases:
                 name = self.modules[0].qualify(base) or ""
-                if self.resolver.class_named(base) is not None or name == "object":
+                if self.resolver.classes.named(base) is not None or name == "object":
                     continue
                 if name != "torch.nn.Module" or function.name in ("train", "eval", "zero_grad"):
                     return True
@@ -150,14 +151,14 @@ class UnseenFunctions:
         assert isinstance(parent, ast.Call)
         if self.index.scope_of[parent] not in self.region:
             return False
-        run = self.resolver.target(parent) or self.resolver.constructor(parent)
-        entered = self.modules[0].entered_by(parent)
+        run = self.resolver.functions.target(parent) or self.resolver.functions.constructor(parent)
+        entered = self.modules[0].program.entered_by(parent)
         return run is not function and function not in entered and not (entered and run is None)
 
     def _is_followed_into(self, function: Function, given_to: ast.AST | None) -> bool:
         """Tell `optimizer.step(closure)`: a call that runs what it is given, and was followed."""
         call = self.index.parents.get(given_to) if isinstance(given_to, ast.keyword) else given_to
-        return isinstance(call, ast.Call) and function in self.modules[0].entered_by(call)
+        return isinstance(call, ast.Call) and function in self.modules[0].program.entered_by(call)
 
     def may_run(self, node: ast.AST) -> bool:
         """Tell whether what stands at a node runs before or meanwhile: at the top of a file, or where calls lead to."""
@@ -172,20 +173,20 @@ class UnseenFunctions:
     def _may_mean(self, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.expr) -> bool:
         owner = self.index.parents.get(function)
         if isinstance(node, ast.Name):
-            return any(each.node is function for each in self.resolver.linker.local_bindings(node))
+            return any(each.node is function for each in self.resolver.names.local_bindings(node))
         assert isinstance(node, ast.Attribute)
-        tree = self.resolver.linker.module_named(node.value)
+        tree = self.resolver.names.module_named(node.value)
         if tree is not None:
-            return any(each.node is function for each in self.resolver.linker.exported(tree, node.attr))
+            return any(each.node is function for each in self.resolver.names.exported(tree, node.attr))
         if not isinstance(owner, ast.ClassDef) or "." in (self.modules[0].qualify(node) or ""):
             return False
-        held = self.resolver.class_of(node.value)
+        held = self.resolver.classes.of(node.value)
         if held is not None:
-            is_own = self.resolver.method(held, function.name) is function
-            return is_own or owner in self.resolver.heirs(held)
-        named = self.resolver.class_named(node.value)
+            is_own = self.resolver.classes.method(held, function.name) is function
+            return is_own or owner in self.resolver.classes.heirs(held)
+        named = self.resolver.classes.named(node.value)
         if named is not None:
-            return self.resolver.method(named, function.name) is function
+            return self.resolver.classes.method(named, function.name) is function
         return self.modules[0].kind(node.value) not in _OBJECTS
 
 

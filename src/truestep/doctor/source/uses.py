@@ -246,7 +246,7 @@ def _reads_inside(module: SourceModule, read: ast.expr) -> list[ast.expr] | None
 
 def _reads_of_parameter(module: SourceModule, call: ast.Call, given: ast.expr) -> list[ast.expr] | None:
     """Return where the function that a call runs reads the parameter that an argument is given for."""
-    function = module.target(call) or module.constructor(call)
+    function = module.functions.target(call) or module.functions.constructor(call)
     if function is None or isinstance(function, ast.Lambda):
         return None
     every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
@@ -261,7 +261,7 @@ def _reads_of_attribute(module: SourceModule, targets: list[ast.expr]) -> list[a
     if len(targets) != 1 or not isinstance(target, ast.Attribute) or dotted(target.value) != "self":
         return None
     owner = module.enclosing(target, ast.ClassDef)
-    reads = module.attributes_read.get(target.attr, [])
+    reads = module.program.attributes_read.get(target.attr, [])
     same = all(
         dotted(each.value) == "self" and module.enclosing(each, ast.ClassDef) is owner for each in reads
     )
@@ -277,3 +277,9 @@ def places_read(node: ast.AST, place: str) -> list[ast.expr]:
         and isinstance(each.ctx, ast.Load)
         and dotted(each) == place
     ]
+
+
+def is_called(module: SourceModule, node: ast.AST) -> bool:
+    """Tell `node(...)` from a place that only names it."""
+    above = module.parents.get(node)
+    return isinstance(above, ast.Call) and above.func is node

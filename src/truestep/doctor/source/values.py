@@ -8,10 +8,10 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from truestep.doctor.library.operations import SAME_NUMBERS, operations
+from truestep.doctor.source.classes import MAX_DEPTH
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import given_to, walk
 from truestep.doctor.source.once import asked_once
-from truestep.doctor.source.resolving import MAX_DEPTH
 
 # what leaves the meaning of the numbers as it is: shapes, devices, types, graph
 _TRANSPARENT = SAME_NUMBERS - operations(shape="gone")
@@ -75,7 +75,7 @@ def seen_through(module: SourceModule, node: ast.expr | None) -> ast.expr | None
 
 def parts_given(module: SourceModule, call: ast.Call) -> list[ast.AST]:
     """Return all that the arguments of a call are made of, where it is written or under a name."""
-    every = [*call.args, *(word.value for word in call.keywords)]
+    every = given_to(call)
     return [part for each in every for part in walk(seen_through(module, each) or each)]
 
 
@@ -170,7 +170,7 @@ def _one_step_back(
     module: SourceModule, node: ast.expr, position: Position
 ) -> list[tuple[ast.expr | None, Position]] | None:
     """Return what a name may stand for, and the place in that; None where the expression is the source."""
-    names = module.unpacked(node) if isinstance(node, ast.Name) else None
+    names = module.resolver.unpacked(node) if isinstance(node, ast.Name) else None
     if names is not None:
         return [(value, (*place, *position)) for value, place in names]
     values = module.definitions(node) if isinstance(node, _NAMED) else []
@@ -206,7 +206,9 @@ def behind(module: SourceModule, node: ast.expr) -> Iterator[ast.Call]:
             if isinstance(each, ast.Call):
                 yield each
             elif isinstance(each, ast.Name):
-                values = [value for value, _ in module.unpacked(each) or ()] or module.definitions(each)
+                values = [value for value, _ in module.resolver.unpacked(each) or ()] or module.definitions(
+                    each
+                )
                 waiting += [value for value in values if value is not None and module.scope(value) is scope]
 
 
@@ -239,9 +241,9 @@ def _operation(module: SourceModule, call: ast.Call, depth: int, position: Posit
     layer = _layer(module, call.func, depth)
     if layer is not None:
         return layer
-    owner = module.class_of(call.func)
-    forward = module.method(owner, "forward") if owner is not None else None
-    target = forward or module.target(call)
+    owner = module.classes.of(call.func)
+    forward = module.classes.method(owner, "forward")
+    target = forward or module.functions.target(call)
     if target is not None and not isinstance(target, ast.Lambda):
         return _returned(module, target, depth, position)
     if isinstance(call.func, ast.Attribute):
@@ -256,7 +258,7 @@ def _returned(
     position: Position,
 ) -> set[str | None]:
     found: set[str | None] = set()
-    for node in module.returns(function):
+    for node in module.functions.returns(function):
         assert node.value is not None
         value, left = node.value, position
         while isinstance(value, ast.Tuple) and left and left[0] < len(value.elts):
@@ -278,7 +280,7 @@ def _layer(module: SourceModule, function: ast.expr, depth: int) -> set[str | No
     for each in constructors:
         if not isinstance(each, ast.Call):
             return None
-        inner = module.unwrapped(each)
+        inner = module.classes.unwrapped(each)
         name = module.qualify((inner if isinstance(inner, ast.Call) else each).func) or ""
         if not name.startswith("torch.nn."):
             return None

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The choices of values for the tests that nothing decides: each choice is a world."""
+"""The choices of values for the tests that nothing decides: each choice is a world; no counter is chosen."""
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from truestep.doctor.library.loops import CHANGES
+from truestep.doctor.source.contexts import CallFrames
 from truestep.doctor.source.events import Trace, TraceEvent
-from truestep.doctor.source.frames import OTHER
+from truestep.doctor.source.frames import OTHER, CallFrame, LocatedExpression, UnknownValue
+from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.resolving import Resolver
+from truestep.doctor.source.windows import asks_for_update
 
 MAX_WORLDS = 8
 
@@ -63,3 +68,76 @@ def values_around(op: ast.cmpop, values: list[Any]) -> list[Any]:
     if isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and len(numbers) == len(values) == 1:
         return [numbers[0] - 1, numbers[0], numbers[0] + 1]
     return [*values, OTHER]
+
+
+class Varying:
+    """Knows what has another value in each batch: counters, numbers that a library gives, and what it tells of its progress."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self.resolver = resolver
+        self.numbered: set[ast.AST] = set()  # parameters that a library gives the number of the batch
+
+    def is_asked_by(self, test: ast.expr) -> bool:
+        """Tell a test of a counter: what stands behind `continue` is done in the other batches."""
+        return any(isinstance(each, ast.Mod) or self.counts(each) for each in walk(test))
+
+    def counts(self, node: ast.AST) -> bool:
+        """Tell whether a name has another value in each batch: no world can choose one for it."""
+        if isinstance(node, ast.Attribute):
+            return self._is_told(node) or self._is_added_to(node)
+        if not isinstance(node, ast.Name):
+            return False
+        bindings = self.resolver.names.bindings(node)
+        return any(each.how in ("augmented", "for") or each.node in self.numbered for each in bindings)
+
+    def _is_told(self, node: ast.Attribute) -> bool:
+        return node.attr in CHANGES or ".".join((dotted(node) or "").split(".")[-2:]) in CHANGES
+
+    def _is_added_to(self, node: ast.Attribute) -> bool:
+        owner = self.resolver.classes.of(node.value) if node.attr in self.resolver.index.held else None
+        bindings = self.resolver.attribute_bindings(owner, node.attr) if owner is not None else []
+        return any(each.how == "augmented" for each in bindings)
+
+
+def asked_by(
+    contexts: CallFrames, varying: Varying, test: LocatedExpression
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the variables of a test with the values that tell its ways apart; counters are not chosen."""
+    made = contexts.origin(test)
+    if isinstance(made.node, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.BinOp):
+        test = made
+    node, context = test.node, test.context
+    match node:
+        case ast.Call() | ast.Name() | ast.Attribute() if asks_for_update(node):
+            pass  # it has another answer in some batches
+        case ast.UnaryOp(op=ast.Not()):
+            yield from asked_by(contexts, varying, LocatedExpression(node.operand, context))
+        case ast.BoolOp():
+            for each in node.values:
+                yield from asked_by(contexts, varying, LocatedExpression(each, context))
+        case ast.Compare():
+            yield from _asked_by_comparison(contexts, varying, node, context)
+        case ast.BinOp(op=ast.Mod()):
+            pass
+        case _:
+            if isinstance(contexts.value(test), UnknownValue) and not varying.counts(node):
+                yield contexts.variable(test), [True, False]
+
+
+def _asked_by_comparison(
+    contexts: CallFrames, varying: Varying, node: ast.Compare, context: CallFrame
+) -> Iterator[tuple[str, list[Any]]]:
+    if any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod) for each in walk(node)):
+        return
+    variable = isinstance(node.left, ast.Name | ast.Attribute | ast.Subscript)
+    other = node.comparators[0]
+    options = other.elts if isinstance(other, ast.Tuple | ast.List | ast.Set) else [other]
+    values = [contexts.value(LocatedExpression(each, context)) for each in options]
+    known = len(node.ops) == 1 and variable and not any(isinstance(each, UnknownValue) for each in values)
+    if known and not varying.counts(node.left):
+        yield (
+            contexts.variable(LocatedExpression(node.left, context)),
+            values_around(node.ops[0], values),
+        )
+    elif not any(varying.counts(each) for each in walk(node)):
+        yield contexts.variable(LocatedExpression(node, context)), [True, False]

@@ -9,6 +9,7 @@ from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.counters import counted_loops, is_made_anew
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, is_none, walk
+from truestep.doctor.source.questions import imported_names
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 
 
@@ -50,7 +51,7 @@ class BestWeightsShared(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a dict that a name keeps beyond the iteration of a loop that trains."""
-        training = module.training_loops()
+        training = module.program.training_loops()
         for call in module.method_calls("state_dict"):
             target = _kept_under(module, call)
             assert isinstance(call.func, ast.Attribute)
@@ -67,7 +68,7 @@ class BestWeightsShared(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep a copy, where the file has the module for it."""
-        if "copy" not in module.imported_names:
+        if "copy" not in imported_names(module):
             raise SourceRewriteError
         return [replaced(module, node, f"copy.deepcopy({text_of(module, node)})")]
 
@@ -131,6 +132,6 @@ def _is_read_after(module: SourceModule, loop: ast.AST, call: ast.Call, name: st
 
 def _may_be(module: SourceModule, read: ast.expr, statement: ast.stmt) -> bool:
     """Tell whether a name may still have what a statement gave it: nothing else did on every way."""
-    if not isinstance(read, ast.Name) or statement not in [each.node for each in module.bindings(read)]:
+    if not isinstance(read, ast.Name) or statement not in [each.node for each in module.names.bindings(read)]:
         return True
     return any(each.node is statement for each in module.resolver.reaching(read))

@@ -3,17 +3,20 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.checkpoints import saves_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.once import each_once
-from truestep.doctor.source.resuming import KeyRead, keys_behind, shifted
+from truestep.doctor.source.values import constant
 
 MAX_NAMES = 3  # from what is saved back to the loop's number
 MAX_CALLS = 4  # of one function by the other
 _NEXT = 1  # what has to be added, while saving or while loading, to come to the next epoch
+
+_SAME = ("int", "max", "min")  # one of what they are given
 
 
 class EpochOffOnResume(SourceCheck):
@@ -59,14 +62,14 @@ class EpochOffOnResume(SourceCheck):
 
 def _off(module: SourceModule, loop: ast.For) -> Iterator[At]:
     first = _first(loop)
-    reads = list(keys_behind(module, first)) if first is not None else []
+    reads = list(_keys_behind(module, first)) if first is not None else []
     saved = _saved(module, loop) if reads else {}
     for each in reads:
         if each.key in saved and (text := _told(each, saved[each.key])):
             yield At(each.node, text, RISK)
 
 
-def _told(read: KeyRead, saved: set[int]) -> str | None:
+def _told(read: "_KeyRead", saved: set[int]) -> str | None:
     """Return what is wrong, where all saves of the key agree on it."""
     if len(saved) != 1 or (off := read.added + next(iter(saved)) - _NEXT) == 0:
         return None
@@ -87,7 +90,7 @@ def _first(loop: ast.For) -> ast.expr | None:
 def _saved(module: SourceModule, loop: ast.For) -> dict[str, set[int]]:
     """Return what is added to the loop's number under each key that is saved behind the training of the loop."""
     found: dict[str, set[int]] = {}
-    for file in module.linked:
+    for file in module.program.linked:
         for save in saves_of(file):
             for key, value in save.keys.items():
                 for added in _counts(file, loop, value):
@@ -102,17 +105,17 @@ def _counts(module: SourceModule, loop: ast.For, value: ast.expr) -> Iterator[in
         node, added = place
         if not isinstance(node, ast.Name) or _is_number_of(module, loop, node):
             return []
-        values = [shifted(each) for each in module.definitions(node) if each is not None]
+        values = [_shifted(each) for each in module.definitions(node) if each is not None]
         return [(each, more + added) for each, more in values]
 
-    for node, added in each_once([shifted(value)], behind, MAX_NAMES):
+    for node, added in each_once([_shifted(value)], behind, MAX_NAMES):
         if isinstance(node, ast.Name) and _is_number_of(module, loop, node):
             if _is_behind_training(module, loop, node):
                 yield added
 
 
 def _is_number_of(module: SourceModule, loop: ast.For, name: ast.Name) -> bool:
-    return any(each.how == "for" and each.node in (loop, loop.target) for each in module.bindings(name))
+    return any(each.how == "for" and each.node in (loop, loop.target) for each in module.names.bindings(name))
 
 
 def _is_behind_training(module: SourceModule, loop: ast.For, node: ast.expr) -> bool:
@@ -132,7 +135,7 @@ def _may_train(module: SourceModule, node: ast.AST) -> bool:
     """Tell whether something goes backward in a loop, or in a function of the program that is called."""
 
     def called(each: ast.AST) -> list[ast.AST]:
-        targets = [module.target(call) for call in module.home(each).inside(each, ast.Call)]
+        targets = [module.functions.target(call) for call in module.home(each).inside(each, ast.Call)]
         return [target for target in targets if target is not None]
 
     return any(
@@ -144,3 +147,99 @@ def _may_train(module: SourceModule, node: ast.AST) -> bool:
 
 def _goes_backward(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr in ("backward", "manual_backward")
+
+
+@dataclass(frozen=True)
+class _KeyRead:
+    """A number that is read under a key: which key, what is added to it, and where it is read."""
+
+    key: str
+    added: int
+    node: ast.expr
+
+
+def _shifted(node: ast.expr) -> tuple[ast.expr, int]:
+    """Return x and 2 of `x + 2`, and x and -1 of `x - 1`."""
+    total = 0
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        right, left = constant(node.right), constant(node.left)
+        if isinstance(right, int):
+            total += right if isinstance(node.op, ast.Add) else -right
+            node = node.left
+        elif isinstance(left, int) and isinstance(node.op, ast.Add):
+            total += left
+            node = node.right
+        else:
+            break
+    return node, total
+
+
+def _keys_behind(module: SourceModule, value: ast.expr) -> Iterator[_KeyRead]:
+    """Yield the keys under which a number may be read from a file, through names, attributes and calls."""
+    added = dict[ast.expr, int]()  # what is added on the way to each
+
+    def behind(node: ast.expr) -> list[ast.expr]:
+        found = [_shifted(each) for each in _one_step_back(module, node)] if _key(node) is None else []
+        for each, more in found:
+            added.setdefault(each, added[node] + more)
+        return [each for each, _ in found]
+
+    first, added_first = _shifted(value)
+    added[first] = added_first
+    for node in each_once([first], behind):
+        if (key := _key(node)) is not None:
+            yield _KeyRead(key, added[node], node)
+
+
+def _key(node: ast.expr) -> str | None:
+    """Return K of `c[K]`, `c.get(K)` and `c.pop(K)`."""
+    if isinstance(node, ast.Subscript):
+        found = constant(node.slice)
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("get", "pop")
+    ):
+        found = constant(node.args[0]) if node.args else None
+    else:
+        return None
+    return found if isinstance(found, str) else None
+
+
+def _one_step_back(module: SourceModule, node: ast.expr) -> list[ast.expr]:
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=args) if name in _SAME:
+            return list(args)
+        case ast.IfExp():
+            return [node.body, node.orelse]
+        case ast.Call():
+            function = module.functions.target(node)
+            return module.functions.results(function)
+        case ast.Name():
+            return _given_to(module, node)
+        case ast.Attribute():
+            place, home = dotted(node), module.home(node)
+            stores = [each for each in home.all(ast.Assign) if place and dotted(each.targets[0]) == place]
+            found = [each.value for each in stores]
+            return found or [each for each in module.definitions(node) if each is not None]
+    return []
+
+
+def _given_to(module: SourceModule, name: ast.Name) -> list[ast.expr]:
+    """Return what a name is given wherever its scope binds it: an `if args.resume:` stands around one of them."""
+    found: list[ast.expr] = []
+    for binding in module.names.bindings(name):
+        if binding.how == "assign" and binding.value is not None:
+            found.append(binding.value)
+        elif binding.how == "unpack" and isinstance(binding.value, ast.Call):
+            found += _parts(module, binding.value, binding.position)
+        elif binding.how == "parameter":
+            found += [each for each in module.definitions(name) if each is not None]
+    return found
+
+
+def _parts(module: SourceModule, call: ast.Call, position: tuple[int, ...]) -> list[ast.expr]:
+    function = module.functions.target(call)
+    results = module.functions.results(function)
+    whole = [each for each in results if isinstance(each, ast.Tuple) and len(position) == 1]
+    return [each.elts[position[0]] for each in whole if position[0] < len(each.elts)]

@@ -54,7 +54,7 @@ def _saves(module: SourceModule, call: ast.Call) -> bool:
     """Tell `torch.save(...)`, and a call of a function that does it."""
 
     def inside(each: ast.Call) -> list[ast.Call]:
-        target = module.target(each)
+        target = module.functions.target(each)
         return module.inside(target, ast.Call) if target is not None else []
 
     calls = each_once([call], inside, MAX_DEPTH)

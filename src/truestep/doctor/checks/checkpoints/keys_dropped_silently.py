@@ -37,7 +37,7 @@ class KeysDroppedSilently(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report it where the result is not used, or where it is used as the model."""
-        if module.identifiers & {"missing_keys", "unexpected_keys"}:
+        if module.program.identifiers & {"missing_keys", "unexpected_keys"}:
             return
         for call in module.method_calls("load_state_dict"):
             parent = module.parents[call]
@@ -62,7 +62,7 @@ def _is_chosen(module: SourceModule, call: ast.Call) -> bool:
     values = [given, *(module.definitions(given) if isinstance(given, ast.Name | ast.Attribute) else [])]
     if any(isinstance(each, ast.DictComp | ast.Dict) for each in values) or _is_part(module, call, values):
         return True
-    if any(isinstance(each, ast.Call) and module.target(each) is not None for each in values):
+    if any(isinstance(each, ast.Call) and module.functions.target(each) is not None for each in values):
         return True
     uses = [module.parents[each] for each in module.reads(name)] if name is not None else []
     return any(

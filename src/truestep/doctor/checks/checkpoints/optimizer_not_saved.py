@@ -68,7 +68,7 @@ class OptimizerNotSaved(SourceCheck):
 
 def _is_asked(module: SourceModule, method: str) -> bool:
     """Tell whether an optimizer is asked for its state anywhere, or given one."""
-    return any("opt" in ast.unparse(call.func).lower() for call in module.called_anywhere(method))
+    return any("opt" in ast.unparse(call.func).lower() for call in module.program.called_anywhere(method))
 
 
 def _goes_on_from(module: SourceModule, save: ast.Call) -> bool:
@@ -76,7 +76,7 @@ def _goes_on_from(module: SourceModule, save: ast.Call) -> bool:
     path = seen_through(module, argument(save, 1, "f"))
     if path is None or _is_asked(module, "load_state_dict"):
         return False
-    loads = [each for file in module.linked for each in loads_of(file) if not each.is_whole]
+    loads = [each for file in module.program.linked for each in loads_of(file) if not each.is_whole]
     return any(
         any(is_named_as_counter(key) for key in each.keys)
         and _is_same(path, seen_through(module.home(each.call), argument(each.call, 0, "f")))
@@ -117,7 +117,7 @@ def _is_chosen(module: SourceModule, call: ast.Call) -> bool:
 def _is_read_back(module: SourceModule, key: ast.expr | None) -> bool:
     """Tell whether some part of the program reads the key: then it goes on from there; else it may only be told."""
     name = constant(key)
-    for other in module.linked:
+    for other in module.program.linked:
         read = [each.slice for each in other.all(ast.Subscript) if isinstance(each.ctx, ast.Load)]
         read += [each.args[0] for each in other.method_calls("get", "pop") if each.args]
         if name is not None and any(constant(each) == name for each in read):
@@ -144,5 +144,5 @@ def _is_counter(module: SourceModule, key: ast.expr | None, value: ast.expr, mod
     if loops is None:
         names = (dotted(value) or "").rsplit(".", 1)[-1], constant(key)
         return any(is_named_as_counter(each) for each in names if isinstance(each, str))
-    training = loops & module.training_loops()
+    training = loops & module.program.training_loops()
     return any(not is_made_anew(module, each, model) for each in training)

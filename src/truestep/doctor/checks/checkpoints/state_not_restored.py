@@ -70,7 +70,7 @@ class StateNotRestored(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a state_dict under a key that only the saving names, where the loading reads a counter beside it."""
         loads = [each for each in loads_of(module) if each.keys.keys() & _COUNTERS and not each.is_whole]
-        saved = [each for file in module.linked for each in saves_of(file)] if loads else []
+        saved = [each for file in module.program.linked for each in saves_of(file)] if loads else []
         for loaded in loads:
             alike = [each for each in saved if len(loaded.keys.keys() & each.keys.keys()) >= 2]
             for key in _left(module, loaded, alike, saved) if not _only_tests(module, loaded) else ():
@@ -79,7 +79,7 @@ class StateNotRestored(SourceCheck):
 
 def _only_tests(module: SourceModule, loaded: LoadInSource) -> bool:
     """Tell a load on whose every way a model is evaluated and nothing trained: no run goes on with it."""
-    ways = list(module.traces_through(loaded.call))
+    ways = list(module.program.traces_through(loaded.call))
     if not ways or any(each.of("backward", "grad", "step", "learn", "train", "unknown") for each in ways):
         return False
     return all(each.of("eval") for each in ways)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
 from truestep.doctor.source.values import argument, literal
@@ -105,8 +106,8 @@ def _splits_off(module: SourceModule, call: ast.Call) -> bool:
 
 def _own_augmentation(module: SourceModule, made: ast.Call) -> str | None:
     """Return what a data set of the program draws in __getitem__ as it is made here, and changes an example by."""
-    owner = module.class_named(made.func)
-    item = module.method(owner, "__getitem__") if owner is not None else None
+    owner = module.classes.named(made.func)
+    item = module.classes.method(owner, "__getitem__")
     if owner is None or item is None or _is_repeatable(module, item):
         return None
     home = module.home(item)
@@ -155,11 +156,11 @@ def _is_index(module: SourceModule, node: ast.AST) -> bool:
 
 def _is_on(module: SourceModule, owner: ast.ClassDef, made: ast.Call, switch: ast.Attribute) -> bool:
     """Tell whether `self.train` is true in a data set as it is made: given so, or by default."""
-    bindings = module.attributes(owner).get(switch.attr, [])
+    bindings = module.classes.attributes(owner).get(switch.attr, [])
     value = bindings[0].value if len(bindings) == 1 else None
-    start = module.constructor(made)
+    start = module.functions.constructor(made)
     if isinstance(value, ast.Name) and start is not None:
-        value = module.argument_for(start, made, value.id)
+        value = argument_for(start, made, value.id)
     return value is not None and literal(module, value) is True
 
 

@@ -5,9 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.recurrent import recurrent_of
-from truestep.doctor.source.values import argument, constant, literal
+from truestep.doctor.source.values import argument, constant, literal, sources, value_origins
+
+_LAYERS = functions("is a recurrent layer")
 
 
 class BidirectionalLastStep(SourceCheck):
@@ -38,7 +40,7 @@ class BidirectionalLastStep(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report `outputs[-1]`, or `outputs[:, -1]` with batch_first, of one that is bidirectional."""
         for node in module.all(ast.Subscript):
-            made = recurrent_of(module, node.value, (0,)) if isinstance(node.ctx, ast.Load) else None
+            made = _recurrent_of(module, node.value, (0,)) if isinstance(node.ctx, ast.Load) else None
             if made is None or literal(module, argument(made, None, "bidirectional")) is not True:
                 continue
             batch_first = literal(module, argument(made, None, "batch_first")) is True
@@ -56,3 +58,21 @@ def _is_last(index: ast.expr, batch_first: bool) -> bool:
         and constant(index.elts[place]) == -1
         and len(whole) == len(index.elts) - 1  # [:, -1, :8] takes one direction: that may be meant
     )
+
+
+def _recurrent_of(module: SourceModule, node: ast.expr, place: tuple[int, ...]) -> ast.Call | None:
+    """Return `nn.LSTM(...)` if a name stands for this place of its result and nothing else.
+
+    Place (0,) is the outputs, (1,) the final state of a GRU or RNN, (1, 0) the hidden one of an LSTM.
+    """
+    if not isinstance(node, ast.Name):
+        return None
+    found = list(sources(module, node))
+    if len(found) != 1 or found[0][1] != place or not isinstance(found[0][0], ast.Call):
+        return None
+    layer = found[0][0].func
+    made = list(value_origins(module, layer)) if isinstance(layer, ast.Name | ast.Attribute) else [layer]
+    if len(made) == 1 and isinstance(made[0], ast.Call) and module.qualify(made[0].func) in _LAYERS:
+        wanted = 2 if module.qualify(made[0].func) == "torch.nn.LSTM" else 1
+        return made[0] if place == (0,) or len(place) == wanted else None
+    return None

@@ -45,10 +45,10 @@ class RandomStreamSharedByWorkers(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a generator made in __init__ of a data set and drawn from per sample."""
-        for owner in module.classes_of_kind("dataset", "iterable dataset"):
-            if _is_made(module, owner) and not module.of_program(_may_have_workers):
+        for owner in module.kinds.classes_of("dataset", "iterable dataset"):
+            if _is_made(module, owner) and not module.program.answer(_may_have_workers):
                 continue  # the one copy is the program's own
-            for name, bindings in module.attributes(owner).items():
+            for name, bindings in module.classes.attributes(owner).items():
                 value = bindings[0].value
                 made = isinstance(value, ast.Call) and module.qualify(value.func) in GENERATORS
                 home = getattr(module.scope(bindings[0].node), "name", "")
@@ -84,17 +84,17 @@ class RandomStreamSharedByWorkers(SourceCheck):
 
     def _severity(self, module: SourceModule, owner: ast.ClassDef) -> Severity:
         """Workers seen to be used for this data set make it certain."""
-        every = module.called_anywhere("torch.utils.data.DataLoader")
+        every = module.program.called_anywhere("torch.utils.data.DataLoader")
         data = [(call, argument(call, 0, "dataset")) for call in every]
-        loaders = [call for call, given in data if given is not None and module.class_of(given) is owner]
+        loaders = [call for call, given in data if given is not None and module.classes.of(given) is owner]
         workers = [literal(module, argument(call, 5, "num_workers")) for call in loaders]
         return BUG if any(workers) else RISK
 
 
 def _is_made(module: SourceModule, owner: ast.ClassDef) -> bool:
     """Tell whether the program itself makes such a data set: else whoever does may load it by workers."""
-    calls = (call for file in module.linked for call in file.all(ast.Call))
-    return any(module.home(call).class_named(call.func) is owner for call in calls)
+    calls = (call for file in module.program.linked for call in file.all(ast.Call))
+    return any(module.home(call).classes.named(call.func) is owner for call in calls)
 
 
 def _may_have_workers(files: list[SourceModule]) -> bool:
@@ -109,4 +109,4 @@ def _asks_for_workers(module: SourceModule, call: ast.Call) -> bool:
     if is_loader and forwards_all(call):
         return True
     some = any(literal(module, each) != 0 for each in given)
-    return some and module.resolver.maker_of(call) != RUN
+    return some and module.classes.maker_of(call) != RUN

@@ -55,7 +55,7 @@ class SplitDrawnAgain(SourceCheck):
                 yield from self._kept_elsewhere(module, function)
 
     def _kept_elsewhere(self, module: SourceModule, function: Function) -> Iterator[At]:
-        uses = [(call, kept) for call in module.callers(function) if (kept := _kept(module, call))]
+        uses = [(call, kept) for call in module.functions.callers(function) if (kept := _kept(module, call))]
         for index, (call, kept) in enumerate(uses):
             before = [each for _, each in uses[:index]]
             if any(len(each) == len(kept) and _complement(each, kept) for each in before):

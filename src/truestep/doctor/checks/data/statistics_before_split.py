@@ -217,5 +217,7 @@ def _made_by(module: SourceModule, part: ast.AST) -> list[ast.expr | None]:
     """Return what a name stands for, and what a call of a function of the program gives."""
     if isinstance(part, ast.Name):
         return module.definitions(part)
-    function = module.target(part) if isinstance(part, ast.Call) and not _is_fit_transform(part) else None
-    return [*module.resolver.results(function)] if function is not None else []
+    function = (
+        module.functions.target(part) if isinstance(part, ast.Call) and not _is_fit_transform(part) else None
+    )
+    return [*module.functions.results(function)] if function is not None else []

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.actions import SPLIT_WORKERS
-from truestep.doctor.source.defaults import usual_value
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument
+from truestep.doctor.source.names import Class
+from truestep.doctor.source.values import argument, constant, forwards_all, literal
 
 
 class StreamDuplicatedByWorkers(SourceCheck):
@@ -47,7 +47,7 @@ class StreamDuplicatedByWorkers(SourceCheck):
             data = argument(call, 0, "dataset")
             if data is None or module.kind(data) != "iterable dataset" or _shares_out(module, loaders):
                 continue
-            workers, is_certain = usual_value(module, argument(call, 5, "num_workers"))
+            workers, is_certain = _usual_value(module, argument(call, 5, "num_workers"))
             if isinstance(workers, int) and workers > 1:
                 text = f"Each of the {workers} workers yields the whole stream."
                 yield At(call, text, BUG if is_certain else RISK)
@@ -59,5 +59,46 @@ def _shares_out(module: SourceModule, loaders: list[ast.Call]) -> bool:
     """Tell whether anything asks which worker it is."""
     given = [word.value for call in loaders for word in call.keywords if word.arg == "worker_init_fn"]
     return any("worker" in ast.unparse(each) for each in given) or any(
-        "worker_info" in each.text for each in module.linked
+        "worker_info" in each.text for each in module.program.linked
     )
+
+
+def _usual_value(module: SourceModule, node: ast.expr | None) -> tuple[object, bool]:
+    """Return the constant that a setting usually is, or None, and whether it is that for certain."""
+    value = literal(module, node)
+    if value is not None or not isinstance(node, ast.Attribute):
+        return value, value is not None
+    owner = module.classes.of(node.value)
+    if owner is not None:
+        return _of_field(module, owner, node.attr)
+    defaults = module.program.answer(_defaults_of_commands)
+    return defaults.get(node.attr), False
+
+
+def _of_field(module: SourceModule, owner: Class, name: str) -> tuple[object, bool]:
+    fields = module.resolver.attribute_bindings(owner, name)
+    found = {constant(each.value) for each in fields}
+    if len(found) != 1 or not all(module.resolver.index.is_option(each) for each in fields):
+        return None, False
+    made = [
+        call for call in module.index.calls.get(owner.name, []) if module.classes.named(call.func) is owner
+    ]
+    if any(call.args or forwards_all(call) or argument(call, None, name) is not None for call in made):
+        return None, False
+    return found.pop(), bool(made)
+
+
+def _defaults_of_commands(files: list[SourceModule]) -> dict[str, object]:
+    """Return the defaults of `parser.add_argument("--num-workers", default=4)` by the attribute they become."""
+    found: dict[str, object] = {}
+    for module in files:
+        for call in module.method_calls("add_argument"):
+            texts = [constant(each) for each in call.args]
+            names = [each for each in texts if isinstance(each, str) and each.startswith("--")]
+            told = constant(argument(call, None, "dest")) or (
+                names[0].lstrip("-").replace("-", "_") if names else None
+            )
+            default = constant(argument(call, None, "default"))
+            if isinstance(told, str) and default is not None:
+                found[told] = default
+    return found

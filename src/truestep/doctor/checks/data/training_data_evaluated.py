@@ -82,4 +82,4 @@ def _made_sure_of(test: ast.If, in_body: bool) -> str | None:
 def _divided(module: SourceModule) -> bool:
     """Held-out data may be a part of the training set, e.g. by Subset(val_set, indices) or a sampler."""
     uses = {"random_split", "Subset", "sampler", "SubsetRandomSampler"}
-    return bool(uses & module.identifiers)
+    return bool(uses & module.program.identifiers)

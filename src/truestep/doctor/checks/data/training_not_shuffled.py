@@ -9,7 +9,6 @@ from typing import Any
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.batches import LOADER, RUN, is_one_batch, num_batches, source_of, tensors_of
-from truestep.doctor.source.drawing import is_ever_used
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression
 from truestep.doctor.source.loaders import made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
@@ -27,6 +26,8 @@ _DRAWS = re.compile(
 )
 
 _MIXED_BEFORE = 4  # wrappings and cuts between the rows and the loader
+
+_MEASURES = ("len", "print", "str", "repr", "type")  # what asks about a loader and draws nothing from it
 
 
 class TrainingNotShuffled(SourceCheck):
@@ -58,7 +59,7 @@ class TrainingNotShuffled(SourceCheck):
         trained = list(trained_on(module))
         known = {each.node for each in trained}
         named = [each for each in module.calls(LOADER) if each not in known and _is_named_so(module, each)]
-        named = [each for each in named if not _trains(module) or is_ever_used(module, each)]
+        named = [each for each in named if not _trains(module) or _is_ever_used(module, each)]
         told: set[ast.AST] = set()
         for each in [*trained, *(LocatedExpression(call, TOP) for call in named)]:
             node = _ordered_by(module, each)
@@ -76,7 +77,7 @@ class TrainingNotShuffled(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Shuffle."""
         given = argument(node, 2, "shuffle")
-        if module.resolver.maker_of(node) == RUN and not isinstance(given, ast.Name):
+        if module.classes.maker_of(node) == RUN and not isinstance(given, ast.Name):
             return [with_keyword(module, node, "shuffle", "True")]
         if (
             module.qualify(node.func) != LOADER
@@ -89,7 +90,7 @@ class TrainingNotShuffled(SourceCheck):
 
 def _trains(module: SourceModule) -> bool:
     """Tell a program from a few lines of one: what these leave unused, the rest may use."""
-    return any(file.read_under("backward") for file in module.linked)
+    return any(file.read_under("backward") for file in module.program.linked)
 
 
 def _learned_from(module: SourceModule) -> Iterator[ast.Call]:
@@ -171,8 +172,8 @@ def _is_random(module: SourceModule, order: ast.expr) -> bool:
 
 def _draws_by_itself(module: SourceModule, data: ast.expr) -> bool:
     """Tell a data set that does not read the index it is asked for, or whether it is even and draws: any order is its own."""
-    owner = module.class_of(data)
-    method = module.method(owner, "__getitem__") if owner is not None else None
+    owner = module.classes.of(data)
+    method = module.classes.method(owner, "__getitem__")
     asked = method.args.args[1].arg if method is not None and len(method.args.args) == 2 else None
     if asked is None or method is None:
         return False
@@ -244,3 +245,81 @@ def _names(module: SourceModule, call: ast.Call) -> list[str]:
     if not isinstance(above, ast.Assign):
         return []
     return [(dotted(each) or "").rsplit(".", 1)[-1] for each in above.targets]
+
+
+def _is_ever_used(module: SourceModule, made: ast.expr) -> bool:
+    """Tell whether a value is used for more than its length; also where that can't be seen."""
+    used = False
+
+    def further(node: ast.expr) -> list[ast.expr]:
+        nonlocal used
+        reads = _reads_of(module, node)
+        used = used or reads is None
+        return reads or []
+
+    for _ in each_once([made], further):
+        if used:
+            return True
+    return used
+
+
+def _reads_of(module: SourceModule, node: ast.expr) -> list[ast.expr] | None:
+    """Return where a value that is kept, given back or only measured is read again; None where it is used."""
+    above = module.parents[node]
+    if isinstance(above, ast.Call) and dotted(above.func) in _MEASURES and node in above.args:
+        return []
+    if isinstance(above, ast.Assign) and above.value is node:
+        found = [_reads_of_target(module, each) for each in above.targets]
+        return None if None in found else [read for each in found for read in each or ()]
+    if isinstance(above, ast.Return):
+        return _results(module, above, None)
+    if isinstance(above, ast.Tuple) and isinstance(outer := module.parents[above], ast.Return):
+        return _results(module, outer, above.elts.index(node))
+    return None
+
+
+def _reads_of_target(module: SourceModule, target: ast.expr) -> list[ast.expr] | None:
+    """Return the reads of a name, or of an attribute of `self` in the whole program; of other places nothing is known."""
+    if isinstance(target, ast.Attribute) and dotted(target.value) == "self":
+        return [*module.program.attributes_read.get(target.attr, ())]
+    if not isinstance(target, ast.Name):
+        return None
+    if isinstance(module.scope(target), ast.Module):
+        return [read for file in module.program.linked for read in file.read_under(target.id)]
+    return [each for each in module.reads(target.id) if _sees(module, each, target)]
+
+
+def _sees(module: SourceModule, read: ast.expr, target: ast.Name) -> bool:
+    """Tell whether a name is read in the function that binds it, or in one inside of it."""
+    scope = module.scope(target)
+    return module.scope(read) is scope or scope in module.ancestors(read)
+
+
+def _results(module: SourceModule, given: ast.Return, index: int | None) -> list[ast.expr] | None:
+    """Return where the callers read what a function gives back, or one part of it."""
+    function = module.scope(given)
+    calls = module.functions.callers(function) if isinstance(function, Function) else []
+    if not calls:
+        return None
+    found: list[ast.expr] = []
+    for call in calls:
+        home = module.home(call)
+        reads = _kept_by(home, call, index)
+        if reads is None:
+            return None
+        found += reads
+    return found
+
+
+def _kept_by(home: SourceModule, call: ast.Call, index: int | None) -> list[ast.expr] | None:
+    above = home.parents[call]
+    if isinstance(above, ast.Expr):
+        return []
+    if index is None:
+        return [call]
+    target = above.targets[0] if isinstance(above, ast.Assign) and above.value is call else None
+    if not isinstance(target, ast.Tuple) or index >= len(target.elts):
+        return None
+    if any(isinstance(each, ast.Starred) for each in target.elts):
+        return None
+    return _reads_of_target(home, target.elts[index])

@@ -67,9 +67,9 @@ class TransformOfWholeSet(SourceCheck):
 
 def _is_part(module: SourceModule, node: ast.expr) -> bool:
     """Tell a name, or an attribute, that is unpacked from `random_split(...)`."""
-    unpacked = module.unpacked(node) if isinstance(node, ast.Name) else None
+    unpacked = module.resolver.unpacked(node) if isinstance(node, ast.Name) else None
     values = [value for value, _ in unpacked or []]
-    if isinstance(node, ast.Attribute) and (owner := module.class_of(node.value)) is not None:
+    if isinstance(node, ast.Attribute) and (owner := module.classes.of(node.value)) is not None:
         bindings = module.resolver.attribute_bindings(owner, node.attr)
         values = [each.value for each in bindings if each.value is not None and each.how == "unpack"]
     calls = [module.qualify(each.func) if isinstance(each, ast.Call) else None for each in values]

@@ -52,5 +52,5 @@ def _is_of_tensor(module: SourceModule, call: ast.Call) -> bool:
         isinstance(size, int)
         and not own
         and module.qualify(call.func) is None
-        and module.class_of(owner) is None
+        and module.classes.of(owner) is None
     )

@@ -10,6 +10,7 @@ from truestep.doctor.library.operations import OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
+from truestep.doctor.source.uses import is_called
 from truestep.doctor.source.values import constant
 
 _PARTS = ("keys", "values", "items")
@@ -86,7 +87,7 @@ def _is_computed(module: SourceModule, node: ast.expr) -> bool:
 def _is_tried(module: SourceModule, statement: ast.stmt) -> bool:
     """Tell what is done to see whether it raises, and a method that the program defines itself."""
     call = statement.value if isinstance(statement, ast.Expr) else None
-    defined = isinstance(call, ast.Call) and module.target(call) is not None
+    defined = isinstance(call, ast.Call) and module.functions.target(call) is not None
     return defined or any(isinstance(each, ast.Try) for each in module.ancestors(statement))
 
 
@@ -94,15 +95,15 @@ def _is_tensor(module: SourceModule, node: ast.expr) -> bool:
     """A variable of a loop over a loader, what a module or a function of torch returned."""
     if not isinstance(node, ast.Name):
         return False
-    bindings = module.bindings(node)
+    bindings = module.names.bindings(node)
     return bool(bindings) and all(_binds_tensor(module, each.how, each.value) for each in bindings)
 
 
 def _is_certain(module: SourceModule, node: ast.expr) -> bool:
     """A whole batch may be an object that moves its parts in place, and a name alone makes no model."""
     assert isinstance(node, ast.Name)
-    for each in module.bindings(node):
-        if isinstance(each.value, ast.Call) and each.how != "for" and module.is_guess(each.value.func):
+    for each in module.names.bindings(node):
+        if isinstance(each.value, ast.Call) and each.how != "for" and module.kinds.is_guess(each.value.func):
             return False
         if each.how == "for" and _is_whole_batch(module, each.node):
             return False
@@ -127,15 +128,10 @@ def _has_parts(module: SourceModule, node: ast.expr) -> bool:
         if isinstance(outer, ast.Subscript) and isinstance(constant(outer.slice), str):
             return True
         if isinstance(outer, ast.Attribute) and (
-            outer.attr in _PARTS if _is_called(module, outer) else outer.attr not in _OF_TENSORS
+            outer.attr in _PARTS if is_called(module, outer) else outer.attr not in _OF_TENSORS
         ):
             return True
     return False
-
-
-def _is_called(module: SourceModule, node: ast.Attribute) -> bool:
-    outer = module.parents[node]
-    return isinstance(outer, ast.Call) and outer.func is node
 
 
 def _binds_tensor(module: SourceModule, how: str, value: ast.expr | None) -> bool:
@@ -152,7 +148,7 @@ def _binds_tensor(module: SourceModule, how: str, value: ast.expr | None) -> boo
 
 def _is_module(module: SourceModule, called: ast.expr) -> bool:
     """`net(x)` applies a module; `network()` of a function, of this file or imported, may make one."""
-    makes = module.function_named(called) is not None or module.qualify(called) is not None
+    makes = module.functions.named(called) is not None or module.qualify(called) is not None
     return module.kind(called) in ("module", "ddp") and not makes
 
 

@@ -62,8 +62,8 @@ class EpochNotSet(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report a shuffling sampler in a program with loops and no set_epoch."""
-        loops = any(each.all(ast.For, ast.While) for each in module.linked)
-        if module.called_anywhere("set_epoch", "prepare") or not loops:
+        loops = any(each.all(ast.For, ast.While) for each in module.program.linked)
+        if module.program.called_anywhere("set_epoch", "prepare") or not loops:
             return
         library = library_taking_over(module, "set_epoch")
         for call in module.calls("torch.utils.data.DistributedSampler"):
@@ -76,7 +76,7 @@ class EpochNotSet(SourceCheck, Watcher):
                     yield Unsure(call, f"{library} may do it")
                 elif not _goes_round(module) or _is_for_others(module, call):
                     yield Unsure(call, "the loops over its loader are out of sight")
-                elif module.called_anywhere("torch.utils.data.DataLoader"):
+                elif module.program.called_anywhere("torch.utils.data.DataLoader"):
                     yield At(call, "set_epoch() is never called: every epoch has the same order.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -109,10 +109,10 @@ class EpochNotSet(SourceCheck, Watcher):
 def _is_for_others(module: SourceModule, call: ast.Call) -> bool:
     """Tell a sampler that a function gives back which nothing in the program calls, itself or within a loader."""
     scope = module.scope(call)
-    if not isinstance(scope, Function) or module.callers(scope):
+    if not isinstance(scope, Function) or module.functions.callers(scope):
         return False
     name = {dotted(each) for each in getattr(module.statement(call), "targets", [])}
-    given = [each.value for each in module.returns(scope) if each.value is not None]
+    given = [each.value for each in module.functions.returns(scope) if each.value is not None]
     with_it = {
         dotted(target)
         for node in module.inside(scope, ast.Assign)
@@ -141,10 +141,12 @@ def _evaluates(module: SourceModule, call: ast.Call) -> bool:
 
 def _goes_round(module: SourceModule) -> bool:
     """Tell whether the program trains, or goes through a loader more than once."""
-    loops_over = [loop for file in module.linked for loop in file.all(ast.For) if _is_repeated(file, loop)]
+    loops_over = [
+        loop for file in module.program.linked for loop in file.all(ast.For) if _is_repeated(file, loop)
+    ]
     sources = [each for loop in loops_over for each in walk(loop.iter)]
     loops = (module.kind(each) == "loader" for each in sources if isinstance(each, ast.Name | ast.Attribute))
-    return bool(module.called_anywhere("backward", "step")) or any(loops)
+    return bool(module.program.called_anywhere("backward", "step")) or any(loops)
 
 
 def _is_repeated(module: SourceModule, loop: ast.For) -> bool:
@@ -152,5 +154,5 @@ def _is_repeated(module: SourceModule, loop: ast.For) -> bool:
     scope = module.scope(loop)
     if module.loop(loop) is not None or not isinstance(scope, Function):
         return module.loop(loop) is not None
-    calls = module.callers(scope)
+    calls = module.functions.callers(scope)
     return not calls or any(module.home(each).loop(each) is not None for each in calls)

@@ -53,7 +53,7 @@ class LayerDropUnderDdp(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a random condition around a continue, in a wrapped class."""
         for wrap in module.calls("torch.nn.parallel.DistributedDataParallel"):
-            owner = module.class_of(wrap.args[0]) if wrap.args else None
+            owner = module.classes.of(wrap.args[0]) if wrap.args else None
             if owner is None or literal(module, argument(wrap, None, "find_unused_parameters")) is True:
                 continue
             for node in (each for part in _parts_of(module, owner) for each in module.inside(part, ast.If)):
@@ -65,10 +65,10 @@ def _parts_of(module: SourceModule, owner: Class) -> list[Class]:
     """Return a class, its bases, and the classes of what they are made of."""
 
     def made_in(each: Class) -> list[Class]:
-        calls = [call for base in module.lineage(each) for call in module.inside(base, ast.Call)]
-        return [part for call in calls if (part := module.class_named(call.func)) is not None]
+        calls = [call for base in module.classes.lineage(each) for call in module.inside(base, ast.Call)]
+        return [part for call in calls if (part := module.classes.named(call.func)) is not None]
 
-    found = [base for each in each_once([owner], made_in, MAX_DEPTH) for base in module.lineage(each)]
+    found = [base for each in each_once([owner], made_in, MAX_DEPTH) for base in module.classes.lineage(each)]
     return list(dict.fromkeys(found))
 
 

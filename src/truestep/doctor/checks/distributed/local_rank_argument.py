@@ -38,7 +38,7 @@ class LocalRankArgument(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the argument in a program that reads it, and never reads the variable."""
-        if "LOCAL_RANK" in module.texts or "local_rank" not in module.identifiers:
+        if "LOCAL_RANK" in module.program.texts or "local_rank" not in module.program.identifiers:
             return
         for call in module.method_calls("add_argument"):
             names = [each.value for each in call.args if isinstance(each, ast.Constant)]

@@ -81,6 +81,6 @@ def _source_of(module: SourceModule, added: ast.AugAssign) -> str | None:
     """Return the loader that the loop around a sum goes through, be it by enumerate or a progress bar."""
     loop = module.loop(added)
     source = loop.iter if isinstance(loop, ast.For) else None
-    while isinstance(source, ast.Call) and source.args and module.target(source) is None:
+    while isinstance(source, ast.Call) and source.args and module.functions.target(source) is None:
         source = source.args[0]
     return dotted(source) if source is not None and _is_loader(module, source) else None

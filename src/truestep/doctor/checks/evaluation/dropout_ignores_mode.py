@@ -127,18 +127,20 @@ def _severity(module: SourceModule, call: ast.Call) -> Severity:
     rate = argument(call, 1, "p")
     if owner is None and rate is not None and constant(rate) is None:
         return QUESTION  # of a script's own inputs, as noise to learn from, at a rate of its options
-    is_layer = owner in module.classes_of_kind("module")
+    is_layer = owner in module.kinds.classes_of("module")
     return BUG if is_layer and not _is_given(module, argument(call, 1, "p")) else RISK
 
 
 def _is_meant(module: SourceModule, call: ast.Call) -> bool:
     """Tell what a name or a docstring around says: dropout at inference draws one of many predictions."""
     around = [each for each in module.ancestors(call) if isinstance(each, ast.ClassDef | ast.FunctionDef)]
-    owners = [base for each in around if isinstance(each, ast.ClassDef) for base in module.lineage(each)]
+    owners = [
+        base for each in around if isinstance(each, ast.ClassDef) for base in module.classes.lineage(each)
+    ]
     told = [text for each in [*around, *owners] for text in (each.name, ast.get_docstring(each) or "")]
     return any(_AT_INFERENCE.search(text) for text in told)
 
 
 def _is_given(module: SourceModule, rate: ast.expr | None) -> bool:
     """Tell a rate that the caller of the function gives."""
-    return isinstance(rate, ast.Name) and any(each.how == "parameter" for each in module.bindings(rate))
+    return isinstance(rate, ast.Name) and any(each.how == "parameter" for each in module.names.bindings(rate))

@@ -3,20 +3,26 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck, Unsure
+from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.actions import EVALUATE
-from truestep.doctor.source.evaluations import evaluations_of, is_of_held_out, sensitive_layers
-from truestep.doctor.source.measurements import measurements_of
-from truestep.doctor.source.modes import another_set_before, mode_before
+from truestep.doctor.source.evaluations import TrainedModels, evaluations_of, is_of_held_out, sensitive_layers
+from truestep.doctor.source.events import Path, Trace, TraceEvent
+from truestep.doctor.source.frames import TOP, LocatedExpression
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import given_to, walk
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import ModelApplication, WatchHistory
     from truestep.doctor.runtime.row_batches import RowBatch
+
+_PICKS = "argmax"
 
 
 class EvaluationInTrainingMode(SourceCheck, Watcher):
@@ -62,8 +68,8 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
         """Report the first application of a model in an evaluation that no eval() of it precedes."""
         for trace in module.traces:
             known = list(evaluations_of(module, trace))
-            for forward in [*known, *(each for each in measurements_of(module, trace) if each not in known)]:
-                if mode_before(module, trace, forward) in ("eval", "unknown") or forward.receiver is None:
+            for forward in [*known, *(each for each in _measurements_of(module, trace) if each not in known)]:
+                if _mode_before(module, trace, forward) in ("eval", "unknown") or forward.receiver is None:
                     continue
                 layers = sensitive_layers(module, forward.receiver)
                 if layers is None:
@@ -73,7 +79,7 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                 elif layers:
                     names = ", ".join(sorted(layers))
                     certain = forward in known and is_of_held_out(module, trace, forward)
-                    severity = BUG if certain and not another_set_before(trace, forward) else RISK
+                    severity = BUG if certain and not _another_set_before(trace, forward) else RISK
                     yield At(
                         forward.node, f"The model is evaluated in training mode; it has {names}.", severity
                     )
@@ -103,3 +109,175 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
 def _is_sampled(history: WatchHistory, rows: RowBatch | None) -> bool:
     """Tell whether another model judges in training what this one gives, and none does here: a GAN's generator."""
     return rows is not None and not rows.is_passed_on and history.rows.passes_on_in_training(rows)
+
+
+def _measurements_of(module: SourceModule, trace: Trace) -> Iterator[TraceEvent]:
+    """Yield the forwards of what is trained whose classes are compared with others: `net(x).argmax(1) == y`."""
+    loops = trace.learning_loops()
+    trained = TrainedModels(module, loops)
+    for forward in trace.of("forward"):
+        apart = not any(forward.inside(loop.path) for loop in loops)  # of the batch it may be meant so
+        if apart and isinstance(forward.node, ast.Call) and forward in trained:
+            picked = [_picked(module, each) for each in _uses(module, forward.node)]
+            if picked and all(each is not None and _is_compared(module, each) for each in picked):
+                yield forward
+
+
+def _uses(module: SourceModule, node: ast.expr) -> list[ast.expr]:
+    """Return where a value is used: itself, or the reads of the name that is given to it alone."""
+    statement = module.parents.get(node)
+    if not isinstance(statement, ast.Assign):
+        return [node]
+    name = statement.targets[0]
+    if len(statement.targets) > 1 or not isinstance(name, ast.Name):
+        return []
+    reads = [each for each in module.reads(name.id) if module.definitions(each) == [node]]
+    others = [each for each in module.reads(name.id) if node in module.definitions(each)]
+    return reads if len(reads) == len(others) else []
+
+
+def _picked(module: SourceModule, node: ast.expr) -> ast.expr | None:
+    """Return `node.argmax(1)` or `torch.argmax(node, 1)`."""
+    outer = module.parents.get(node)
+    if isinstance(outer, ast.Attribute) and outer.attr == _PICKS:
+        call = module.parents.get(outer)
+        return call if isinstance(call, ast.Call) and call.func is outer else None
+    if isinstance(outer, ast.Call) and node in outer.args:
+        return outer if module.qualify(outer.func) == f"torch.{_PICKS}" else None
+    return None
+
+
+def _is_compared(module: SourceModule, picked: ast.expr) -> bool:
+    uses = _uses(module, picked)
+    return bool(uses) and all(_is_side(module, each) for each in uses)
+
+
+def _is_side(module: SourceModule, node: ast.expr) -> bool:
+    """Tell a side of `==`, or what `.eq()` is called on or given."""
+    outer = module.parents.get(node)
+    if isinstance(outer, ast.Compare):
+        return isinstance(outer.ops[0], ast.Eq)
+    if isinstance(outer, ast.Call):
+        return isinstance(outer.func, ast.Attribute) and outer.func.attr == "eq" and node in outer.args
+    call = module.parents.get(outer) if isinstance(outer, ast.Attribute) else None
+    if not isinstance(outer, ast.Attribute) or not isinstance(call, ast.Call) or call.func is not outer:
+        return False
+    return outer.attr == "eq" or (outer.attr in SAME_NUMBERS and _is_side(module, call))
+
+
+def _mode_before(module: SourceModule, trace: Trace, forward: TraceEvent) -> str | None:
+    """Return "eval", "train", "unknown" (by a value that can't be seen), or None where nothing sets the mode.
+
+    What a function sets and puts back (`was = net.training`, `net.train(was)`) leaves the mode as it was.
+    """
+    before = trace.events[: trace.events.index(forward)]
+    modes = [
+        event
+        for event in before
+        if event.kind in ("eval", "train")
+        and not _left_behind(event, forward)
+        and (_same(module, event, forward) or _is_given_to(module, trace, event, forward))
+    ]
+    while modes and _puts_back(module, modes[-1]):
+        within = _call_path(modes.pop())
+        while modes and modes[-1].inside(within):
+            inner = modes.pop()
+            if not within and inner.kind == "eval":
+                break
+    if not modes:
+        return None
+    return modes[-1].kind if _given(modes[-1]) is None else "unknown"
+
+
+def _another_set_before(trace: Trace, forward: TraceEvent) -> bool:
+    """Tell whether the function around the forward calls eval() of something that may hold the model, after the last step."""
+    before = trace.events[: trace.events.index(forward)]
+    since = [each for each in before if each.kind in ("eval", "train", "step")][-1:]
+    return any(
+        each.kind == "eval" and _call_path(each) and forward.inside(_call_path(each)) for each in since
+    )
+
+
+def _left_behind(mode: TraceEvent, forward: TraceEvent) -> bool:
+    """Tell a mode set in a branch that ends by `return` or `raise`: what comes behind it did not go there."""
+    around = [frame.node for frame in forward.path]
+    nodes = [*(frame.node for frame in mode.path), mode.node]
+    for branch, within in itertools.pairwise(nodes):
+        if isinstance(branch, ast.If) and branch not in around:
+            for block in (branch.body, branch.orelse):
+                leaves = bool(block) and isinstance(block[-1], ast.Return | ast.Raise)
+                if leaves and any(within in walk(each) for each in block):
+                    return True
+    return False
+
+
+def _given(mode: TraceEvent) -> ast.expr | None:
+    """Return the variable of `net.train(variable)`."""
+    args = mode.node.args if isinstance(mode.node, ast.Call) else []
+    return args[0] if mode.kind == "train" and args and not isinstance(args[0], ast.Constant) else None
+
+
+def _puts_back(module: SourceModule, mode: TraceEvent) -> bool:
+    given = _given(mode)
+    if given is None:
+        return False
+    values = [given, *module.definitions(given)]
+    return any(isinstance(each, ast.Attribute) and each.attr == "training" for each in values)
+
+
+def _call_path(event: TraceEvent) -> Path:
+    calls = [index for index, frame in enumerate(event.path) if frame.kind == "call"]
+    return event.path[: calls[-1] + 1] if calls else ()
+
+
+def _same(module: SourceModule, mode: TraceEvent, forward: TraceEvent) -> bool:
+    mine, other = forward.subject, mode.subject
+    return (
+        other in {mine, "?"}
+        or mine.startswith(other + ".")
+        or isinstance(mode.receiver, ast.Call)
+        or other.endswith(".self")
+        or (mode.kind == "eval" and _is_one_of_several(module, mode.receiver))
+        or _holds(module, mode.receiver, mine.partition(".")[0])
+    )
+
+
+def _is_given_to(module: SourceModule, trace: Trace, mode: TraceEvent, forward: TraceEvent) -> bool:
+    """Tell whether the model was handed to the constructor of what is set: it is a part of that now."""
+    contexts = trace.contexts
+    if contexts is None or mode.receiver is None or forward.receiver is None:
+        return False
+    contexts.choose(trace.world, trace.root)
+    whole = contexts.origin(LocatedExpression(mode.receiver, mode.context or TOP))
+    part = contexts.origin(LocatedExpression(forward.receiver, forward.context or TOP))
+    if not isinstance(whole.node, ast.Call) or not isinstance(part.node, ast.Call):
+        return False
+    maker = module.home(part.node).enclosing(part.node, ast.ClassDef)
+    known = maker is not None and module.classes.of(mode.receiver) is not None
+    if known and maker is not None and _holds(module, mode.receiver, maker.name):
+        return True  # made by what is set, and handed on to what applies it
+    given = given_to(whole.node)
+    return any(contexts.origin(LocatedExpression(each, whole.context)).node is part.node for each in given)
+
+
+def _is_one_of_several(module: SourceModule, model: ast.expr | None) -> bool:
+    """Tell `for net in (first, second): net.eval()`; train() so may be of a model's own layers, on purpose."""
+    return isinstance(model, ast.Name) and any(each.how == "for" for each in module.names.bindings(model))
+
+
+def _holds(module: SourceModule, model: ast.expr | None, name: str) -> bool:
+    """Tell whether what is set is an instance of the class in whose method a layer is applied, or has one inside."""
+    if not module.classes.has(name) or model is None:
+        return False
+    owner = module.classes.of(model)
+    return owner is None or name in _classes_within(module, owner, set())
+
+
+def _classes_within(module: SourceModule, owner: ast.ClassDef, seen: set[str]) -> set[str]:
+    found = {each.name for each in module.classes.lineage(owner)} | seen
+    for call in (
+        node for each in module.classes.lineage(owner) for node in walk(each) if isinstance(node, ast.Call)
+    ):
+        if (made := module.classes.named(call.func)) is not None and made.name not in found:
+            found |= _classes_within(module, made, found)
+    return found

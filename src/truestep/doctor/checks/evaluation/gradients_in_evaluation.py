@@ -109,7 +109,7 @@ def gradients_off(module: SourceModule, event: TraceEvent) -> bool:
             _is_off(module, item.context_expr) for item in frame.node.items
         ):
             return True
-        if isinstance(frame.node, ast.Call) and (target := module.target(frame.node)) is not None:
+        if isinstance(frame.node, ast.Call) and (target := module.functions.target(frame.node)) is not None:
             if any(_is_off(module, each) for each in getattr(target, "decorator_list", [])):
                 return True
     function = module.enclosing(event.node, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -67,8 +67,8 @@ class LoadedWithoutEval(SourceCheck):
 def _is_generator(module: SourceModule, forward: TraceEvent) -> bool:
     """Tell the generator of a GAN: by its own name, by that of its class, or by a discriminator in the class's file."""
     receiver = forward.receiver
-    owner = module.class_of(receiver) if receiver is not None else None
-    beside = module.home(owner).classes if owner is not None else ()
+    owner = module.classes.of(receiver) if receiver is not None else None
+    beside = [each.name for each in module.home(owner).named_classes] if owner is not None else []
     if any(gan_role_in_source(each) == "discriminator" for each in beside):
         return True
     names = [dotted(receiver) or "" if receiver is not None else "", owner.name if owner is not None else ""]

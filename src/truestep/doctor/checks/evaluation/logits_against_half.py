@@ -8,7 +8,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.items import rows_gone_through
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, dotted
+from truestep.doctor.source.names import Class, dotted, method_of
 from truestep.doctor.source.values import argument, constant, literal, value_origins
 
 _TURNS = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
@@ -92,7 +92,7 @@ def _compared(module: SourceModule, node: ast.Compare) -> ast.expr | None:
 def _rounded(module: SourceModule, call: ast.Call) -> ast.expr | None:
     if module.qualify(call.func) == "torch.round":
         return call.args[0] if call.args else None
-    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    method = method_of(call)
     return call.func.value if method == "round" and not call.args else None  # type: ignore[attr-defined]
 
 
@@ -105,7 +105,7 @@ def _logits(module: SourceModule) -> tuple[set[ast.AST], set[object]]:
             for call in losses_of(module, "binary_cross_entropy_with_logits")
             for each in _inputs(module, call)
         }
-        module.remembered[key] = made, module.of_program(_models_of_logits)
+        module.remembered[key] = made, module.program.answer(_models_of_logits)
     found: tuple[set[ast.AST], set[object]] = module.remembered[key]
     return found
 
@@ -133,4 +133,4 @@ def _net_of(module: SourceModule, call: ast.AST | None) -> Class | str | None:
     """Return the class of the model that is applied, or its name where that is all there is."""
     if not isinstance(call, ast.Call) or module.kind(call.func) not in ("module", "ddp"):
         return None
-    return module.class_of(call.func) or dotted(call.func)
+    return module.classes.of(call.func) or dotted(call.func)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.source.actions import UPDATE_METRIC
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import method_of
 
 _READS_OUT = ("log", "compute", "reset")
 _LIBRARY = "torchmetrics."
@@ -51,12 +52,12 @@ class MetricNeverUpdated(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an attribute that holds such a metric, all of whose uses in the program read it out."""
-        for owner in module.classes.values():
-            for name, bindings in module.attributes(owner).items():
+        for owner in module.named_classes:
+            for name, bindings in module.classes.attributes(owner).items():
                 made = [each.value for each in bindings]
                 if not made or not all(_is_metric(module, each) for each in made):
                     continue
-                uses = module.attributes_read.get(name, [])
+                uses = module.program.attributes_read.get(name, [])
                 told = [_read_out_by(module.home(each), each) for each in uses]
                 if uses and all(each is not None for each in told):
                     logs = [call for call in told if call is not None and _is_of(module, call, owner)]
@@ -83,5 +84,5 @@ def _read_out_by(module: SourceModule, use: ast.Attribute) -> ast.Call | None:
 
 
 def _is_of(module: SourceModule, call: ast.Call, owner: ast.ClassDef) -> bool:
-    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    method = method_of(call)
     return method != "reset" and module.enclosing(call, ast.ClassDef) is owner

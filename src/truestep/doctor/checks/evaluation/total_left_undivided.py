@@ -51,7 +51,7 @@ class TotalLeftUndivided(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the last division beside which a total of the same block is used as it is."""
-        for function in module.functions if "torch" in module.text else ():
+        for function in module.named_functions if "torch" in module.text else ():
             totals = _totals(module, function)
             divisors = {
                 word for _, divisor in _divisions(module, function) for word in _WORD.findall(divisor)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.libraries import EPOCHS_OF
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import method_of
 from truestep.doctor.source.values import value_origins
 
 
@@ -49,7 +50,7 @@ class TotalNeverReset(SourceCheck):
                     yield At(node, f"{total.id!r} also holds the epochs before: nothing sets it back.", RISK)
 
     def _goes_on(self, module: SourceModule, total: ast.Name, outer: ast.For) -> bool:
-        inside = [each for each in module.bindings(total) if outer in module.ancestors(each.node)]
+        inside = [each for each in module.names.bindings(total) if outer in module.ancestors(each.node)]
         added = [each for each in inside if each.how == "augmented" and module.loop(each.node) is not outer]
         return bool(added) and len(inside) == len(added) and self._counts(module, outer.iter)
 
@@ -67,5 +68,5 @@ class TotalNeverReset(SourceCheck):
 def _counts_epochs(module: SourceModule, call: ast.Call) -> bool:
     if module.qualify(call.func) == "range":
         return True
-    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    return method in EPOCHS_OF and module.resolver.maker_of(call) == EPOCHS_OF[method]
+    method = method_of(call)
+    return method in EPOCHS_OF and module.classes.maker_of(call) == EPOCHS_OF[method]

@@ -38,7 +38,7 @@ class TrainOverridden(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a train() of a module that has no parameter for the mode."""
-        for owner in module.classes_of_kind("module"):
+        for owner in module.kinds.classes_of("module"):
             named = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)}
             for node in owner.body if "eval" not in named else []:  # which then need not call train()
                 if isinstance(node, ast.FunctionDef) and node.name == "train" and not self._takes_mode(node):

@@ -200,7 +200,7 @@ def _is_scaled(module: SourceModule, part: _Part, seen: set[_Part]) -> bool | No
 def _parts(module: SourceModule, node: ast.expr, place: Position) -> list[_Part]:
     """Return what a value, or what stands at a place of a tuple, is made of."""
     match node:
-        case ast.Name() if (given := module.unpacked(node)) is not None:
+        case ast.Name() if (given := module.resolver.unpacked(node)) is not None:
             return [(value, (*inner, *place)) for value, inner in given]
         case ast.Subscript(value=ast.Call(), slice=ast.Constant(value=int(index))):
             return [(node.value, (index, *place))]
@@ -224,14 +224,16 @@ def _parts(module: SourceModule, node: ast.expr, place: Position) -> list[_Part]
 def _parts_of_call(module: SourceModule, call: ast.Call, place: Position) -> list[_Part]:
     if _passes_on(module, call):
         return [(each, ()) for each in call.args[:1]]
-    owner = module.class_of(call.func)
-    function = (module.method(owner, "forward") if owner is not None and place else None) or module.target(
-        call
-    )
+    owner = module.classes.of(call.func)
+    function = (
+        module.classes.method(owner, "forward") if owner is not None and place else None
+    ) or module.functions.target(call)
     if function is not None:
-        return [(each, place) for each in module.resolver.results(function)]
-    if (forward := module.method(owner, "forward") if owner is not None else None) is not None:
-        return [(each, ()) for each in module.resolver.results(forward) if each is not None and _scales(each)]
+        return [(each, place) for each in module.functions.results(function)]
+    if (forward := module.classes.method(owner, "forward")) is not None:
+        return [
+            (each, ()) for each in module.functions.results(forward) if each is not None and _scales(each)
+        ]
     if place and module.kind(call.func) not in ("module", "ddp"):
         return [(None, ())]  # a model does not know of how many batches an update is; another function may
     of_library = module.qualify(call.func) is not None
@@ -273,7 +275,7 @@ def _changed_in_place(module: SourceModule, scope: ast.AST) -> set[str | None]:
 
 def _divides_gradients(module: SourceModule) -> bool:
     """Tell a program that changes gradients itself, in place or by hooks: it may divide them there."""
-    return bool(module.identifiers & _HOOKS) or module.of_program(_any_gradient_changed)
+    return bool(module.program.identifiers & _HOOKS) or module.program.answer(_any_gradient_changed)
 
 
 def _any_gradient_changed(files: list[SourceModule]) -> bool:

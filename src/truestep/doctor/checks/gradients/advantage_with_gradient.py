@@ -139,7 +139,7 @@ def _own_calls(module: SourceModule, node: ast.expr) -> list[ast.Call]:
     """Return the calls behind a value; what is unpacked from a model's result is that model's."""
     found = calls_with_graph(module, node)
     for name in walk(node):
-        for value, _ in (module.unpacked(name) or []) if isinstance(name, ast.Name) else []:
+        for value, _ in (module.resolver.unpacked(name) or []) if isinstance(name, ast.Name) else []:
             if isinstance(value, ast.Call) and not is_without_grad(module, value):
                 found.append(value)
     return found

@@ -16,10 +16,9 @@ from truestep.doctor.source.counters import is_made_anew
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import names_in, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, after, before, event_at, written
-from truestep.doctor.source.timings import measures_time_alone
-from truestep.doctor.source.uses import names_stored
+from truestep.doctor.source.uses import is_called, names_stored
 from truestep.doctor.source.values import value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -32,6 +31,20 @@ if TYPE_CHECKING:
 
 CLOCKS = frozenset({"perf_counter", "perf_counter_ns", "monotonic", "process_time", "time", "elapsed_time"})
 LOOKS = (operations(graph="left") - operations(numbers="measured")) | {"float", "repr", "format"}
+
+_CLOCKS = frozenset(
+    {
+        *("time.time", "time.perf_counter", "time.perf_counter_ns", "time.monotonic", "time.process_time"),
+        *(
+            "timeit.default_timer",
+            "torch.cuda.Event",
+            "torch.utils.benchmark.Timer",
+            "torch.profiler.profile",
+        ),
+    }
+)
+_COUNTS = ("range", "trange", "itertools.repeat", "tqdm.trange")
+_MADE = frozenset(f"torch.{name}" for name in operations(numbers="drawn filled"))
 
 
 class BackwardWithoutZeroGrad(SourceCheck, Watcher):
@@ -102,7 +115,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
             name = ast.unparse(getattr(unknown[0].node, "func", unknown[0].node))
             yield Unsure(step.node, f"what {name}() does is not in sight: it may clear the gradients")
             return
-        if _made_inside(module, loop) or measures_time_alone(module, loop):
+        if _made_inside(module, loop) or _measures_time_alone(module, loop):
             return
         if _is_unbound(module, step) and any(_is_unbound(module, each) for each in loop.of("zero_grad")):
             yield Unsure(
@@ -168,7 +181,7 @@ def _arm_without(module: SourceModule, loop: TrainingLoop) -> ast.stmt | None:
 
 def _is_unbound(module: SourceModule, event: TraceEvent) -> bool:
     """Tell a name that nothing in sight makes, as in notes of which a part is kept."""
-    return isinstance(event.receiver, ast.Name) and not module.bindings(event.receiver)
+    return isinstance(event.receiver, ast.Name) and not module.names.bindings(event.receiver)
 
 
 def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:
@@ -178,7 +191,7 @@ def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:
     return any(
         isinstance(each, ast.Call)
         and loop.node in module.ancestors(each)
-        and module.given_by_library(each) is None  # which made it before
+        and module.kinds.given_by_library(each) is None  # which made it before
         for each in made
     )
 
@@ -216,5 +229,47 @@ def _is_made_anew(module: SourceModule, trace: Trace, update: TraceEvent, loop: 
     home = loop[-1].node
     return any(
         each.how in ("assign", "unpack", "with") and home in module.ancestors(each.node)
-        for each in module.bindings(name)
+        for each in module.names.bindings(name)
     )
+
+
+def _measures_time_alone(module: SourceModule, loop: TrainingLoop) -> bool:
+    """Tell a loop beside a clock that repeats a step on the same data, or on made-up ones, and looks at no loss."""
+    home = module.home(loop.node)
+    calls = home.directly_in(home.scope(loop.node), ast.Call)
+    if not any(home.qualify(each.func) in _CLOCKS for each in calls) or not _repeats(home, loop.node):
+        return False
+    return all(_is_unread(module.home(each.node), each) for each in loop.of("backward"))
+
+
+def _repeats(module: SourceModule, node: ast.AST) -> bool:
+    """Tell a loop that counts, and takes nothing by its count or from what goes on."""
+    if not isinstance(node, ast.For):
+        return False
+    iterated = node.iter.func if isinstance(node.iter, ast.Call) else node.iter
+    if (module.qualify(iterated) or getattr(iterated, "id", "")) not in _COUNTS:
+        return False
+    counts = set(names_in(node.target))
+    for each in module.inside(node, ast.Assign):
+        read = set(names_in(each.value))
+        made = {
+            part
+            for part in walk(each.value)
+            if isinstance(part, ast.Call) and module.qualify(part.func) in _MADE
+        }
+        given = [
+            part for part in walk(each.value) if isinstance(part, ast.Name) and not is_called(module, part)
+        ]
+        if read & counts or not (given or made):
+            return False  # by its count, or from a function that may give another batch each time
+    return not any(counts & set(names_in(arg)) for each in module.inside(node, ast.Call) for arg in each.args)
+
+
+def _is_unread(module: SourceModule, backward: TraceEvent) -> bool:
+    """Tell whether a loss is used for its backward alone."""
+    loss = backward.receiver
+    if not isinstance(loss, ast.Name):
+        return isinstance(loss, ast.Call)
+    own = {id(part) for part in walk(backward.node)}
+    scope = module.scope(loss)
+    return all(id(each) in own for each in module.reads(loss.id) if module.scope(each) is scope)

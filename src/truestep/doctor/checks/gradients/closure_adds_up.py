@@ -49,7 +49,7 @@ class ClosureAddsUp(SourceCheck):
         """Report a closure in sight that reaches a backward and nothing that clears."""
         for call in module.method_calls("step"):
             given = [*call.args, *(each.value for each in call.keywords if each.arg == "closure")]
-            function = module.function_named(given[0]) if len(given) == 1 else None
+            function = module.functions.named(given[0]) if len(given) == 1 else None
             receiver = call.func.value if isinstance(call.func, ast.Attribute) else call
             if (
                 function is None
@@ -74,7 +74,11 @@ def _said_within(module: SourceModule, function: Function) -> set[str]:
         for node in walk(waiting.pop()):
             if isinstance(node, ast.Attribute) and (node.attr != "grad" or _is_cleared(module, node)):
                 found.add(node.attr)
-            run = {module.target(node), *module.entered_by(node)} if isinstance(node, ast.Call) else set()
+            run = (
+                {module.functions.target(node), *module.program.entered_by(node)}
+                if isinstance(node, ast.Call)
+                else set()
+            )
             new = [each for each in run if each is not None and each not in seen]
             seen.update(new)
             waiting += new

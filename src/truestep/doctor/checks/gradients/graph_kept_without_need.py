@@ -107,4 +107,4 @@ def _is_given_back(module: SourceModule, event: TraceEvent) -> bool:
     made = list(value_origins(module, event.receiver)) if event.receiver is not None else [None]
     if None in made:
         return True  # the loss itself came from there
-    return any(not loses_graph(each) for each in module.resolver.results(scope) if not is_none(each))
+    return any(not loses_graph(each) for each in module.functions.results(scope) if not is_none(each))

@@ -8,15 +8,21 @@ from typing import Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.names import dotted, method_of, receiver_of
+from truestep.doctor.source.once import asked_once, each_once
 from truestep.doctor.source.rewriting import Edits, inserted_behind, without_keyword
-from truestep.doctor.source.tensors import moved_already
 from truestep.doctor.source.values import argument, constant, literal
 
 MOVES = operations(numbers="home moved rounded") | operations(numbers="kept", shape="other turned")
 MAKERS = operations(numbers="drawn filled copied")
 MAX_LISTS = 3  # from a tensor to its optimizer
+
+_MAKERS = {f"torch.{name}" for name in operations(numbers="drawn filled copied joined")} | {
+    "torch.autograd.Variable",
+    "torch.nn.Parameter",
+}
+_SAME = operations(numbers="kept itself home moved rounded whole indices") - operations(graph="left")
+_OF_LAYERS = ("weight", "bias")
 
 
 class LeafLostByMove(SourceCheck):
@@ -48,7 +54,7 @@ class LeafLostByMove(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a move straight after a maker or Parameter that asks for gradients."""
         for call in module.method_calls(*sorted(MOVES)):
-            inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+            inner = receiver_of(call)
             if not isinstance(inner, ast.Call) or not isinstance(
                 module.parents.get(call), ast.Assign | ast.Attribute
             ):
@@ -56,7 +62,7 @@ class LeafLostByMove(SourceCheck):
             made = (module.qualify(inner.func) or "").removeprefix("torch.")
             asked = argument(inner, 1 if made == "nn.Parameter" else None, "requires_grad")
             asks = made in MAKERS and constant(asked) is True
-            if _changes_nothing(module, call, inner) or moved_already(call, inner):
+            if _changes_nothing(module, call, inner) or _moved_already(call, inner):
                 continue
             is_parameter = made == "nn.Parameter" and (asked is None or constant(asked) is True)
             if (asks or is_parameter) and _is_asked_for(module, call, parameter=is_parameter):
@@ -72,7 +78,7 @@ class LeafLostByMove(SourceCheck):
 
 def _changes_nothing(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
     """Tell `.float()` of what is float32 and `.cpu()` of what is there already: they return the tensor itself."""
-    method = move.func.attr if isinstance(move.func, ast.Attribute) else ""
+    method = method_of(move)
     inner = maker.args[0] if maker.args and isinstance(maker.args[0], ast.Call) else maker
     words = {word.arg for each in (maker, inner) for word in each.keywords}
     if method == "float":
@@ -148,3 +154,61 @@ def _lists_filled(statement: ast.stmt) -> list[str]:
     elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         lists = [statement.value.func.value] if isinstance(statement.value.func, ast.Attribute) else []
     return [each for target in lists if (each := dotted(target)) is not None]
+
+
+@asked_once(False)
+def _is_tensor(module: SourceModule, node: ast.expr | None, depth: int = 0) -> bool:
+    """Tell whether an expression is a tensor, on every way to it."""
+    if node is None:
+        return False
+    if isinstance(node, ast.Call):
+        if module.qualify(node.func) in _MAKERS:
+            return True
+        method = node.func
+        return (
+            isinstance(method, ast.Attribute)
+            and method.attr in _SAME
+            and _is_tensor(module, method.value, depth + 1)
+        )
+    if isinstance(node, ast.Name) and _declared(module, node):
+        return True
+    values = module.definitions(node)
+    if values:
+        return all(_is_tensor(module, each, depth + 1) for each in values)
+    return isinstance(node, ast.Attribute) and node.attr in _OF_LAYERS and _is_layer(module, node.value)
+
+
+def _declared(module: SourceModule, name: ast.Name) -> bool:
+    """`x: torch.Tensor`, and p of `for p in net.parameters()`."""
+    bindings = module.names.bindings(name)
+    if len(bindings) != 1:
+        return False
+    (binding,) = bindings
+    if isinstance(binding.node, ast.arg):
+        hint = binding.node.annotation
+        return hint is not None and module.qualify(hint) in ("torch.Tensor", "torch.nn.Parameter")
+    call = binding.value
+    return (
+        binding.how == "for"
+        and isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "parameters"
+        and module.parents.get(binding.node) is not None
+        and isinstance(binding.node, ast.Name)
+    )
+
+
+def _is_layer(module: SourceModule, node: ast.expr) -> bool:
+    values = module.definitions(node)
+    made = [module.qualify(each.func) if isinstance(each, ast.Call) else None for each in values]
+    return bool(made) and all(name is not None and name.startswith("torch.nn.") for name in made)
+
+
+def _moved_already(move: ast.Call, maker: ast.Call) -> bool:
+    """Tell `nn.Parameter(x.to(device)).to(device)`."""
+    inner = maker.args[0] if maker.args else None
+    if not (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute)):
+        return False
+    assert isinstance(move.func, ast.Attribute)
+    same = [ast.dump(each) for each in inner.args] == [ast.dump(each) for each in move.args]
+    return inner.func.attr == move.func.attr and same and not inner.keywords and not move.keywords

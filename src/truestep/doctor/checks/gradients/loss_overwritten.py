@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import receiver_of
 from truestep.doctor.source.values import last_operations
 
 
@@ -37,14 +38,14 @@ class LossOverwritten(SourceCheck):
         """Report two assignments of losses to one name in one block, with no use between them."""
         done: set[tuple[ast.AST, str]] = set()
         for call in module.method_calls("backward"):
-            name = call.func.value if isinstance(call.func, ast.Attribute) else None
+            name = receiver_of(call)
             home = module.parents[module.statement(call)]
             if isinstance(name, ast.Name) and (home, name.id) not in done:
                 done.add((home, name.id))
                 yield from self._overwritten(module, name, home)
 
     def _overwritten(self, module: SourceModule, name: ast.Name, home: ast.AST) -> Iterator[At]:
-        nodes = [each.node for each in module.bindings(name) if each.how == "assign"]
+        nodes = [each.node for each in module.names.bindings(name) if each.how == "assign"]
         assigned = sorted((each for each in nodes if isinstance(each, ast.Assign)), key=_line)
         certain = [each for each in assigned if module.parents[each] is home]
         reads = sorted(each.lineno for each in module.reads(name.id))

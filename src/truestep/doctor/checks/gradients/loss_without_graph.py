@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import receiver_of
 from truestep.doctor.source.values import argument, literal, seen_through
 
 
@@ -33,7 +34,7 @@ class LossWithoutGraph(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report it where everything the name can be is such a copy."""
         for call in module.method_calls("backward"):
-            loss = call.func.value if isinstance(call.func, ast.Attribute) else None
+            loss = receiver_of(call)
             values = module.definitions(loss) if loss is not None else []
             if values and all(self._is_copy(module, each) for each in values):
                 yield At(call, "The loss was made anew from a number: it has no graph behind it.")

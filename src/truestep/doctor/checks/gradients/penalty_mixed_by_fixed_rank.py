@@ -2,16 +2,21 @@
 """A gradient penalty written for images only."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
-from truestep.doctor.source.axes import num_axes
+from truestep.doctor.source.batches import cut_from, sizes_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.once import asked_once
+from truestep.doctor.source.shapes import KEEP_SHAPE
 from truestep.doctor.source.uses import names_read, names_stored
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.values import constant, value_origins
 
 _AXES = 4
+
+_BY_LAYER = re.compile(r"^torch\.nn\.\w*(?:Conv|Norm|Pool)\w*?([123])d$")
 
 
 class PenaltyMixedByFixedRank(SourceCheck):
@@ -70,13 +75,13 @@ def _is_mixed_with_images(module: SourceModule, mix: ast.Call, function: ast.Fun
     """Tell whether something that is mixed has four axes, or a net of two-dimensional layers is applied."""
     if any(_is_image(module, each, function) for each in _mixed(module, mix, function)):
         return True
-    owners = [module.class_of(call.func) for call in module.inside(function, ast.Call)]
+    owners = [module.classes.of(call.func) for call in module.inside(function, ast.Call)]
     return any(owner is not None and _has_convolutions(module, owner) for owner in owners)
 
 
 def _is_mixed_with_rows(module: SourceModule, mix: ast.Call, function: ast.FunctionDef) -> bool:
     """Tell whether something that is mixed is known to have another number of axes."""
-    return any(num_axes(module, each) not in (None, _AXES) for each in _mixed(module, mix, function))
+    return any(_num_axes(module, each) not in (None, _AXES) for each in _mixed(module, mix, function))
 
 
 def _mixed(module: SourceModule, mix: ast.Call, function: ast.FunctionDef) -> Iterator[ast.expr]:
@@ -94,7 +99,7 @@ def _mixed(module: SourceModule, mix: ast.Call, function: ast.FunctionDef) -> It
 
 def _is_image(module: SourceModule, value: ast.expr, function: ast.FunctionDef) -> bool:
     """Tell a tensor of four axes, or one whose third is asked for: `x.size(2)`."""
-    if num_axes(module, value) == _AXES:
+    if _num_axes(module, value) == _AXES:
         return True
     place = dotted(value)
     items = [
@@ -111,3 +116,86 @@ def _is_image(module: SourceModule, value: ast.expr, function: ast.FunctionDef) 
 def _has_convolutions(module: SourceModule, owner: ast.ClassDef) -> bool:
     layers = [module.qualify(each.func) or "" for each in module.inside(owner, ast.Call)]
     return any(name.startswith("torch.nn.Conv") and name.endswith("2d") for name in layers)
+
+
+@asked_once(None)
+def _num_axes(module: SourceModule, node: ast.expr | None, depth: int = 0) -> int | None:
+    """Return the number of axes of a tensor; None where it can't be told."""
+    match node:
+        case ast.Name() | ast.Attribute():
+            return _by_name(module, node, depth)
+        case ast.UnaryOp():
+            return _num_axes(module, node.operand, depth + 1)
+        case ast.BinOp():
+            sides = [each for each in (node.left, node.right) if constant(each) is None]
+            found = [_num_axes(module, each, depth + 1) for each in sides]
+            known = [each for each in found if each is not None]
+            return max(known) if known and len(known) == len(found) else None
+        case ast.Call():
+            return _of_call(module, node, depth)
+    return None
+
+
+def _by_name(module: SourceModule, node: ast.Name | ast.Attribute, depth: int) -> int | None:
+    if isinstance(node, ast.Name):
+        if (taken := _by_its_shape(module, node)) is not None:
+            return taken
+        loops = [each for each in module.names.bindings(node) if each.how == "for"]
+        if loops:
+            found = {_num_axes(module, cut_from(module, each), depth + 1) for each in loops}
+            return found.pop() if len(found) == 1 else None
+    values = {_num_axes(module, each, depth + 1) for each in module.definitions(node)}
+    return values.pop() if len(values) == 1 else None
+
+
+def _by_its_shape(module: SourceModule, name: ast.Name) -> int | None:
+    """`n, channels, height, width = x.shape`, in the same function."""
+    for node in module.inside(module.scope(name), ast.Assign):
+        target, value = node.targets[0], node.value
+        if isinstance(value, ast.Call) and not value.args and isinstance(value.func, ast.Attribute):
+            value = value.func if value.func.attr == "size" else value
+        asked = isinstance(value, ast.Attribute) and value.attr in ("shape", "size")
+        if asked and isinstance(value.value, ast.Name) and value.value.id == name.id:  # type: ignore[attr-defined]
+            whole = isinstance(target, ast.Tuple) and not any(isinstance(e, ast.Starred) for e in target.elts)
+            if whole and module.scope(node) is module.scope(name):
+                return len(target.elts)  # type: ignore[attr-defined]
+    return None
+
+
+def _of_call(module: SourceModule, call: ast.Call, depth: int) -> int | None:
+    sizes = sizes_of(module, call)
+    if sizes is not None:
+        return len(sizes)
+    name = module.qualify(call.func) or ""
+    if name.startswith("torch.") and name.endswith("_like") and call.args:
+        return _num_axes(module, call.args[0], depth + 1)
+    if isinstance(call.func, ast.Attribute) and not name:
+        return _of_method(module, call, call.func, depth)
+    layers = [each for each in value_origins(module, call.func) if isinstance(each, ast.Call)]
+    found = {_BY_LAYER.match(module.qualify(each.func) or "") for each in layers}
+    only = found.pop() if len(found) == 1 else None
+    return int(only[1]) + 2 if only is not None else None
+
+
+def _of_method(module: SourceModule, call: ast.Call, method: ast.Attribute, depth: int) -> int | None:
+    args = call.args
+    if len(args) == 1 and isinstance(args[0], ast.Tuple | ast.List):
+        args = args[0].elts
+    if any(isinstance(each, ast.Starred) for each in args):
+        return None
+    match method.attr:
+        case "view" | "reshape" | "permute" | "expand" | "repeat":
+            whole = len(args) > 1 or isinstance(constant(args[0]) if args else None, int)
+            return len(args) if whole or args is not call.args else None
+        case "expand_as" | "view_as" | "reshape_as" | "type_as" if args:
+            return _num_axes(module, args[0], depth + 1)
+        case "flatten":
+            return 2 if constant(args[0]) == 1 and len(args) == 1 else None if args else 1
+    inner = _num_axes(module, method.value, depth + 1)
+    if inner is None:
+        return None
+    if method.attr == "unsqueeze":
+        return inner + 1
+    if method.attr == "unflatten" and len(call.args) == 2 and isinstance(call.args[1], ast.Tuple | ast.List):
+        return inner + len(call.args[1].elts) - 1
+    return inner if method.attr in KEEP_SHAPE or method.attr == "requires_grad_" else None

@@ -80,13 +80,13 @@ class PenaltyNormOverChannels(SourceCheck):
         found: set[Class | None] = set()
         for call in behind(module, outputs) if outputs is not None else ():
             if isinstance(call.func, ast.Name) or ast.unparse(call.func).startswith("self."):
-                found.add(module.class_of(call.func))
+                found.add(module.classes.of(call.func))
         return found
 
 
 def _has_convolutions(module: SourceModule, owner: Class | Function) -> bool:
     """Tell a net of convolutions, unless it views its input first: what it is given may be flat."""
-    forward = module.method(owner, "forward") if isinstance(owner, ast.ClassDef) else None
+    forward = module.classes.method(owner, "forward") if isinstance(owner, ast.ClassDef) else None
     if forward is not None and len(forward.args.args) > 1:
         given = forward.args.args[1].arg
         views = module.home(forward).method_calls("view", "reshape", "unflatten")

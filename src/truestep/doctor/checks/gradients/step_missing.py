@@ -55,7 +55,7 @@ class StepMissing(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loop that clears an optimizer and goes backward, in a program that steps nothing."""
-        if module.of_program(_steps_something):
+        if module.program.answer(_may_step):
             yield from _idle_beside_others(module)
             return
         for trace in module.traces:
@@ -110,8 +110,8 @@ def _idle_beside_others(module: SourceModule) -> Iterator[At]:
     steps = [each for trace in traces for each in trace.of("step", "scaler_step", "learn", "update")]
     stepped = {each.subject for each in steps}
     seen = {each.node for each in steps}
-    named = [(file, call) for file in module.linked for call in file.all(ast.Call) if _steps(file, call)]
-    if any(call not in seen and file.target(call) is None for file, call in named):
+    named = module.program.answer(_may_step)
+    if any(call not in seen and file.functions.target(call) is None for file, call in named):
         return  # by its name it may step
     if not all(_is_another(module, each) for each in steps) or any(trace.of("unknown") for trace in traces):
         return
@@ -146,8 +146,9 @@ def _holds_gradients(record: OptimizerRecord) -> bool:
     return bool(gradients) and all(bool(each.isfinite().all()) for each in gradients if not each.is_sparse)
 
 
-def _steps_something(files: list[SourceModule]) -> bool:
-    return any(_steps(each, call) for each in files for call in each.all(ast.Call))
+def _may_step(files: list[SourceModule]) -> list[tuple[SourceModule, ast.Call]]:
+    """Return the calls of a program that may step an optimizer, by their names."""
+    return [(each, call) for each in files for call in each.all(ast.Call) if _steps(each, call)]
 
 
 def _steps(module: SourceModule, call: ast.Call) -> bool:

@@ -49,7 +49,7 @@ class StepWithoutGradients(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loop that applies a model and steps, in a program in which nothing goes backward."""
-        if module.identifiers & {"backward", "grad", "manual_backward", "ascend", "autograd"}:
+        if module.program.identifiers & {"backward", "grad", "manual_backward", "ascend", "autograd"}:
             return
         for trace in module.traces:
             for step in trace.of("step"):
@@ -84,5 +84,5 @@ class StepWithoutGradients(SourceCheck, Watcher):
 
 def _calls_abstract(module: SourceModule, loop: ast.AST) -> bool:
     """Tell a loop that leaves a step to a method whose one body here raises: whoever derives from it goes backward."""
-    called = [module.target(each) for each in walk(loop) if isinstance(each, ast.Call)]
+    called = [module.functions.target(each) for each in walk(loop) if isinstance(each, ast.Call)]
     return any(isinstance(each, ast.FunctionDef) and isinstance(each.body[-1], ast.Raise) for each in called)

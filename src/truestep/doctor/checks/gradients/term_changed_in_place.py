@@ -48,7 +48,7 @@ class TermChangedInPlace(SourceCheck):
     def _alias(self, module: SourceModule, node: ast.AugAssign) -> str | None:
         assert isinstance(node.target, ast.Name)
         block = module.parents[node]
-        for binding in module.bindings(node.target):
+        for binding in module.names.bindings(node.target):
             same = (
                 isinstance(binding.node, ast.Assign)
                 and module.parents[binding.node] is block

@@ -111,7 +111,7 @@ def _gradients_are_taken(module: SourceModule, loop: TrainingLoop) -> bool:
     late = set(walk(guard)) if guard is not None else set()
     reads = [each for each in home.inside(loop.node, ast.Attribute) if each not in late]
     for call in home.inside(loop.node, ast.Call):
-        target = None if call in late else home.target(call)
+        target = None if call in late else home.functions.target(call)
         reads += module.inside(target, ast.Attribute) if target is not None else []
     return any(_is_taken(module.home(each), each) for each in reads)
 

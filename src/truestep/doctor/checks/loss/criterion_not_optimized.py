@@ -52,13 +52,13 @@ class CriterionNotOptimized(SourceCheck):
             if not name.startswith("torch.optim.lr_")
         ]
         for assignment in module.all(ast.Assign):
-            owner = module.class_of(assignment.value) if isinstance(assignment.value, ast.Call) else None
+            owner = module.classes.of(assignment.value) if isinstance(assignment.value, ast.Call) else None
             name = dotted(assignment.targets[0])
             if (
                 owner is None
                 or name is None
                 or "loss" not in owner.name.lower()
-                or module.class_kind(owner) != "module"
+                or module.kinds.of_class(owner) != "module"
             ):
                 continue
             has = any(

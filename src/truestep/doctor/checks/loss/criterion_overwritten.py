@@ -51,7 +51,7 @@ class CriterionOverwritten(SourceCheck):
                 )
 
     def _made_outside(self, module: SourceModule, name: ast.Name, loop: ast.AST) -> bool:
-        bindings = module.bindings(name)
+        bindings = module.names.bindings(name)
         if any(each.how == "parameter" for each in bindings):
             given = [each for each in module.definitions(name) if each is not None]
             return any(module.kind(each) == "loss" for each in given if loop not in module.ancestors(each))

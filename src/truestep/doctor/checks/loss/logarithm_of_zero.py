@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import receiver_of
 from truestep.doctor.source.values import last_operations
 
 
@@ -36,13 +37,7 @@ class LogarithmOfZero(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report log(x) where x was made by one of them on every path."""
         for call in [*module.method_calls("log"), *module.calls("torch.log")]:
-            inner = (
-                call.args[0]
-                if call.args
-                else call.func.value
-                if isinstance(call.func, ast.Attribute)
-                else None
-            )
+            inner = call.args[0] if call.args else receiver_of(call)
             if inner is None or module.qualify(inner) in ("torch", "math", "numpy", "np"):
                 continue
             operations = last_operations(module, inner)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import receiver_of, walk
 from truestep.doctor.source.values import argument, constant, last_operations, seen_through
 
 _PROBABILITIES = re.compile(r"(^|_)(probs?|probabilit(y|ies)|policy_probs)(_|$)", re.IGNORECASE)
@@ -78,9 +78,7 @@ def _is_distribution(module: SourceModule, node: ast.expr) -> bool:
     if operations == {"softmax"}:
         return True
     if operations == {"exp"} and isinstance(made, ast.Call):
-        inner = (
-            made.args[0] if made.args else made.func.value if isinstance(made.func, ast.Attribute) else None
-        )
+        inner = made.args[0] if made.args else receiver_of(made)
         return inner is not None and last_operations(module, inner) == {"log_softmax"}
     return bool(name) and bool(_PROBABILITIES.search(name)) and name.endswith("s") and not _NOT.search(name)
 

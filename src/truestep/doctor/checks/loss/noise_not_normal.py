@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.roots import inner_of_root, rest_of
-from truestep.doctor.source.values import value_origins
+from truestep.doctor.source.values import constant, value_origins
 
 _DEVIATION = re.compile(r"(^|_)(std|stds|sigma|stdev|stddev)(_|\d|$)", re.IGNORECASE)
 _TEXT = "This noise is uniform between 0 and 1, not normal: randn is meant."
@@ -79,9 +78,9 @@ class NoiseNotNormal(SourceCheck):
 
 def _is_root_of_rest(module: SourceModule, node: ast.expr | None) -> bool:
     """Tell `(1 - alpha).sqrt()`, by which a diffusion weights its noise."""
-    inner = inner_of_root(module, node)
+    inner = _inner_of_root(module, node)
     made = [inner, *value_origins(module, inner)] if inner is not None else []
-    return any(rest_of(each) is not None for each in made)
+    return any(_rest_of(each) is not None for each in made)
 
 
 def _is_given_with_its_mean(module: SourceModule, product: ast.BinOp, deviation: ast.expr) -> bool:
@@ -97,3 +96,20 @@ def _is_given_with_its_mean(module: SourceModule, product: ast.BinOp, deviation:
         return False
     first, second = (module.resolver.reaching(each) for each in (mean, deviation))
     return bool(first) and {each.node for each in first} == {each.node for each in second}
+
+
+def _inner_of_root(module: SourceModule, node: ast.expr | None) -> ast.expr | None:
+    """Return x of `torch.sqrt(x)`, `x.sqrt()` and `x ** 0.5`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and constant(node.right) == 0.5:
+        return node.left
+    if not isinstance(node, ast.Call):
+        return None
+    if module.qualify(node.func) == "torch.sqrt":
+        return node.args[0] if node.args else None
+    return node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "sqrt" else None
+
+
+def _rest_of(node: ast.expr | None) -> ast.expr | None:
+    """Return x of `1 - x`."""
+    is_difference = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
+    return node.right if is_difference and constant(node.left) in (1, 1.0) else None  # type: ignore[union-attr]

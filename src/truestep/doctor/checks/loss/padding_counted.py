@@ -10,6 +10,7 @@ from truestep.doctor.source.collating import batch_origins
 from truestep.doctor.source.losses import constructor_of, losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, names_in
+from truestep.doctor.source.questions import own_identifiers
 from truestep.doctor.source.values import argument, is_call_of, literal
 
 _TARGETS = re.compile(r"(^|_)(labels?|targets?|tags?|ys?|trg|tgt)(_|$)", re.IGNORECASE)
@@ -88,7 +89,7 @@ def _names_of(module: SourceModule, padding: ast.expr) -> list[str]:
 
 def _by_name(module: SourceModule, target: ast.expr) -> list[ast.expr]:
     """Return what is padded under the name of targets, for a loss's target that has come a way out of sight."""
-    identifiers = module.own_identifiers
+    identifiers = own_identifiers(module)
     words = {word.arg for word in module.all(ast.keyword)}
     if not any(_TARGETS.search(word) for word in names_in(target)) or "ignore_index" in words:
         return []
@@ -101,5 +102,5 @@ def _by_name(module: SourceModule, target: ast.expr) -> list[ast.expr]:
 def _picked(module: SourceModule) -> bool:
     """Tell whether a mask picks or fills targets anywhere in the file."""
     indices = [each.slice for each in module.all(ast.Subscript) if not isinstance(each.slice, ast.Constant)]
-    filled = {"masked_fill", "masked_fill_", "masked_select", "where"} & module.own_identifiers
+    filled = {"masked_fill", "masked_fill_", "masked_select", "where"} & own_identifiers(module)
     return bool(filled) or any("mask" in ast.unparse(each) for each in indices)

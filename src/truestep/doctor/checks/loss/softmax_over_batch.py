@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.losses import classifier_outputs
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import method_of
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.values import argument, literal, value_origins
 
@@ -79,9 +80,9 @@ def _at_end(module: SourceModule, model: ast.expr) -> Iterator[ast.Call]:
 
 
 def _ends(module: SourceModule, model: ast.expr) -> list[ast.Call]:
-    owner = module.class_of(model)
-    forward = module.method(owner, "forward") if owner is not None else None
-    given = module.resolver.results(forward) if forward is not None else []
+    owner = module.classes.of(model)
+    forward = module.classes.method(owner, "forward")
+    given = module.functions.results(forward)
     ends = [each for result in given for each in value_origins(module, result)]
     for made in value_origins(module, model) if owner is None else ():
         is_row = isinstance(made, ast.Call) and module.qualify(made.func) == "torch.nn.Sequential"
@@ -96,7 +97,7 @@ def _is_over_batch(module: SourceModule, call: ast.Call) -> bool:
         if module.qualify(each.func) in _LAYERS:
             return bool(literal(module, argument(each, 0, "dim")) == 0)
     name = module.qualify(call.func) or ""
-    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    method = method_of(call)
     if name.rpartition(".")[2] not in _SOFTMAX and method not in _SOFTMAX:
         return False
     place = 1 if name.startswith("torch.") else 0  # behind the input

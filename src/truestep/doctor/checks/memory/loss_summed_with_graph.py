@@ -121,11 +121,11 @@ class LossSummedWithGraph(SourceCheck):
 def _is_of_program(module: SourceModule, append: ast.Call) -> bool:
     """Tell `meter.append(loss)`, or that of an item, of a class of the program: what it keeps is its own affair."""
     holder = append.func.value if isinstance(append.func, ast.Attribute) else append
-    if module.class_of(holder) is not None:
+    if module.classes.of(holder) is not None:
         return True
     whole = module.definitions(holder.value) if isinstance(holder, ast.Subscript) else []
     items = [part for each in whole if isinstance(each, ast.Dict) for part in each.values]
-    return any(module.class_of(each) is not None for each in items)
+    return any(module.classes.of(each) is not None for each in items)
 
 
 def _is_cut(module: SourceModule, stored: ast.expr) -> bool:
@@ -265,8 +265,8 @@ def _given_to(module: SourceModule, name: ast.Name) -> Iterator[ast.AST]:
 
 def _gives_its_loss(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether a function of the program goes backward and then gives back that very loss, as a step its closure's."""
-    function = module.target(call) or Protocol(module).closure(call)
-    results = module.resolver.results(function) if function is not None else []
+    function = module.functions.target(call) or Protocol(module).closure(call)
+    results = module.functions.results(function)
     if function is None or not results:
         return False
     names = _names_gone_backward(module, function)

@@ -43,7 +43,7 @@ class ConstructorMisspelt(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a method whose name is nearly one of the two, in a module class that lacks the right one."""
-        for owner in module.classes_of_kind("module"):
+        for owner in module.kinds.classes_of("module"):
             methods = {node.name: node for node in owner.body if isinstance(node, ast.FunctionDef)}
             for name, node in methods.items():
                 wanted = "__init__" if "in" in name else "forward"

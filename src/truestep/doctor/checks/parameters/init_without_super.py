@@ -38,9 +38,9 @@ class InitWithoutSuper(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an __init__ of a direct subclass of nn.Module in which nothing calls another __init__."""
-        for owner in module.classes_of_kind("module"):
+        for owner in module.kinds.classes_of("module"):
             direct = len(owner.bases) == 1 and module.qualify(owner.bases[0]) == "torch.nn.Module"
-            made = module.method(owner, "__init__")
+            made = module.classes.method(owner, "__init__")
             if direct and made in owner.body and made is not None and not isinstance(made, ast.Lambda):
                 calls = [node.func for node in walk(made) if isinstance(node, ast.Call)]
                 if not any(

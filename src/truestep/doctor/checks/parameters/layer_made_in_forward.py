@@ -59,7 +59,7 @@ class LayerMadeInForward(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report one that is neither kept on an object nor given weights by hand."""
-        for owner in module.classes_of_kind("module", "ddp"):
+        for owner in module.kinds.classes_of("module", "ddp"):
             for call in self._made(module, self._called(module, owner)):
                 name = (module.qualify(call.func) or "").rsplit(".", 1)[-1]
                 text = f"This {name} is made at every forward: its weights are random each time."
@@ -70,7 +70,7 @@ class LayerMadeInForward(SourceCheck):
     def _called(self, module: SourceModule, owner: Class) -> list[Function]:
         """Return forward, and the methods that it calls."""
         found: list[Function] = []
-        waiting = [method] if (method := module.method(owner, "forward")) is not None else []
+        waiting = [method] if (method := module.classes.method(owner, "forward")) is not None else []
         while waiting:
             current = waiting.pop()
             if current in found:
@@ -78,7 +78,7 @@ class LayerMadeInForward(SourceCheck):
             found.append(current)
             for call in module.inside(current, ast.Call):
                 if ast.unparse(call.func).startswith("self."):
-                    inner = module.target(call)
+                    inner = module.functions.target(call)
                     waiting += [inner] if inner is not None else []
         return found
 
@@ -201,7 +201,7 @@ def _calls_around(module: SourceModule, value: ast.expr) -> list[ast.expr]:
     """Return the calls of the method in which a layer is made, but for forward's: they may give it away, or be guarded."""
     function = module.scope(value)
     is_forward = getattr(function, "name", "forward") == "forward"
-    return [] if is_forward or not isinstance(function, Function) else [*module.callers(function)]
+    return [] if is_forward or not isinstance(function, Function) else [*module.functions.callers(function)]
 
 
 def _is_guarded(module: SourceModule, node: ast.expr) -> bool:

@@ -28,9 +28,9 @@ def _unread(
     module: SourceModule, owner: ast.ClassDef, makes: Callable[[SourceModule, ast.expr | None], bool]
 ) -> Iterator[tuple[str, ast.AST]]:
     """Yield what a class makes of a kind, and nothing reads."""
-    if module.method(owner, "forward") is None or module.identifiers & DYNAMIC:
+    if module.classes.method(owner, "forward") is None or module.program.identifiers & DYNAMIC:
         return
-    for name, bindings in module.attributes(owner).items():
+    for name, bindings in module.classes.attributes(owner).items():
         made = [each for each in bindings if each.how == "assign" and makes(module, each.value)]
         is_unread = bool(made) and len(made) == len(bindings) and not module_reads(module, name)
         if is_unread and not _applies_any(module, {_name_of_layer(module, each.value) for each in made}):
@@ -80,7 +80,7 @@ def _makes_dropout(module: SourceModule, value: ast.expr | None) -> bool:
 
 def module_reads(module: SourceModule, name: str) -> bool:
     """Tell whether anything reads an attribute of this name, or has it as a text."""
-    return name in module.attributes_read or name in module.texts
+    return name in module.program.attributes_read or name in module.program.texts
 
 
 def _makes_layer(module: SourceModule, value: ast.expr | None) -> bool:
@@ -145,7 +145,7 @@ class LayerNeverUsed(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such layers of the modules of this file that have a forward."""
-        for owner in module.classes_of_kind("module"):
+        for owner in module.kinds.classes_of("module"):
             for name, node in layers_never_used(module, owner):
                 meant = is_in_comment(module.text, f"self.{name}")  # its use was taken out, and it was left
                 text = f"Nothing uses self.{name}: its parameters are never trained."

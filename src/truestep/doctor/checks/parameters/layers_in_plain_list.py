@@ -46,8 +46,8 @@ class LayersInPlainList(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an attribute that is a display of modules, unless it is registered elsewhere."""
-        for owner in module.classes_of_kind("module"):
-            for name, bindings in module.attributes(owner).items():
+        for owner in module.kinds.classes_of("module"):
+            for name, bindings in module.classes.attributes(owner).items():
                 for binding in bindings:
                     if (
                         binding.value is None
@@ -93,8 +93,8 @@ def _modules_in(module: SourceModule, value: ast.expr) -> list[ast.Call]:
 def _makes_module(module: SourceModule, call: ast.Call, modes: bool = True) -> bool:
     """Tell a call that makes a module with weights or buffers, or, with `modes`, one that knows whether it is trained."""
     name = module.qualify(call.func) or ""
-    if (made := module.class_named(call.func)) is not None:
-        return module.class_kind(made) == "module" and _has_state(module, made, modes, set())
+    if (made := module.classes.named(call.func)) is not None:
+        return module.kinds.of_class(made) == "module" and _has_state(module, made, modes, set())
     return _is_layer(name, modes)
 
 
@@ -110,8 +110,8 @@ def _is_layer(name: str, modes: bool) -> bool:
 def _has_state(module: SourceModule, owner: ast.ClassDef, modes: bool, seen: set[ast.ClassDef]) -> bool:
     """Tell whether a module of the program has weights or buffers, or a mode; what can't be seen of it counts as such."""
     seen.add(owner)
-    lineage = module.lineage(owner)
-    bases = [each for one in lineage for each in one.bases if module.class_named(each) not in lineage]
+    lineage = module.classes.lineage(owner)
+    bases = [each for one in lineage for each in one.bases if module.classes.named(each) not in lineage]
     if any(module.qualify(each) != "torch.nn.Module" for each in bases):
         return True
     if modes and any(
@@ -121,14 +121,14 @@ def _has_state(module: SourceModule, owner: ast.ClassDef, modes: bool, seen: set
     ):
         return True
     for call in (each for one in lineage for each in walk(one) if isinstance(each, ast.Call)):
-        made, name = module.class_named(call.func), module.qualify(call.func) or ""
-        if made is not None and made not in seen and module.class_kind(made) is not None:
+        made, name = module.classes.named(call.func), module.qualify(call.func) or ""
+        if made is not None and made not in seen and module.kinds.of_class(made) is not None:
             if _has_state(module, made, modes, seen):
                 return True
         registers = getattr(call.func, "attr", "") in ("register_buffer", "register_parameter", "add_module")
         if registers or _is_layer(name, modes):
             return True
-        if made is None and module.function_named(call.func) is not None and _is_kept(module, call):
+        if made is None and module.functions.named(call.func) is not None and _is_kept(module, call):
             return True
     return False
 
@@ -181,7 +181,7 @@ def _keeps(module: SourceModule, name: ast.expr, given: ast.expr) -> bool:
 
 def _registered(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
     """Layers that also go into a Sequential, a ModuleList, add_module or an own parameters() are seen after all."""
-    own = module.method(owner, "parameters")
+    own = module.classes.method(owner, "parameters")
     if own is not None and any(each.attr == name for each in module.inside(own, ast.Attribute)):
         return True
     for node in walk(owner):
@@ -200,11 +200,11 @@ def _takes_in(module: SourceModule, call: ast.Call) -> bool:
     """Tell a call that registers the layers it is given: a holder of torch's, or a class or function of the program around one."""
     if (module.qualify(call.func) or ast.unparse(call.func)).endswith(_HOLDERS):
         return True
-    made = module.class_named(call.func)
+    made = module.classes.named(call.func)
     if made is None:
-        function = module.target(call)
+        function = module.functions.target(call)
         return function is not None and function.args.args != [] and _registers_any(module, function)
-    lineage = module.lineage(made)
+    lineage = module.classes.lineage(made)
     bases = [module.qualify(base) or "" for each in lineage for base in each.bases]
     return any(each.endswith(_HOLDERS) for each in bases) or any(
         _registers_any(module, each) for each in lineage

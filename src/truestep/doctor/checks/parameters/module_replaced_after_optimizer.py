@@ -156,7 +156,7 @@ def _read_behind(module: SourceModule, part: ast.AST) -> Iterator[ast.expr | Non
         seen.add(node)
         made = module.definitions(node)
         is_given = isinstance(node, ast.Name) and any(
-            each.how == "parameter" for each in module.bindings(node)
+            each.how == "parameter" for each in module.names.bindings(node)
         )
         is_hidden = is_given and None in made and dotted(node) != "self"
         yield None if is_hidden else node

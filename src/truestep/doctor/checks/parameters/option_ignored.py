@@ -58,12 +58,12 @@ class OptionIgnored(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such parameters of __init__ that are read by nothing, or stored in what nothing reads."""
-        for owner in module.classes_of_kind("module", "loss"):
+        for owner in module.kinds.classes_of("module", "loss"):
             made = [
                 each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"
             ]
-            forward = module.method(owner, "forward")
-            if not made or forward is None or module.resolver.heirs(owner):
+            forward = module.classes.method(owner, "forward")
+            if not made or forward is None or module.classes.heirs(owner):
                 continue
             arguments = [*made[0].args.args, *made[0].args.kwonlyargs]
             for name in [each.arg for each in arguments if each.arg in _MATTERS]:
@@ -82,7 +82,7 @@ def _is_left_out(module: SourceModule, made: ast.FunctionDef, name: str) -> bool
 
     A `reduction` is one without any call in sight, too: the class reduces by itself.
     """
-    calls = module.callers(made)
+    calls = module.functions.callers(made)
     default = next((each[1] for each in _defaults(made) if each[0] == name), None)
     if default is None or any(argument_for(made, each, name) is not default for each in calls):
         return False
@@ -93,7 +93,7 @@ def _given_another(
     module: SourceModule, owner: Class, made: ast.FunctionDef, name: str
 ) -> Iterator[ast.Call]:
     """Yield the calls of torch in a class that are given a constant for an option which the class has of its own."""
-    stored = [each for each in module.attributes(owner).get(name, []) if each.value is not None]
+    stored = [each for each in module.classes.attributes(owner).get(name, []) if each.value is not None]
     if not any(isinstance(each.value, ast.Name) and each.value.id == name for each in stored):
         return
     for call in (each for each in walk(owner) if isinstance(each, ast.Call)):
@@ -139,17 +139,17 @@ def _ignored(module: SourceModule, function: ast.FunctionDef, name: str) -> ast.
 def _is_read(module: SourceModule, function: ast.FunctionDef, name: str) -> bool:
     """Tell whether the program reads such an attribute of this class or of any object, or names it in a text."""
     owner = module.enclosing(function, ast.ClassDef)
-    own = module.lineage(owner) if owner is not None else []
-    if name in module.texts or module.identifiers & {"__dict__", "vars"}:
+    own = module.classes.lineage(owner) if owner is not None else []
+    if name in module.program.texts or module.program.identifiers & {"__dict__", "vars"}:
         return True
     return any(
         dotted(each.value) != "self" or module.enclosing(each, ast.ClassDef) in own
-        for each in module.attributes_read.get(name, ())
+        for each in module.program.attributes_read.get(name, ())
     )
 
 
 def _applied_last(module: SourceModule, owner: Class, forward: Function) -> ast.AST:
     """Return the line of forward at which the option is missing."""
-    given = module.returns(forward)
+    given = module.functions.returns(forward)
     own = module.enclosing(forward, ast.ClassDef) is owner
     return given[-1] if given and own else owner

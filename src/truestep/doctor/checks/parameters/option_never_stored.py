@@ -48,9 +48,9 @@ class OptionNeverStored(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the first such read in a class all of whose bases are in sight."""
-        if not module.of_program(mentions_torch):
+        if not module.program.answer(mentions_torch):
             return
-        for owner in module.classes.values():
+        for owner in module.named_classes:
             if not _is_in_sight(module, owner):
                 continue
             options = _options(owner)
@@ -78,12 +78,12 @@ def _options(owner: Class) -> set[str]:
 
 def _is_in_sight(module: SourceModule, owner: Class) -> bool:
     """Tell whether all that could set an attribute of a class is in the program."""
-    of_heirs = [base for each in module.resolver.heirs(owner) for base in each.bases]
-    if any(module.class_named(base) is None and module.qualify(base) not in _KNOWN for base in of_heirs):
+    of_heirs = [base for each in module.classes.heirs(owner) for base in each.bases]
+    if any(module.classes.named(base) is None and module.qualify(base) not in _KNOWN for base in of_heirs):
         return False  # a part to be mixed in
-    for each in module.lineage(owner):
+    for each in module.classes.lineage(owner):
         for base in each.bases:
-            if module.class_named(base) is None and module.qualify(base) not in _KNOWN:
+            if module.classes.named(base) is None and module.qualify(base) not in _KNOWN:
                 return False
         if each.decorator_list or _is_mixed_in(each):
             return False
@@ -104,11 +104,11 @@ def _is_mixed_in(owner: Class) -> bool:
 
 def _is_named(module: SourceModule, name: str) -> bool:
     """Tell whether a call is given the attribute's name as a text, as setattr() and register_buffer() are."""
-    if name not in module.texts:
+    if name not in module.program.texts:
         return False
     return any(
         isinstance(file.parents[each], ast.Call | ast.List | ast.Tuple | ast.keyword)
-        for file in module.linked
+        for file in module.program.linked
         for each in file.all(ast.Constant)
         if each.value == name
     )
@@ -117,17 +117,18 @@ def _is_named(module: SourceModule, name: str) -> bool:
 def _is_set(module: SourceModule, owner: Class, name: str) -> bool:
     """Tell whether anything gives the class such an attribute."""
     if any(
-        name in module.attributes(each) for each in [*module.lineage(owner), *module.resolver.heirs(owner)]
+        name in module.classes.attributes(each)
+        for each in [*module.classes.lineage(owner), *module.classes.heirs(owner)]
     ):
         return True
     if _is_named(module, name):
         return True
-    own = {*module.lineage(owner), *module.resolver.heirs(owner)}
+    own = {*module.classes.lineage(owner), *module.classes.heirs(owner)}
     for base, _ in module.index.written.get(name, ()):
         if dotted(base) != "self" or module.enclosing(base, ast.ClassDef) in own:
             return True
     return any(
         isinstance(part, ast.FunctionDef | ast.ClassDef) and part.name == name
-        for each in module.lineage(owner)
+        for each in module.classes.lineage(owner)
         for part in each.body
     )

@@ -41,8 +41,8 @@ class ParameterTensorNotRegistered(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an attribute of a module that asks for gradients."""
-        for owner in module.classes_of_kind("module"):
-            for name, bindings in module.attributes(owner).items():
+        for owner in module.kinds.classes_of("module"):
+            for name, bindings in module.classes.attributes(owner).items():
                 value = bindings[0].value
                 asks = (
                     isinstance(value, ast.Call)
@@ -53,7 +53,7 @@ class ParameterTensorNotRegistered(SourceCheck):
                     and isinstance(value, ast.Call)
                     and (module.qualify(value.func) or "").startswith("torch.")
                     and not (module.qualify(value.func) or "").startswith("torch.nn.")
-                    and not module.of_program(_asked_for_gradients) & {name}
+                    and not module.program.answer(_asked_for_gradients) & {name}
                 ):
                     yield At(bindings[0].node, f"self.{name} asks for gradients, but is no nn.Parameter.")
 

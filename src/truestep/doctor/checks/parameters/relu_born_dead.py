@@ -38,7 +38,7 @@ class ReluBornDead(SourceCheck):
                 is_bias
                 and isinstance(value, int | float)
                 and -100 < value <= -1
-                and not module.identifiers & {"sigmoid", "Sigmoid"}
+                and not module.program.identifiers & {"sigmoid", "Sigmoid"}
             ):
                 yield At(call, f"A bias of {value:g}: a ReLU after it is 0 for every input.", RISK)
 

@@ -56,9 +56,9 @@ class TensorNotRegistered(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an attribute made in __init__ and read in another method, unless it is moved by hand."""
-        for owner in module.classes_of_kind("module"):
+        for owner in module.kinds.classes_of("module"):
             buffers = _registered(module, owner)
-            for name, bindings in module.attributes(owner).items():
+            for name, bindings in module.classes.attributes(owner).items():
                 if (
                     len(bindings) == 1
                     and name not in buffers
@@ -108,7 +108,7 @@ class TensorNotRegistered(SourceCheck):
         """Tell rows or a mask that only select, which may lie on the CPU; drawn ones have to be saved all the same."""
         made = [
             part
-            for each in module.attributes(owner)[name]
+            for each in module.classes.attributes(owner)[name]
             if each.value is not None
             for part in walk(each.value)
         ]

@@ -54,7 +54,7 @@ class HalfPrecisionWithoutScaler(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a float16 autocast in a program that trains and has nothing that scales."""
-        scaled = module.called_anywhere("scale", "manual_backward")
+        scaled = module.program.called_anywhere("scale", "manual_backward")
         if scaled or not any(trace.training_loops() for trace in module.traces):
             return
         for call in module.calls(*functions("casts within")):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
 from truestep.doctor.source.rewriting import Edits, removed
@@ -66,9 +67,9 @@ def _may_both_be(module: SourceModule, first: ast.Assign, second: ast.Assign) ->
     if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
         return True
     switches = {name for node in (first, second) for name in _switches(module, node, function)}
-    calls = module.callers(function)
+    calls = module.functions.callers(function)
     calls = calls or [ast.Call(ast.Name(function.name), [], [])]
-    given = [[module.argument_for(function, each, name) for name in switches] for each in calls]
+    given = [[argument_for(function, each, name) for name in switches] for each in calls]
     return any(all(literal(module, value) is not False for value in each) for each in given)
 
 

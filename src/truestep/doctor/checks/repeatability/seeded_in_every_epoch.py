@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, names_in, walk
+from truestep.doctor.source.names import Function, dotted, given_to, names_in, walk
 from truestep.doctor.source.once import each_once
 
 _SEEDS = functions("seeds the host", "seeds devices", "seeds everything")
@@ -89,10 +90,10 @@ def _seeds_in(
                 yield call
                 return
             continue
-        function = home.target(call) if deep else None
+        function = home.functions.target(call) if deep else None
         if function is None or _keeps_state(module, function):
             continue
-        inner = frozenset({*changing, *_parameters_given(module, function, call, changing)})
+        inner = frozenset({*changing, *_parameters_given(function, call, changing)})
         found = next(_seeds_in(module, function, inner, deep - 1, seen), None)
         if found is not None:
             yield call if "seed" in getattr(function, "name", "") else found
@@ -102,7 +103,7 @@ def _seeds_in(
 def _given(call: ast.Call) -> list[ast.expr]:
     """Return what a call is given, where that may be a seed."""
     named = "seed" in (dotted(call.func) or "").rsplit(".", 1)[-1]
-    return [*call.args, *(word.value for word in call.keywords)] if named else []
+    return given_to(call) if named else []
 
 
 def _varies(node: ast.expr, changing: frozenset[str]) -> bool:
@@ -111,12 +112,10 @@ def _varies(node: ast.expr, changing: frozenset[str]) -> bool:
     return drawn or bool(set(names_in(node)) & changing) or bool(_COUNTS.search(ast.unparse(node)))
 
 
-def _parameters_given(
-    module: SourceModule, function: Function, call: ast.Call, changing: frozenset[str]
-) -> Iterator[str]:
+def _parameters_given(function: Function, call: ast.Call, changing: frozenset[str]) -> Iterator[str]:
     """Yield the parameters of a function that are given what changes."""
     for each in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]:
-        given = module.argument_for(function, call, each.arg)
+        given = argument_for(function, call, each.arg)
         if given is not None and each.arg != "self" and _varies(given, changing):
             yield each.arg
 
@@ -159,7 +158,7 @@ def _makes_an_optimizer(module: SourceModule, loop: ast.AST) -> bool:
 
     def called(node: ast.AST) -> list[ast.AST]:
         calls = module.inside(node, ast.Call)
-        run = [module.constructor(each) or module.target(each) for each in calls]
+        run = [module.functions.constructor(each) or module.functions.target(each) for each in calls]
         return [each for each in run if each is not None]
 
     reached = each_once([loop], called, _DEEP)

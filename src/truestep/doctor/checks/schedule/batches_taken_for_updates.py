@@ -90,7 +90,9 @@ def _stepped_by_update(module: SourceModule) -> Iterator[ast.Call]:
 def _stepped_by_library(module: SourceModule) -> Iterator[ast.Call]:
     """Yield the same of the schedules that Lightning steps after each update of several batches."""
     told = [
-        argument(each, None, DIVIDES_LOSS[name]) for name in TRAINERS for each in module.called_anywhere(name)
+        argument(each, None, DIVIDES_LOSS[name])
+        for name in TRAINERS
+        for each in module.program.called_anywhere(name)
     ]
     if any(each is not None and literal(module, each) != 1 for each in told):
         for _, scheduler, interval in configured_schedules(module):

@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted, given_to, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, after, removed, replaced, text_of
 from truestep.doctor.source.values import argument, constant, seen_through
 
@@ -59,7 +59,7 @@ class RateSetInVain(SourceCheck):
                 if optimizer is not None and module.kind(optimizer) == "optimizer":
                     beside = _is_set_beside(module, statement, optimizer)
                     if (
-                        module.class_of(optimizer) is None and not beside
+                        module.classes.of(optimizer) is None and not beside
                     ):  # an optimizer of this file may read it
                         yield At(
                             statement, f"No step reads {ast.unparse(target)}: the value stays what it was."
@@ -165,13 +165,13 @@ def _optimizers_given(
     module: SourceModule, groups_of: ast.expr, owner: ast.ClassDef | None, scope: ast.AST
 ) -> Iterator[tuple[ast.Call, ast.Call]]:
     """Yield the calls that hand an optimizer of torch's to a function or a class, with where it was made."""
-    for file in module.linked:
+    for file in module.program.linked:
         for call in file.all(ast.Call):
             if owner is not None:
-                is_meant = file.class_named(call.func) is owner
+                is_meant = file.classes.named(call.func) is owner
             else:
-                is_meant = isinstance(groups_of, ast.Name) and file.target(call) is scope
-            for each in [*call.args, *(word.value for word in call.keywords)] if is_meant else ():
+                is_meant = isinstance(groups_of, ast.Name) and file.functions.target(call) is scope
+            for each in given_to(call) if is_meant else ():
                 made = seen_through(file, each)
                 if isinstance(made, ast.Call) and file.kind(made) == "optimizer":
                     yield call, made

@@ -116,7 +116,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
 
 def _is_of_unknown_make(module: SourceModule, event: TraceEvent) -> bool:
     """Tell a schedule that only its name says is one, made by what is imported from out of sight."""
-    if event.receiver is None or not module.is_guess(event.receiver):
+    if event.receiver is None or not module.kinds.is_guess(event.receiver):
         return False
     made = [each for each in value_origins(module, event.receiver) if isinstance(each, ast.Call)]
     return any("." in (module.qualify(each.func) or "") for each in made)
@@ -155,7 +155,7 @@ def _trained_elsewhere(module: SourceModule, trace: Trace, event: TraceEvent) ->
         for each in walk(home)
         if isinstance(each, ast.Call)
         and each not in known
-        and module.target(each) is None
+        and module.functions.target(each) is None
         and _TRAINS.search(ast.unparse(each.func).rsplit(".", 1)[-1])
     ]
     place = (event.node.lineno, event.node.col_offset)

@@ -50,7 +50,7 @@ class SchedulerNeverStepped(SourceCheck):
             stored = dotted(target.targets[0])
             if stored is None or not any(trace.training_loops() for trace in module.traces):
                 continue
-            if stored.rsplit(".", 1)[-1] not in module.of_program(_names_read):
+            if stored.rsplit(".", 1)[-1] not in module.program.answer(_names_read):
                 if (other := _other(module, call)) is not None:
                     text = f"{stored!r} is made and never used: line {other.lineno} makes the schedule that sets the rate."
                     yield At(call, text, ADVICE)
@@ -63,7 +63,7 @@ class SchedulerNeverStepped(SourceCheck):
 def _other(module: SourceModule, unused: ast.Call) -> ast.Call | None:
     """Return the call that makes another schedule of the same optimizer, which is used."""
     optimizer = argument(unused, 0, "optimizer")
-    read = module.of_program(_names_read)
+    read = module.program.answer(_names_read)
     for call in module.all(ast.Call):
         given = argument(call, 0, "optimizer")
         if call is unused or given is None or optimizer is None or module.kind(call) != "scheduler":

@@ -15,7 +15,7 @@ from truestep.doctor.source.counting import counts_batches
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, given_to
 from truestep.doctor.source.values import seen_through
 from truestep.doctor.source.windows import without_updates_of_others
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -151,9 +151,9 @@ def _numbers_in(module: SourceModule, given: ast.expr) -> list[ast.expr]:
     """Return what a function of the epoch computes with: a lambda, a function, an object that can be called."""
     if isinstance(given, ast.List | ast.Tuple):
         return [inner for each in given.elts for inner in _numbers_in(module, each)]
-    function = module.function_named(seen_through(module, given) or given) or module.function_named(given)
-    owner = module.class_of(given) if function is None else None
-    function = module.method(owner, "__call__") if owner is not None else function
+    function = module.functions.named(seen_through(module, given) or given) or module.functions.named(given)
+    owner = module.classes.of(given) if function is None else None
+    function = module.classes.method(owner, "__call__") if owner is not None else function
     parts = module.inside(function, ast.Name, ast.Attribute, ast.Call) if function is not None else []
     return [each for each in parts if not _is_divided(module, each)]
 
@@ -167,4 +167,4 @@ def _is_divided(module: SourceModule, node: ast.expr) -> bool:
 
 
 def _arguments(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(word.value for word in call.keywords)]
+    return given_to(call)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.linking import files_imported
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, Function
+from truestep.doctor.source.names import Class, Function, receiver_of
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.signatures import is_left_open
 from truestep.doctor.source.values import forwards_all
@@ -72,8 +73,8 @@ class ArgumentsThatDoNotFit(SourceCheck):
 
 def _function_of(module: SourceModule, call: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """Return the one function that a call runs, where its parameters are those that it is written with."""
-    function = module.target(call)
-    if function is None and (owner := module.class_named(call.func)) is not None:
+    function = module.functions.target(call)
+    if function is None and (owner := module.classes.named(call.func)) is not None:
         function = _constructor(module, owner)
     if function is None or isinstance(function, ast.Lambda) or _has_two_homes(module, call.func):
         return None
@@ -83,7 +84,7 @@ def _function_of(module: SourceModule, call: ast.Call) -> ast.FunctionDef | ast.
     if not all(each.endswith(_SAME_PARAMETERS) or each.endswith("no_grad()") for each in names):
         return None
     owner = _owner(module, function)
-    made = module.class_named(call.func)
+    made = module.classes.named(call.func)
     last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if last != (made.name if made is not None else function.name):
         return None
@@ -92,14 +93,14 @@ def _function_of(module: SourceModule, call: ast.Call) -> ast.FunctionDef | ast.
     if owner is None or made is not None or _is_above(module, call):
         return function
     instance = isinstance(call.func, ast.Attribute) and _is_instance(module, call.func.value)
-    alone = len(module.attributes(owner).get(function.name, [])) == 1
-    heirs = any(function.name in module.attributes(each) for each in module.resolver.heirs(owner))
+    alone = len(module.classes.attributes(owner).get(function.name, [])) == 1
+    heirs = any(function.name in module.classes.attributes(each) for each in module.classes.heirs(owner))
     return function if instance and alone and not heirs and not is_left_open(function) else None
 
 
 def _has_two_homes(module: SourceModule, name: ast.expr) -> bool:
     """Tell a name that is imported from here or from there."""
-    found = module.bindings(name) if isinstance(name, ast.Name) else []
+    found = module.names.bindings(name) if isinstance(name, ast.Name) else []
     return len({ast.unparse(each.node) for each in found if each.how == "import"}) > 1
 
 
@@ -109,15 +110,14 @@ def _may_be_replaced(module: SourceModule, call: ast.Call) -> bool:
     while isinstance(root, ast.Attribute):
         root = root.value
     scope = module.scope(call)
-    bound = module.bindings(root) if isinstance(root, ast.Name) else []
+    bound = module.names.bindings(root) if isinstance(root, ast.Name) else []
     if not bound or not all(module.scope(each.node) is module.tree for each in bound):
         return False
     first, last = max(each.line for each in bound), call.lineno if scope is module.tree else None
-    files = module.resolver.linker
     return any(
         first < each.lineno and (last is None or each.lineno < last)
         for each in module.all(ast.ImportFrom)
-        if each.names[0].name == "*" and not files.files_imported(module.tree, [each])
+        if each.names[0].name == "*" and not files_imported(module.names.find_module, module.tree, [each])
     )
 
 
@@ -127,7 +127,7 @@ def _stands_for_call(module: SourceModule, name: ast.expr) -> bool:
     def given(each: ast.expr) -> list[ast.expr]:
         if not isinstance(each, ast.Name | ast.Attribute):
             return []
-        bound = [one for one in module.resolver.linker.bindings_behind(each) if one.how == "assign"]
+        bound = [one for one in module.names.bindings_behind(each) if one.how == "assign"]
         if isinstance(each, ast.Attribute):
             bound += [one for _, one in module.index.written.get(each.attr, [])]
         return [one.value for one in bound if one.value is not None]
@@ -139,19 +139,19 @@ def _is_instance(module: SourceModule, node: ast.expr) -> bool:
     """Tell an object, or `self`, from a class and from `super()`."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
         return False
-    return module.class_named(node) is None and module.class_of(node) is not None
+    return module.classes.named(node) is None and module.classes.of(node) is not None
 
 
 def _is_above(module: SourceModule, call: ast.Call) -> bool:
     """Tell `super().__init__(...)` in a class with one base: no other class can come between."""
-    inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    inner = receiver_of(call)
     if not (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "super"):
         return False
     own = module.enclosing(call, ast.ClassDef)
     named = not inner.args or (
         isinstance(inner.args[0], ast.Name) and own is not None and inner.args[0].id == own.name
     )
-    return named and own is not None and len(own.bases) == 1 and not module.resolver.heirs(own)
+    return named and own is not None and len(own.bases) == 1 and not module.classes.heirs(own)
 
 
 def _owner(module: SourceModule, function: Function) -> Class | None:
@@ -161,18 +161,22 @@ def _owner(module: SourceModule, function: Function) -> Class | None:
 
 def _constructor(module: SourceModule, owner: Class) -> Function | None:
     """Return `__init__` where nothing else has a say in how an object of the class is made."""
-    lineage = module.lineage(owner)
+    lineage = module.classes.lineage(owner)
     before = lineage[
-        : next((i for i, each in enumerate(lineage) if "__init__" in module.attributes(each)), 0) + 1
+        : next((i for i, each in enumerate(lineage) if "__init__" in module.classes.attributes(each)), 0) + 1
     ]
     for each in before:
-        if each.decorator_list or each.keywords or "__new__" in module.attributes(each):
+        if each.decorator_list or each.keywords or "__new__" in module.classes.attributes(each):
             return None
-        if len(module.attributes(each).get("__init__", [])) > 1 or (
+        if len(module.classes.attributes(each).get("__init__", [])) > 1 or (
             each is not before[-1] and len(each.bases) != 1
         ):
             return None
-    return module.method(owner, "__init__") if "__init__" in module.attributes(before[-1]) else None
+    return (
+        module.classes.method(owner, "__init__")
+        if "__init__" in module.classes.attributes(before[-1])
+        else None
+    )
 
 
 def _is_tried(module: SourceModule, call: ast.Call) -> bool:

@@ -40,7 +40,7 @@ class FormatWithoutPlace(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a text that is written here, and a value given to it that it never shows."""
-        if not module.of_program(mentions_torch):
+        if not module.program.answer(mentions_torch):
             return
         for call in module.method_calls("format"):
             text = call.func.value.value if _is_of_text(call) else None  # type: ignore[attr-defined]

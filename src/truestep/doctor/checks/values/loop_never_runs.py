@@ -39,7 +39,7 @@ class LoopNeverRuns(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report ranges whose start, end and step show that they are empty."""
-        if not module.of_program(mentions_torch):
+        if not module.program.answer(mentions_torch):
             return
         for call in module.calls(*_RANGES):
             severity = _empty(call)

@@ -40,7 +40,7 @@ class MethodAssigned(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such an assignment to a tensor, of something that is no function."""
-        if not module.of_program(mentions_torch):
+        if not module.program.answer(mentions_torch):
             return
         for node in module.all(ast.Assign):
             for target in node.targets:

@@ -118,8 +118,8 @@ def _taken_exchanged(module: SourceModule, node: ast.Assign) -> tuple[str, str] 
     if not (isinstance(target, ast.Tuple) and isinstance(node.value, ast.Call)):
         return None
     names = [own_name(each) for each in target.elts]
-    function = module.target(node.value) if len(_long(names)) > 1 else None
-    values = module.resolver.results(function) if function is not None else []
+    function = module.functions.target(node.value) if len(_long(names)) > 1 else None
+    values = module.functions.results(function)
     rows = [[own_name(part) or "" for part in each.elts] for each in values if isinstance(each, ast.Tuple)]
     if not rows or len(rows) != len(values) or any(len(row) != len(names) for row in rows):
         return None

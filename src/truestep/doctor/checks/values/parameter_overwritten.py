@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import is_none
 from truestep.doctor.source.uses import names_read, uses_of
@@ -41,13 +42,13 @@ class ParameterOverwritten(SourceCheck):
         """Report such an assignment where a call in the program gives the parameter a value."""
         if "torch" not in module.text:
             return
-        for function in module.functions:
+        for function in module.named_functions:
             arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
             stored = _first_stores(module, function)
             for name in [each.arg for each in arguments if each.arg in stored]:
                 if name in uses_of(module, function).read_at_start or name.startswith("_"):
                     continue
-                given = [module.argument_for(function, call, name) for call in module.callers(function)]
+                given = [argument_for(function, call, name) for call in module.functions.callers(function)]
                 own = [each for each in given if each is not None and not is_none(each)]
                 if _is_its_default(function, name, stored[name].value) or _is_asked_for(
                     module, function, name
@@ -70,7 +71,7 @@ def _is_asked_for(module: SourceModule, function: ast.FunctionDef | ast.AsyncFun
     """Tell whether other classes have such a method with this parameter: then the callers ask for it."""
     if not isinstance(module.parents.get(function), ast.ClassDef) or function.name == "__init__":
         return False
-    others = (each for file in module.linked for each in file.functions if each is not function)
+    others = (each for file in module.program.linked for each in file.named_functions if each is not function)
     return any(
         each.name == function.name
         and isinstance(module.home(each).parents.get(each), ast.ClassDef)

@@ -45,7 +45,7 @@ class RemainderNotCompared(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a test of a loop's counter without `else`, over calls alone."""
-        if not module.of_program(mentions_torch):
+        if not module.program.answer(mentions_torch):
             return
         for node in module.all(ast.If):
             asked, body, orelse = arms(node)

@@ -55,7 +55,7 @@ class ResultNeverUsed(SourceCheck):
         """Report assignments read on no way, where a new value of a name or a copy of what is used later is lost."""
         if "torch" not in module.text:
             return
-        for function in module.functions:
+        for function in module.named_functions:
             for node in uses_of(module, function).unread():
                 name = node.targets[0]
                 if (
@@ -77,7 +77,7 @@ def _is_trained_with(module: SourceModule, function: ast.FunctionDef | ast.Async
     if any(isinstance(each, ast.Attribute) and each.attr == "backward" for each in walk(function)):
         return True
     owner = module.enclosing(function, ast.ClassDef)
-    forward = module.method(owner, "forward") if owner is not None else None
+    forward = module.classes.method(owner, "forward")
     return forward is not None and any(
         isinstance(each, ast.Attribute) and each.attr == function.name for each in walk(forward)
     )
@@ -114,7 +114,7 @@ def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str)
         return None
     if isinstance(node.value, ast.Name):
         owner = module.enclosing(node, ast.ClassDef)
-        is_layer = owner is not None and module.class_kind(owner) == "module"
+        is_layer = owner is not None and module.kinds.of_class(owner) == "module"
         return f"{name!r} keeps {node.value.id!r}, and nothing uses it." if is_layer else None
     for place in _made_from(node.value):
         last = place.rsplit(".", 1)[-1]

@@ -47,7 +47,7 @@ class ResultOfNothing(SourceCheck):
         for node in module.all(ast.Assign):
             parts = node.value.elts if isinstance(node.value, ast.Tuple | ast.List) else [node.value]
             for call in (each for each in parts if isinstance(each, ast.Call)):
-                function = module.target(call)
+                function = module.functions.target(call)
                 if function is not None and gives_nothing(module, function) and _is_read(module, node):
                     name = getattr(function, "name", "")
                     yield At(
@@ -59,7 +59,7 @@ def _is_read(module: SourceModule, node: ast.Assign) -> bool:
     """Tell whether what is stored is used; of an item this is taken to be so."""
     target = node.targets[0]
     if isinstance(target, ast.Attribute):
-        return bool(module.attributes_read.get(target.attr))
+        return bool(module.program.attributes_read.get(target.attr))
     if not isinstance(target, ast.Name):
         return True
     if not _is_only_given_on(module, node, target.id):
@@ -73,7 +73,7 @@ def _is_only_given_on(module: SourceModule, node: ast.Assign, name: str) -> bool
     reads = [each for each in module.reads(name) if module.scope(each) is function]
     if not isinstance(function, ast.FunctionDef) or not reads:
         return False
-    calls = module.callers(function)
+    calls = module.functions.callers(function)
     is_dropped = bool(calls) and all(isinstance(module.home(each).parents[each], ast.Expr) for each in calls)
     return is_dropped and all(isinstance(module.parents[each], ast.Return) for each in reads)
 

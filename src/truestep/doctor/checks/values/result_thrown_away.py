@@ -52,7 +52,7 @@ class ResultThrownAway(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report statements that are a pure operation, a comparison or a layer's output, and no more."""
-        if not module.of_program(mentions_torch):
+        if not module.program.answer(mentions_torch):
             return
         for statement in module.all(ast.Expr):
             value = statement.value
@@ -144,7 +144,7 @@ def _is_pure(module: SourceModule, call: ast.Call) -> str | None:
     if not isinstance(call.func, ast.Attribute) or called(module, call) is not None or name.count(".") == 1:
         return None
     method = call.func.attr
-    if module.class_of(call.func.value) is not None or (
+    if module.classes.of(call.func.value) is not None or (
         isinstance(call.func.value, ast.Call) and method not in OF_TENSORS_ALONE
     ):
         return None
@@ -171,7 +171,7 @@ def _is_layer(module: SourceModule, call: ast.Call) -> bool:
     place = (
         isinstance(layer, ast.Attribute) and isinstance(layer.value, ast.Name) and layer.value.id == "self"
     )
-    if not place or not call.args or module.target(call) is not None:
+    if not place or not call.args or module.functions.target(call) is not None:
         return False
     made = module.definitions(layer)
     return bool(made) and all(isinstance(each, ast.Call) and _keeps_nothing(module, each) for each in made)

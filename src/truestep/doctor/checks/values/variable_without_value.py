@@ -2,21 +2,29 @@
 """A name that has no value yet, or never."""
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
+from truestep.doctor.replacement import parse_source
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function
-from truestep.doctor.source.undefined import may_lack_a_value, names_without_value, scopes_of_trainings
+from truestep.doctor.source.names import Function, Scope
 
 _MAKES_NAMES = {"exec", "globals", "locals", "vars", "__builtins__", "execfile"}
 _HOLE = re.compile(r"_+$|TODO|FIXME|YOUR_|FILL", re.IGNORECASE)  # to be filled in, as in homework
 _FILES = (".py", ".ipynb")
 _USUAL = ("x", "y")  # of the examples in manuals
 NUM_OF_FRAGMENT = 3  # a file that reads so many names at its top which it never binds goes on from another
+
+# what notebooks, profilers, systems and earlier versions of Python give a value
+_GIVEN = (
+    "__annotations__", "_", "WindowsError", "display", "get_ipython", "profile", "basestring", "buffer", "cmp", "execfile",
+    "file", "long", "raw_input", "reduce", "reload", "unichr", "unicode", "xrange",
+)  # fmt: skip
 
 
 class VariableWithoutValue(SourceCheck):
@@ -53,7 +61,7 @@ class VariableWithoutValue(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report what pyflakes finds; a name that nothing binds in whole files alone, once for each."""
-        if "torch" not in module.text or not may_lack_a_value(module):
+        if "torch" not in module.text or not _may_lack_a_value(module):
             return
         local, unbound = _names_in(module)
         for name in local:
@@ -70,7 +78,7 @@ def _names_in(module: SourceModule) -> tuple[list[ast.Name], list[ast.Name]]:
     places = {(each.lineno, each.col_offset, each.id): each for each in module.all(ast.Name)}
     local: list[ast.Name] = []
     unbound: dict[str, ast.Name] = {}
-    for found in names_without_value(module.text, module.path):
+    for found in _names_without_value(module.text, module.path):
         name = places.get((found.line, found.column, found.name))
         if name is None or _is_passed_over(module, name):
             continue
@@ -102,7 +110,7 @@ def _comes_round(module: SourceModule, read: ast.Name) -> bool:
     """Tell whether a loop around a read, which a condition may leave out at first, binds the name further down."""
     above = list(module.ancestors(read))
     loops = [each for each in above if isinstance(each, ast.For | ast.While)]
-    bound = [each.node for each in module.bindings(read)]
+    bound = [each.node for each in module.names.bindings(read)]
     loops = [each for each in loops if any(each in module.ancestors(node) for node in bound)]
     conditions = ast.If | ast.IfExp | ast.BoolOp | ast.Try
     return bool(loops) and any(
@@ -112,7 +120,7 @@ def _comes_round(module: SourceModule, read: ast.Name) -> bool:
 
 def _severity(module: SourceModule, name: ast.Name) -> Severity:
     """A training that comes here stops; of what none comes by, nobody knows whether it is ever run."""
-    return BUG if module.scope(name) in module.of_program(scopes_of_trainings) else RISK
+    return BUG if module.scope(name) in module.program.answer(_scopes_of_trainings) else RISK
 
 
 def _is_passed_over(module: SourceModule, name: ast.Name) -> bool:
@@ -131,3 +139,62 @@ def _is_passed_over(module: SourceModule, name: ast.Name) -> bool:
             return True
         below = each
     return False
+
+
+@dataclass(frozen=True)
+class _UndefinedRead:
+    """Where a name is read, and whether it is a function's own that it assigns too late."""
+
+    name: str
+    line: int
+    column: int  # in bytes, as in the tree
+    is_local: bool
+
+
+def _may_lack_a_value(module: SourceModule) -> bool:
+    """Tell whether any name of a file is worth asking about: most files bind each, once, and need not be read twice."""
+    linker, index = module.names, module.index
+    known = {*dir(builtins), *_GIVEN}
+    names = {(each.id, index.scope_of[each]) for each in module.all(ast.Name) if each.id not in known}
+    for name, scope in names:
+        owner, outer = linker.owner(name, scope), index.names[scope].outer
+        is_own = owner is scope and outer is not None
+        if owner is None or (is_own and outer is not None and linker.owner(name, outer.scope) is not None):
+            return True
+    return False
+
+
+def _names_without_value(text: str, path: str) -> Iterator[_UndefinedRead]:
+    """Yield the names that have no value where they are read; in a file with a star import only a function's own."""
+    from pyflakes.checker import Checker  # at first use: nothing else of the doctor needs it
+    from pyflakes.messages import UndefinedLocal, UndefinedName
+
+    for each in Checker(parse_source(text, path), path, builtins=frozenset(_GIVEN)).messages:
+        if isinstance(each, UndefinedLocal | UndefinedName):
+            told = each.message_args
+            name = told if isinstance(told, str) else told[0]
+            yield _UndefinedRead(name, each.lineno, each.col, isinstance(each, UndefinedLocal))
+
+
+def _scopes_of_trainings(files: list[SourceModule]) -> set[Scope]:
+    """Return the functions, and the tops of files, that run from where a program that trains is entered."""
+    resolver, index = files[0].resolver, files[0].index
+    waiting: list[ast.AST] = [
+        trace.root for file in files for trace in file.program.followed if trace.learning_loops()
+    ]
+    found: set[Scope] = set()
+    while waiting:
+        scope = waiting.pop()
+        if scope in found or not isinstance(scope, ast.Module | Function):
+            continue
+        found.add(scope)
+        waiting.append(index.tree_of(scope))
+        for call in files[0].home(scope).directly_in(scope, ast.Call):
+            owner = resolver.classes.of(call.func)
+            run = (
+                resolver.functions.target(call),
+                resolver.functions.constructor(call),
+                resolver.classes.method(owner, "forward"),
+            )
+            waiting += [each for each in run if each is not None]
+    return found

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The classes of a program: which one a name stands for, which one made an object, and what they hold."""
+
+import ast
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from truestep.doctor.source import kinds
+from truestep.doctor.source.linking import SourceLinker, Variable
+from truestep.doctor.source.names import Binding, Class, Function, Index, is_none, method_of
+
+_MOVES = {
+    "to", "cuda", "cpu", "double", "float", "half", "bfloat16", "train", "eval", "requires_grad_"
+}  # fmt: skip
+Place = ast.AST | Variable
+MAX_DEPTH = 8  # how many assignments and calls a value is followed through
+
+
+class Values(Protocol):
+    """Knows what expressions stand for."""
+
+    def definitions(self, node: ast.expr) -> list[ast.expr | None]:
+        """Return the expressions this one may stand for, one step back; None stands for "not known"."""
+
+    def place(self, node: ast.expr) -> Place:
+        """Return what to remember an answer by."""
+
+    def reaching(self, name: ast.Name) -> list[Binding]:
+        """Return the bindings that can be in force where the name is read."""
+
+    def results_of(self, call: ast.Call) -> list[ast.expr]:
+        """Return the expressions whose value a call of a function of the program gives back."""
+
+    def without_callers(self) -> AbstractContextManager[None]:
+        """Answer without knowing what parameters are, and remember that apart."""
+
+
+class ProgramClasses:
+    """Answers, for every node of an index, which class of the program is meant."""
+
+    def __init__(self, index: Index, names: SourceLinker, values: Values) -> None:
+        self.index = index
+        self._names = names
+        self._values = values
+        self.known: dict[Place, Class | None] = {}  # of what class each object is
+        self._lineages: dict[Class, list[Class]] = {}
+        self._heirs: dict[Class, list[Class]] | None = None
+
+    def lineage(self, owner: Class) -> list[Class]:
+        """Return a class and its bases in the program, nearest first."""
+        if owner not in self._lineages:
+            self._lineages[owner] = self._lineage(owner)
+        return self._lineages[owner]
+
+    def _lineage(self, owner: Class) -> list[Class]:
+        found: list[Class] = []
+        waiting = [owner]
+        while waiting and len(found) < MAX_DEPTH:
+            current = waiting.pop(0)
+            if current not in found:
+                found.append(current)
+                bases = [self.named(base) for base in current.bases]
+                waiting += [base for base in bases if base is not None]
+        return found
+
+    def heirs(self, owner: Class) -> list[Class]:
+        """Return the classes of the program that are made from this one."""
+        if self._heirs is None:
+            self._heirs = {}
+            for each in list(self.index.attributes):
+                for base in self.lineage(each)[1:]:
+                    self._heirs.setdefault(base, []).append(each)
+        return self._heirs.get(owner, [])
+
+    def method(self, owner: Class | None, name: str) -> Function | None:
+        """Return the method of a class of the program, or of its bases in it; none where no class is known."""
+        for each in self.lineage(owner) if owner is not None else ():
+            for binding in reversed(self.index.attributes.get(each, {}).get(name, [])):
+                if isinstance(binding.node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    return binding.node
+        return None
+
+    def attributes(self, owner: Class) -> dict[str, list[Binding]]:
+        """Return every `self.NAME` and class-level name that a class binds."""
+        return self.index.attributes.get(owner, {})
+
+    def has(self, name: str) -> bool:
+        """Tell whether any file of the program defines a class of this name."""
+        return any(each.name == name for each in self.index.attributes)
+
+    def named(self, node: ast.expr) -> Class | None:
+        """Return the class of the program that a name stands for."""
+        found = self._names.defined(node)
+        return found if isinstance(found, ast.ClassDef) else None
+
+    def of(self, node: ast.expr) -> Class | None:
+        """Return the class of the program that an expression is an instance of."""
+        if node in self.known:
+            return self.known[node]
+        place = self._values.place(node)
+        if place not in self.known:
+            self.known[place] = None  # a cycle ends here
+            self.known[place] = self.known[node] = self._class_of(node)
+        return self.known[place]
+
+    def _class_of(self, node: ast.expr) -> Class | None:
+        if isinstance(node, ast.Name) and node.id == "self":
+            return self.index.enclosing(node, ast.ClassDef)
+        if isinstance(node, ast.Call):
+            return self._class_of_call(node)
+        known = [each for each in self._values.definitions(node) if not is_none(each)]
+        found = {self.of(each) if each is not None else None for each in known}
+        if len(found) == 1 and (only := found.pop()) is not None:
+            return only
+        hint = self.annotation(node) if isinstance(node, ast.Name) else None
+        return self.named(hint) if hint is not None else None
+
+    def annotation(self, name: ast.Name) -> ast.expr | None:
+        """Return the type that a parameter is declared to have."""
+        bindings = self._names.bindings(name)
+        if len(bindings) == 1 and isinstance(bindings[0].node, ast.arg):
+            return bindings[0].node.annotation
+        return None
+
+    def _class_of_call(self, call: ast.Call) -> Class | None:
+        if (made := self.named(call.func)) is not None:
+            return made
+        if isinstance(call.func, ast.Name) and call.func.id == "super":
+            owner = self.index.enclosing(call, ast.ClassDef)
+            above = self.lineage(owner)[1:] if owner is not None else []
+            return above[0] if above else None
+        if (inner := self.unwrapped(call)) is not None:
+            return self.of(inner)
+        classes = {self.of(each) for each in self._values.results_of(call)}
+        return classes.pop() if len(classes) == 1 else None
+
+    def behind(self, made: Class, call: ast.Call) -> ast.expr | None:
+        """Return what an object passes its attributes on to by `__getattr__`: the one thing that it is given, or makes later."""
+        if self.method(made, "__getattr__") is None or len(call.args) != 1:
+            return None
+        return call.args[0].body if isinstance(call.args[0], ast.Lambda) else call.args[0]
+
+    def unwrapped(self, call: ast.Call) -> ast.expr | None:
+        """Return x for `x.to(...)`, `x.cuda()`, `DDP(x)`, `torch.compile(x)`: the same module, elsewhere."""
+        name = self._names.qualify(call.func) or ""
+        if name in kinds.SAME_MODULE or name.startswith("torch.nn.parallel."):
+            return call.args[0] if call.args else None
+        if not isinstance(call.func, ast.Attribute):
+            return None
+        return call.func.value if call.func.attr in _MOVES else self.handled(call)
+
+    def handled(self, call: ast.Call) -> ast.expr | None:
+        """Return the module of which `run.learner(module, ...)` makes a handle."""
+        method = method_of(call)
+        if method not in kinds.HANDLES or not isinstance(call.func, ast.Attribute):
+            return None
+        maker, named = kinds.HANDLES[method]
+        if self.maker_of(call) != maker:
+            return None
+        given = [word.value for word in call.keywords if word.arg == named]
+        return [*call.args[:1], *given, None][0]
+
+    def maker_of(self, call: ast.Call) -> str | None:
+        """Return the full name of what made the object whose method is called, be it in `with ... as name`."""
+        if not isinstance(call.func, ast.Attribute):
+            return None
+        node = call.func.value
+        values = self._values.definitions(node)
+        if isinstance(node, ast.Name):
+            values = [*values, *(each.value for each in self._values.reaching(node) if each.how == "with")]
+        found = {self._names.qualify(each.func) for each in values if isinstance(each, ast.Call)}
+        return found.pop() if len(found) == 1 else None
