@@ -155,4 +155,6 @@ if __name__ == "__main__":
     print("| | by hand | Truestep | ratio | of processor time | by hand an update | Truestep an update |")
     print("|---|---|---|---|---|---|---|")
     for strategy in options.strategies:
-        print("\n".join(ts.spawn(work, options.ranks, strategy, options.blocks, options.widths)[0]), flush=True)
+        print(
+            "\n".join(ts.spawn(work, options.ranks, strategy, options.blocks, options.widths)[0]), flush=True
+        )

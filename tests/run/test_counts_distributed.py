@@ -107,4 +107,6 @@ def test_messages_do_not_grow_with_many_ranks_or_ten_thousand_tensors(tmp_path):
     four, eight, sixteen = (counted(tmp_path / str(size), size, LARGE) for size in (4, 8, 16))
     check_ranks(four, eight, 2)
     check_ranks(four, sixteen, 4)
+    few, many = (found[10][1]["process"]["sockets"] for found in (four, sixteen))
+    assert exponent(few, many, 4) < 0.5  # opened when used: a mesh has as many as there are ranks
     check_tensors(sixteen)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updates of small models, for which ranks do not meet: as one process makes them, with one message, and named when apart."""
+"""Updates for which ranks do not meet: as one process makes them, with no message but the gradients', and named when apart."""
 
 import importlib.util
 import re
@@ -40,7 +40,8 @@ def check(folder, seeds, size):
         if module.NEVER in (drawn.draws_from, drawn.drops_from):
             num_learners = 1 + drawn.two
             names = 3 * drawn.measured  # of metrics, which are exchanged once
-            assert num_begun == len(counts) + num_learners * (1 + names), drawn
+            num_messages = len(counts) * module.NUM_MESSAGES[drawn.model]
+            assert num_begun == num_messages + num_learners * (1 + names), drawn
 
 
 def test_drawn_trainings_end_as_on_one_process_and_a_resume_with_the_same_bits(tmp_path):
@@ -58,26 +59,25 @@ SAID = {
     "evaluates": rf"rank 0: an update of 'critic', {PLACE}; rank 1: an evaluation with 'critic', {PLACE}",
     "other": rf"rank 0: an update of 'critic', {PLACE}; rank 1: an update of 'maker', {PLACE}",
     "left_out": r"rank 0: an update of 'maker', .*\(step 3\); rank 1: an update of 'critic', .*\(step 4\)",
-    "frozen": r"bias trains on rank 0 and not on rank 1",
+    "frozen": r"0\.bias trains on rank 0 and not on rank 1",
+    "norm": rf"rank 0: an update of 'critic', {PLACE}; rank 1: .*takes statistics.*call train\(\) or eval\(\) on all alike",
+    "raises": r"rank 1 .* raised ValueError: a bad batch \(at \S+:\d+\)",
+    "killed": "rank 1 .* is gone",
 }
+MODELS = ["small,small", "wide,wide last", "wide last,small"]
+FIRST = [("evaluates", MODELS[0]), ("frozen", MODELS[1])]
 
 
 @pytest.mark.parametrize(
-    "how", ["evaluates", *(pytest.param(how, marks=pytest.mark.slow) for how in SAID if how != "evaluates")]
+    ("how", "models"),
+    [
+        pytest.param(how, models, marks=() if (how, models) in FIRST else pytest.mark.slow)
+        for how in SAID
+        for models in MODELS
+    ],
 )
-def test_a_rank_that_goes_another_way_is_named_with_place_and_step(tmp_path, how):
-    finished = on_ranks(PROGRAM, "apart", how, tmp_path)
-    for each in finished:
-        assert each.status == 1
+def test_a_rank_that_fails_or_goes_another_way_is_named(tmp_path, how, models):
+    survivor, other = on_ranks(PROGRAM, "apart", how, models, tmp_path)
+    assert [survivor.status, other.status] == [1, -9 if how == "killed" else 1]
+    for each in (survivor,) if how in ("raises", "killed") else (survivor, other):
         assert re.search(SAID[how], each.error.strip().splitlines()[-1]), each.error[-2000:]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [("raises", r"rank 1 .* raised ValueError: a bad batch \(at \S+:\d+\)"), ("killed", "rank 1 .* is gone")],
-)
-def test_a_rank_that_fails_ends_the_other_with_its_number(tmp_path, how, said):
-    survivor, failed = on_ranks(PROGRAM, "apart", how, tmp_path)
-    assert [survivor.status, failed.status] == [1, {"raises": 1, "killed": -9}[how]]
-    assert re.search(said, survivor.error.strip().splitlines()[-1]), survivor.error[-2000:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawn trainings of small models, whose ranks need not meet for an update: `python unmet_over_ranks.py FOLDER SEED...`.
+"""Drawn trainings, whose ranks need not meet for an update: `python unmet_over_ranks.py FOLDER SEED...`.
 
 Each rank writes what it ends with, and how many messages it has begun, into FOLDER/RANK.pt; with `apart` it goes another way.
 """
@@ -16,8 +16,10 @@ from torch import nn
 
 import truestep as ts
 from truestep.engine.processes.world import World
+from truestep.engine.strategies import buckets
 
 NEVER = 99
+NUM_MESSAGES = {"small": 1, "norm": 1, "wide": 3, "wide last": 3}  # of an update
 
 
 class Drawn(NamedTuple):
@@ -35,6 +37,7 @@ class Drawn(NamedTuple):
     micro_batch: int | None
     two: bool  # learners
     dtype: torch.dtype
+    model: str
 
 
 def draw(seed):
@@ -53,6 +56,19 @@ def draw(seed):
         micro_batch=chance.choice([None, None, 1, 2]),
         two=chance.random() < 0.3,
         dtype=chance.choice([torch.float32, torch.float64]),
+        model=chance.choice([*NUM_MESSAGES]),
+    )
+
+
+def network(model):
+    """Return a model whose gradients fit into the first message, or else some of them do, or (the last layer's) none."""
+    if model == "norm":
+        return with_norm("small")
+    if model == "small":
+        return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    first, last = (nn.Linear(160, 1),), (nn.Linear(160, 160, bias=False),)
+    return nn.Sequential(
+        nn.Linear(3, 160), nn.Tanh(), *(last if model == "wide last" else (nn.Linear(160, 160), *first))
     )
 
 
@@ -72,8 +88,8 @@ def trained(drawn, folder, epochs, host=0.0):
         names = "ab" if drawn.two else "a"
         nets = [
             run.learner(
-                nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).to(drawn.dtype),
-                lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+                network(drawn.model).to(drawn.dtype),
+                lambda p: torch.optim.SGD(p, lr=1e-3 if "wide" in drawn.model else 0.1, momentum=0.9),
                 name=name,
             )
             for name in names
@@ -102,7 +118,7 @@ def messages():
 
 def loss_of(drawn, run, net, host):
     def loss(rows):
-        found = net(rows).squeeze(1)
+        found = net(rows).mean(1)
         if run.step > drawn.draws_from:
             found = found + ts.rand(len(rows), dtype=rows.dtype)
         if drawn.host_draws:
@@ -127,23 +143,38 @@ def all_of(seeds, folder):
     torch.save(found, folder / f"{os.environ['RANK']}.pt")
 
 
-def apart(how, folder):
+def with_norm(model):
+    """Return it with a batch normalisation that does not train, as of a pretrained part."""
+    whole = nn.Sequential(nn.BatchNorm1d(3), network(model))
+    whole[0].eval()
+    return whole
+
+
+def change_or_fail(how, layer):
+    if how == "frozen":
+        layer.bias.requires_grad_(False)
+    if how == "norm":
+        layer.train()
+    if how == "raises":
+        raise ValueError("a bad batch")
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def apart(how, models, folder):
     """Go another way than the other rank at the third batch, or fail."""
     run = ts.Run(folder / "apart", progress=False, quiet=True, doctor=False)
+    make = with_norm if how == "norm" else network
     first, second = (
-        run.learner(nn.Linear(3, size), lambda p: torch.optim.SGD(p, lr=0.1), name=name)
-        for name, size in (("critic", 2), ("maker", 5))
+        run.learner(make(model), lambda p: torch.optim.SGD(p, lr=1e-4), name=name)
+        for name, model in zip(("critic", "maker"), models.split(","), strict=True)
     )
     rows = run.data(torch.ones(16, 3), batch_size=4)
     for _ in run.epochs(1):
         for batch in run.batches(rows):
             for net in (first, second):
-                if run.step == 3 and how == "frozen" and run.rank == 1:
-                    net.module.bias.requires_grad_(False)
-                if run.step == 3 and how == "raises" and run.rank == 1:
-                    raise ValueError("a bad batch")
-                if run.step == 3 and how == "killed" and run.rank == 1:
-                    os.kill(os.getpid(), signal.SIGKILL)
+                if run.step == 3 and run.rank == 1:
+                    change_or_fail(how, net.module[0])
                 if run.step == 3 and how == "evaluates" and run.rank == 1:
                     net.evaluate(lambda part, net=net: net(part).sum(1), rows)
                 elif run.step == 3 and how == "other" and run.rank == 1:
@@ -153,7 +184,8 @@ def apart(how, folder):
 
 
 if __name__ == "__main__":
+    buckets.BUCKET_BYTES = 1 << 15  # so that a model that a test can train has several
     if sys.argv[1] == "apart":
-        apart(sys.argv[2], Path(sys.argv[3]))
+        apart(*sys.argv[2:4], Path(sys.argv[4]))
     else:
         all_of(map(int, sys.argv[2:]), Path(sys.argv[1]))

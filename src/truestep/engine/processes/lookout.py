@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from truestep.engine.processes.world import World
 
 RENEWED_SECONDS = 1.0  # a busy rank's sign of life; one that waits gives one each time it looks around
+WITH_STATISTICS = " (batch normalisation takes statistics)"
 STILL_SECONDS = 3.0  # without a sign of life, when the time is up already
 
 
@@ -116,13 +117,17 @@ def ranks_are_apart(places: Mapping[int, str]) -> str:
     listed = "; ".join(f"rank {rank}: {place}" for rank, place in places.items())
     updating = [place.startswith("an update") for place in places.values()]
     uneven = "" if all(updating) or not any(updating) else f" {_UNEVEN}"
+    statistics = [WITH_STATISTICS in place for place in places.values()]
+    modes = f" {_MODES}" if all(updating) and any(statistics) and not all(statistics) else ""
     return (
         f"The ranks came to different places, where each would wait for the others forever. {listed}. Every rank must make "
         "the same updates, evaluations and passes; `if run.is_main:` is for printing and files of your own."
         + uneven
+        + modes
     )
 
 
+_MODES = "Batch normalisation takes statistics of the batch on some ranks alone: call train() or eval() on all alike."
 _UNEVEN = "A loop that is longer on one rank than on another ends so, too: give run.data the whole data set, which it divides."
 
 

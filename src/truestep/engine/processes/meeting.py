@@ -17,8 +17,9 @@ MOST_NUMBERS = 8  # that one meeting carries
 class WorldMeeting:
     """A meeting under way."""
 
-    def __init__(self, world: "World", what: str, numbers: Sequence[float]) -> None:
+    def __init__(self, world: "World", what: str, numbers: Sequence[float], called: str = "") -> None:
         self._world, self._what, self._count = world, what, len(numbers)
+        self._called = called or what  # while it is waited for
         # Not `hash`, which is another in each process; 32 bits are exact in float64.
         self._tag = zlib.crc32(f"{world.step} {what}".encode())
         mine = torch.zeros(MOST_NUMBERS + 1, dtype=torch.float64)
@@ -31,7 +32,7 @@ class WorldMeeting:
     def wait(self) -> list[list[float]]:
         """Return every rank's numbers, in the order of ranks; raises a RankError where ranks came for different things."""
         if self._numbers is None:
-            self._world.wait(self._work, self._what)
+            self._world.wait(self._work, self._called)
             found = torch.stack(self._all).tolist()
             if any(numbers[0] != self._tag for numbers in found):
                 raise self._world.apart(self._what)

@@ -96,9 +96,12 @@ class World:
         """Meet the other ranks, which come for the same `what` with as many numbers, and return everybody's."""
         return WorldMeeting(self, what, numbers).wait()
 
-    def later(self, what: str, *numbers: float) -> WorldMeeting:
-        """Begin a meeting that is waited for when its numbers are needed, and before anything else travels."""
-        self._open = WorldMeeting(self, what, numbers)
+    def later(self, what: str, *numbers: float, called: str = "") -> WorldMeeting:
+        """Begin a meeting that is waited for when its numbers are needed, and before anything else travels.
+
+        `called`: what it is to those who wait elsewhere, for the same without a meeting.
+        """
+        self._open = WorldMeeting(self, what, numbers, called)
         return self._open
 
     # ------------------------------------------------------------------ tensors

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from truestep.engine.gradient_hooks import EngineHook
 from truestep.engine.processes.world import World
@@ -199,7 +199,7 @@ class GradientBuckets:
             self._buckets = [GradientBucket([], self._kind)]
         self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
 
-    def _first_of(self, trained: list[tuple[int, Tensor]]) -> tuple[list[Any], list[Any]]:
+    def _first_of(self, trained: list[tuple[int, nn.Parameter]]) -> tuple[list[Any], list[Any]]:
         """Return the parameters whose gradients come first, as many as fit beside the heads, and the others."""
         left = self._message_numbers - num_head_numbers(self._world.size)
         for place, (_, parameter) in enumerate(trained):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from truestep.core.errors import BatchError, LossError
 from truestep.engine.counting import BatchCounting
+from truestep.engine.processes.lookout import WITH_STATISTICS
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchPlacing
@@ -36,7 +37,7 @@ class SharedBatch:
         what: str,
         learners: Sequence[LearnerWeights],
         counts_calls: Callable[[], bool],
-        may_ride: Callable[[], bool] = lambda: False,
+        may_ride: Callable[[], bool] | None = None,
     ) -> None:
         self._world, self._what = world, what
         self.buffers = RankBuffers(world, what, learners)
@@ -49,7 +50,8 @@ class SharedBatch:
         self._calls: list[int] = []  # of the loss, by each rank with its own examples
         self._counts_calls = False
         self._num_gathered = 0
-        self._unmet = UnmetUpdates(world, what, may_ride)
+        self._unmet = UnmetUpdates(world, what, may_ride or (lambda: False))
+        self._called = what if may_ride is None else what + WITH_STATISTICS
 
     def begin(self) -> None:
         """Learn from here on whether the loss exchanges tensors, and what it adds to sums."""
@@ -75,7 +77,10 @@ class SharedBatch:
         total = self._total if self._unmet.num_expected is None else self._unmet.num_expected
         if self._unmet.is_one:
             return BatchPlacing(self._unmet.first, count, total, num_parts)
-        self._meeting = self._world.later(self._what, count, num_parts, self._counts_calls, switches)
+        called = self._called if self._counts_calls else ""
+        self._meeting = self._world.later(
+            self._what, count, num_parts, self._counts_calls, switches, called=called
+        )
         lender = None
         if self._counts_calls:  # else nothing has to be known before the loss is called
             self._learn()

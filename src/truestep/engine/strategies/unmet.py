@@ -39,6 +39,8 @@ class UnmetUpdates:
     def begin(self, count: int, calls: int, switches: int, *, as_given: bool) -> None:
         """Take note of what this rank has, and decide whether all meet."""
         self._rides = self._may_ride()
+        # Where the others had to meet until now they still may: one rank alone has changed the modes of its layers.
+        self._knows = self._knows and self._rides
         known = self._world.num_given if as_given and self._rides else None
         if known != self.num_expected:
             self.num_expected = known
