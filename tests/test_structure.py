@@ -148,13 +148,16 @@ def imported_packages(path: Path) -> set[str]:
 MAX_METHODS = 25
 # A file of doctor/source that one other file alone imports is a part of that file, or says here why it is not.
 ONE_IMPORTER = {
+    "anew": "what a value's graph is made of, asked for a place; with the check that asks one file of 230 lines and two matters",
     "apart": "the tree is rewritten before a file is anything else; with module.py one file of 420 lines",
     "closed": "the closed world of what is never done, asked for every finding; applying.py asks it of the checks",
     "collating": "what a batch holds, by the code that collates it: three times the check that asks today",
     "deciding": "what tests give in one world; with contexts.py one file of 540 lines",
     "eventful_parts": "a part of tracing.py, which would have 450 lines and more",
     "functions": "a service of its own; with resolving.py one file of 410 lines",
+    "holders": "which model belongs to which optimizer; with events.py one file of 350 lines and two matters",
     "kind_of": "a service of its own; with module.py one file of 340 lines",
+    "penalties": "what is computed of gradients, asked of any loss; the check that asks is one of its uses",
     "project": "the files that are read together; tests and tools make one without reading anything",
     "replays": "a part of tracing.py, which would have 450 lines and more",
     "tracing": "the walk itself; with entries.py one file of 530 lines",

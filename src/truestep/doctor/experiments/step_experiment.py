@@ -6,7 +6,6 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from torch import Tensor
 
@@ -247,17 +246,6 @@ class StepExperiment:
         leaf = self.plan.examples.leaves[item]
         size = leaf.numel() if isinstance(leaf, Tensor) else int(getattr(leaf, "size", len(leaf)))
         return size // self.plan.examples.count
-
-    @property
-    def can_collate(self) -> bool:
-        """Whether examples can be loaded by number, and put together as the loader does it."""
-        loads: Any = self.plan.iterator
-        return (
-            hasattr(loads._dataset, "__getitem__")
-            and getattr(loads._index_sampler, "batch_size", None) is not None
-            and hasattr(loads._index_sampler, "sampler")
-            and loads._collate_fn is not None
-        )
 
     def a_batch_of_one_comes(self) -> bool:
         """Tell whether the last batch of an epoch holds one example."""

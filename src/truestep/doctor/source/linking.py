@@ -177,13 +177,10 @@ class SourceLinker:
             return None
         if node not in self._defined:
             self._defined[node] = None  # a cycle ends here
-            self._defined[node] = self._define(node, depth)
+            if depth <= MAX_IMPORTS:
+                found = self._definition(self.bindings_behind(node), depth)
+                self._defined[node] = found or self.module_named(node)
         return self._defined[node]
-
-    def _define(self, node: ast.Name | ast.Attribute, depth: int) -> Definition | None:
-        if depth > MAX_IMPORTS:
-            return None
-        return self._definition(self.bindings_behind(node), depth) or self.module_named(node)
 
     def bindings_behind(self, node: ast.Name | ast.Attribute) -> list[Binding]:
         """Return what binds a name, or a file's name, behind the imports."""

@@ -130,7 +130,10 @@ class GradientBuckets:
         self.sends_early = not self._has_half  # gradients in half precision are summed up in float32 first
         self.came_twice = False
         """Whether a gradient was added to after its bucket had gone (a reentrant checkpoint)."""
-        self._handles = [
+        self._handles = self._hooks()
+
+    def _hooks(self) -> list[Any]:
+        return [
             parameter.register_post_accumulate_grad_hook(EngineHook(self._arrived, index))  # type: ignore[no-untyped-call]
             for index, (_, parameter) in enumerate(self._owners)
             if parameter.requires_grad

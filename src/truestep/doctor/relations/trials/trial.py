@@ -64,6 +64,7 @@ class Trials:
         frozen: whether buffers keep their values while the loss is computed.
         seed: of the noise.
         draws: whether the loss draws random numbers.
+        has_buffers: whether it calls modules with buffers.
     """
 
     def __init__(self, loss: Callable[[Any], Any], examples: Examples, trained: Trained) -> None:
@@ -74,6 +75,7 @@ class Trials:
         self.seed = SEED
         self.draws = False
         self.rounding = 0.0
+        self.has_buffers = False
         self._random_states = host_random_streams()  # what is imported late may draw, too
         self._found = KeptState(
             trained.parameters.values(), [*trained.modules.values(), *named_modules_of(loss)]
@@ -91,6 +93,7 @@ class Trials:
         with self._keeping_called_modules():
             self._compute(self.examples.fresh(), self.examples.count)
         self._start = self._found.as_it_is_now()
+        self.has_buffers = bool(self._start.buffers)
         self.trained = with_names(self.trained, self.outermost)
         self.hooked = tuple(name for name, each in self.trained.parameters.items() if each._backward_hooks)
         again = self.gradients(self.examples.fresh(), self.examples.count)
@@ -113,11 +116,6 @@ class Trials:
     def called_modules(self) -> list[nn.Module]:
         """The modules that are trained or were called."""
         return self._found.modules
-
-    @property
-    def has_buffers(self) -> bool:
-        """Whether the loss calls modules with buffers."""
-        return bool(self._start.buffers)
 
     @property
     def tolerance(self) -> float:
