@@ -6,14 +6,10 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.source.actions import CLEAR
+from truestep.doctor.source.adversaries import gan_role_in_source
 from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import behind
-
-_SIDES = {
-    "discriminator": ({"d", "netd", "discriminator", "critic"}, ("_d", "discriminator", "critic")),
-    "generator": ({"g", "netg", "generator"}, ("_g", "generator")),
-}
 
 
 class GeneratorTrainedByCritic(SourceCheck):
@@ -59,7 +55,7 @@ class GeneratorTrainedByCritic(SourceCheck):
         """Report generated data in the loss whose backward precedes the discriminator's step."""
         for trace in module.traces:
             for step in trace.of("step"):
-                if _gan_role_in_source(step.subject) != "discriminator":
+                if gan_role_in_source(step.subject) != "discriminator":
                     continue
                 index = trace.events.index(step)
                 backward = next((e for e in reversed(trace.events[:index]) if e.kind == "backward"), None)
@@ -69,12 +65,12 @@ class GeneratorTrainedByCritic(SourceCheck):
                 again = [
                     e
                     for e in trace.events[index:]
-                    if e.kind == "step" and _gan_role_in_source(e.subject) == "generator"
+                    if e.kind == "step" and gan_role_in_source(e.subject) == "generator"
                 ]
                 cleared = (
                     bool(after)
                     and after[0].kind == "zero_grad"
-                    and _gan_role_in_source(after[0].subject) != "discriminator"
+                    and gan_role_in_source(after[0].subject) != "discriminator"
                 )
                 if again and not cleared and after:
                     yield from self._leaks(module, backward)
@@ -82,7 +78,7 @@ class GeneratorTrainedByCritic(SourceCheck):
     def _leaks(self, module: SourceModule, backward: TraceEvent) -> Iterator[At]:
         loss = backward.receiver
         for call in behind(module, loss) if loss is not None else ():
-            if _gan_role_in_source(ast.unparse(call.func)) == "discriminator" and call.args:
+            if gan_role_in_source(ast.unparse(call.func)) == "discriminator" and call.args:
                 made = module.definitions(call.args[0])
                 if (
                     isinstance(call.args[0], ast.Name)
@@ -93,13 +89,4 @@ class GeneratorTrainedByCritic(SourceCheck):
                     yield At(call, f"{name} is not detached: the generator gets these gradients.", BUG)
 
     def _generated(self, value: ast.expr | None) -> bool:
-        return isinstance(value, ast.Call) and _gan_role_in_source(ast.unparse(value.func)) == "generator"
-
-
-def _gan_role_in_source(name: str) -> str | None:
-    """Return "discriminator" or "generator" for names like D, netD, opt_d, self.generator, optimizer_G."""
-    short = name.rsplit(".", 1)[-1].partition("@")[0].lower()
-    for side, (whole, endings) in _SIDES.items():
-        if short in whole or short.endswith(endings):
-            return side
-    return None
+        return isinstance(value, ast.Call) and gan_role_in_source(ast.unparse(value.func)) == "generator"
