@@ -119,21 +119,12 @@ class GradientBuckets:
         self._laid_out: tuple[bool, list[bool]] | None = None
         self._head: RankHead | None = None
         self._agree: Callable[[Sequence[RankHead]], bool] = bool
-        self._do_agree = False
         self._buckets: list[GradientBucket] = []
         self._bucket_of: dict[int, GradientBucket] = {}
-        self._come = [False] * self.num_parameters
         self._used_by: list[float] = []  # how many ranks
-        self._works: list[Work] = []
-        self._num_sent = 0
-        self._armed = False
+        self.disarm()
         self.sends_early = not self._has_half  # gradients in half precision are summed up in float32 first
-        self.came_twice = False
-        """Whether a gradient was added to after its bucket had gone (a reentrant checkpoint)."""
-        self._handles = self._hooks()
-
-    def _hooks(self) -> list[Any]:
-        return [
+        self._handles = [
             parameter.register_post_accumulate_grad_hook(EngineHook(self._arrived, index))  # type: ignore[no-untyped-call]
             for index, (_, parameter) in enumerate(self._owners)
             if parameter.requires_grad
@@ -160,13 +151,16 @@ class GradientBuckets:
 
     def disarm(self) -> None:
         """Nothing is under way."""
-        self._armed = self.came_twice = False
+        self._armed = False
+        self.came_twice = False
+        """Whether a gradient was added to after its bucket had gone (a reentrant checkpoint)."""
         self.begin_again()
         self._come = [False] * self.num_parameters
 
     def begin_again(self) -> None:
         """Nothing has gone."""
-        self._works, self._num_sent, self._do_agree = [], 0, False
+        self._works: list[Work] = []
+        self._num_sent, self._do_agree = 0, False
 
     def arm(self, head: RankHead | None, agree: Callable[[Sequence[RankHead]], bool]) -> None:
         """The last backward begins; `agree` says of the heads of all ranks whether other buckets may go."""
