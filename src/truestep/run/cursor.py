@@ -353,7 +353,8 @@ class RunCursor:
         source: Any = stream.source
         source.total = total
         if stream.number >= 0:
-            stream.go_on(finished=stream.batch >= total)
+            # saved behind the last body and not behind the loop: what the loop writes at its end is still to do
+            stream.go_on(finished=stream.finished and stream.batch >= total)
         return stream
 
     def _steps(self) -> StreamCursor:
