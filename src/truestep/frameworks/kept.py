@@ -2,6 +2,8 @@
 """Checkpoints of ours beside a framework's: its files, and what these lack, in one store with checksums."""
 
 import shutil
+import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ import torch
 
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.store import CheckpointStore
-from truestep.core.errors import check_number
+from truestep.core.errors import OptionError, check_number
 from truestep.run.owner import HOLDERS, take_over_run
 from truestep.run.user_state import decode_run_state, encode_run_state
 
@@ -36,6 +38,13 @@ class KeptCheckpoints:
     def __init__(self, directory: str | Path, keep: int) -> None:
         check_number("ExactResume", "keep", keep, example=2, least=1)
         self.directory = Path(directory).resolve()
+        if self.directory.is_file():
+            raise OptionError(
+                f"ExactResume({str(directory)!r}) names a file, and its checkpoints need a folder of their own. Write "
+                'ExactResume("runs/exact"), say.'
+            )
+        self._asked = {"directory": str(directory), "in_vain": False, "used": False}
+        weakref.finalize(self, _say_unused, self._asked)
         self._retention = Retention(last=keep)
         self._store: CheckpointStore | None = None
         self._newest: KeptCheckpoint | None = None
@@ -65,6 +74,16 @@ class KeptCheckpoints:
             self._is_read = True
         return self._newest
 
+    def path_to_go_on_from(self) -> str | None:
+        """Return the path of the newest checkpoint for the user to hand to a trainer; None where there is none."""
+        newest = self.newest()
+        self._asked["in_vain"] = newest is None
+        return None if newest is None else str(newest.path)
+
+    def take_note_of_use(self) -> None:
+        """Take note that a training has begun with this."""
+        self._asked["used"] = True
+
     @contextmanager
     def saving(self, step: int, place: dict[str, Any]) -> Iterator[Path]:
         """Give a folder, and save what the framework put there, one file or one folder, with the place."""
@@ -92,6 +111,15 @@ class KeptCheckpoints:
         store, self._store, self._newest, self._is_read = self._store, None, None, False
         if store is not None:
             store.close()
+
+
+def _say_unused(asked: dict[str, Any]) -> None:
+    """Say that nothing was saved, where a training was asked to go on from here and the callback was given to no trainer."""
+    if asked["in_vain"] and not asked["used"] and not hasattr(sys, "last_value"):
+        sys.stderr.write(
+            f"truestep: ExactResume({asked['directory']!r}) was made, and no trainer began with it, so nothing was saved. Write "
+            "Trainer(..., callbacks=[exact]).\n"
+        )
 
 
 def _bytes_of(file: Path) -> torch.Tensor:

@@ -26,6 +26,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.runtime.at_exit import WatchReportAtExit
 from truestep.doctor.runtime.cells import cells_to_run, run_cells
 from truestep.doctor.runtime.frames import watched_user_place
+from truestep.doctor.runtime.launchers import refuse_launcher
 from truestep.doctor.runtime.pace import StopWatching
 from truestep.doctor.runtime.script import WatchedScript
 from truestep.doctor.runtime.tracebacks import script_part_of_traceback, show_script_traceback
@@ -65,8 +66,9 @@ def run_watched(
         explain: called with what the script raised, before that is shown; it may add a note to it.
 
     Raises:
-        OptionError: there is no such file, or it is a notebook that can't be run.
+        OptionError: there is no such file, it is a notebook that can't be run, or a command that starts scripts.
     """
+    refuse_launcher(script)
     if not script.is_module and not Path(script.name).is_file():
         raise OptionError(f"There is no file {script.name!r} to run.{_meant_instead_of(script)}")
     if script.is_notebook:

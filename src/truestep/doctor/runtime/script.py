@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from truestep.core.frames import is_library_file
 from truestep.doctor.finding import Place
 
 
@@ -60,7 +61,7 @@ class WatchedScript:
         return ran.returncode if ran.returncode >= 0 else 128 - ran.returncode
 
     def sources(self) -> list[Path]:
-        """Return the source file, where there is one to read."""
+        """Return the source file, where there is one to read: what is installed is followed by no reading."""
         if not self.is_module:
             return [Path(self.name)] if Path(self.name).is_file() else []
         import importlib.util
@@ -74,4 +75,6 @@ class WatchedScript:
             found = None
         finally:
             sys.path.pop(0)
-        return [Path(found.origin)] if found is not None and found.origin else []
+        if found is None or not found.origin or is_library_file(found.origin):
+            return []
+        return [Path(found.origin)]

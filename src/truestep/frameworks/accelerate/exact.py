@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ts.accelerate.ExactResume`: a prepared loader that goes on where a killed loop stopped, and `save_state` with what it lacks."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from truestep.core.errors import OptionError, check_number
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
+from truestep.frameworks.wrong_use import habits_of, refuse_other_habits, refuse_unprepared
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
 
 if TYPE_CHECKING:
@@ -44,13 +46,14 @@ class ExactResume:
         keep: int = 2,
     ) -> None:
         check_number("ts.accelerate.ExactResume", "every_n_batches", every_n_batches, example=100, least=1)
+        refuse_unprepared(accelerator, loader)
         refuse_processes(accelerator.num_processes, "Accelerate")
         self._accelerator, self._loader, self._every = accelerator, loader, every_n_batches
         self._kept = KeptCheckpoints(directory, keep)
         # what is dropped goes through Accelerate's loader, which counts
         self._passes = KeyedPasses(self._number_of_pass, lambda *_: 0)
-        self.epoch = 0
-        """The pass that comes next, or is under way."""
+        self._epoch = 0
+        self._is_epoch_asked = self._is_in_pass = self._is_save_called = False
         self._batches = self._since = self._saved = 0
         self._begins: int | None = None
         self._place: dict[str, Any] | None = None
@@ -60,8 +63,18 @@ class ExactResume:
         newest = self._kept.newest()
         if newest is not None:
             self._accelerator.load_state(str(newest.path))
-            self._place, self.epoch, self._saved = newest.place, newest.place["pass"], newest.step
+            self._place, self._epoch, self._saved = newest.place, newest.place["pass"], newest.step
+            refuse_other_habits(newest.place, self._habits(), self._kept.directory)
         self._passes.begin(self._place)
+
+    def _habits(self) -> dict[str, int | None]:
+        return habits_of(self._loader, self._accelerator.gradient_accumulation_steps)
+
+    @property
+    def epoch(self) -> int:
+        """The pass that comes next, or is under way."""
+        self._is_epoch_asked = True
+        return self._epoch
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -69,31 +82,36 @@ class ExactResume:
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of a pass, of the first one after a resume those that are left."""
         dropped = 0 if self._place is None else self._place["batches"]
-        self._batches, self._begins = 0, self.epoch
+        self._say_epoch_not_asked()
+        self._batches, self._begins, self._is_in_pass = 0, self._epoch, True
         if hasattr(self._loader, "set_epoch"):
-            self._loader.set_epoch(self.epoch)
+            self._loader.set_epoch(self._epoch)
         try:
             for batch in self._loader:
                 self._batches += 1
                 if self._batches > dropped:
                     self._put_streams_back()
+                    self._refuse_never_saved(self._since >= self._every)
                     self._since += 1
                     yield batch
             self._put_streams_back()
+            self._refuse_never_saved(self._since > 0)
         finally:
-            self.epoch += 1
+            self._epoch, self._is_in_pass = self._epoch + 1, False
 
     def save_state(self) -> bool:
         """Save where it is time, between two accumulations; call it at the end of each batch's body. Returns whether it did."""
+        if not self._is_in_pass:
+            raise OptionError(
+                "exact.save_state() stands outside `for batch in exact:`, which counts what is done. Take the batches from exact, "
+                "and not from the loader, and make it the last line of that loop's body."
+            )
+        self._is_save_called = True
         if self._since < self._every or not self._accelerator.sync_gradients:
             return False
-        if self._begins is not None:
-            raise OptionError(
-                "exact.save_state() stands outside `for batch in exact:`. Make it the last line of that loop's body."
-            )
         self._saved += self._since
         self._since = 0
-        place = self._passes.place(self.epoch, self._batches)
+        place = {**self._passes.place(self._epoch, self._batches), "habits": self._habits()}
         place["random"] = loop_random_state(self._accelerator.device)
         with self._kept.saving(self._saved, place) as folder:
             self._accelerator.save_state(str(folder / "accelerate"))
@@ -109,6 +127,20 @@ class ExactResume:
         if self._place is not None:
             set_loop_random_state(self._place["random"], self._accelerator.device)
             self._place = None
+
+    def _refuse_never_saved(self, is_time: bool) -> None:
+        if is_time and not self._is_save_called:
+            raise OptionError(
+                f"{self._since} batches were trained on, and exact.save_state() was never called: nothing is saved to go on from. "
+                "Make it the last line of the body of `for batch in exact:`."
+            )
+
+    def _say_epoch_not_asked(self) -> None:
+        if self._place is not None and self._epoch and not self._is_epoch_asked:
+            sys.stderr.write(
+                f"truestep: exact goes on in epoch {self._epoch}, counted from 0, and the loop has not asked for it: range(20) "
+                "would train 20 more. Write for epoch in range(exact.epoch, 20):\n"
+            )
 
     def _number_of_pass(self, loader: Any) -> int | None:
         number, self._begins = self._begins, None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from truestep.core.errors import OptionError, check_number
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
+from truestep.frameworks.wrong_use import HookOfAnInstance, habits_of, refuse_other_habits
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
 
 try:
@@ -43,6 +44,7 @@ class ExactResume(Callback):
         self._place: dict[str, Any] | None = None
         self._means: dict[str, dict[str, Any]] = {}
         self._since = self._steps = 0
+        self._habits: dict[str, int | None] = {}
         self._saving: int | None = None
         self._loaded: int | None = None
 
@@ -56,13 +58,14 @@ class ExactResume(Callback):
     @property
     def checkpoint(self) -> str | None:
         """The path for `trainer.fit(ckpt_path=...)`; None where nothing is saved yet."""
-        newest = self._kept.newest()
-        return None if newest is None else str(newest.path)
+        return self._kept.path_to_go_on_from()
 
+    @HookOfAnInstance
     def setup(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
         """Begin keyed passes, before the loader is asked for its first."""
         if stage != "fit":
             return
+        self._kept.take_note_of_use()
         refuse_processes(trainer.world_size, "Lightning")
         newest = self._kept.newest()
         self._trainer = trainer
@@ -86,6 +89,10 @@ class ExactResume(Callback):
                 f"{self._kept.directory} holds a checkpoint of step {newest.step}, and this fit begins elsewhere. Write "
                 "trainer.fit(model, loader, ckpt_path=exact.checkpoint), or give ts.lightning.ExactResume an empty directory."
             )
+        combined: Any = trainer.fit_loop._combined_loader
+        self._habits = habits_of(combined.flattened[0], trainer.accumulate_grad_batches)
+        if newest is not None:
+            refuse_other_habits(newest.place, self._habits, self._kept.directory)
 
     def on_train_batch_start(
         self, trainer: "Trainer", pl_module: "LightningModule", batch: Any, batch_idx: int
@@ -113,6 +120,7 @@ class ExactResume(Callback):
         """Give the means of the epoch the part from before the resume."""
         self._merge_means(trainer.fit_loop.epoch_loop)
 
+    @HookOfAnInstance
     def on_exception(
         self, trainer: "Trainer", pl_module: "LightningModule", exception: BaseException
     ) -> None:
@@ -146,6 +154,7 @@ class ExactResume(Callback):
         place = self._passes.place(trainer.current_epoch, batch_idx)
         place["random"] = loop_random_state(pl_module.device)
         place["metrics"] = {name: value.detach().cpu() for name, value in trainer.callback_metrics.items()}
+        place["habits"] = self._habits
         place["logged"] = loop._batches_that_stepped
         place["means"] = {
             name: {

@@ -9,6 +9,7 @@ from transformers import TrainerCallback
 from truestep.core.errors import OptionError
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
+from truestep.frameworks.wrong_use import habits_of, refuse_other_habits
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -30,22 +31,35 @@ class ExactResume(TrainerCallback):
             under which a step can't be gone on from.
     """
 
+    state_key = "ExactResume"  # Lightning's Trainer asks for it before the hook that refuses it
+
     def __init__(self, directory: str | Path, *, keep: int = 2) -> None:
         self._kept = KeptCheckpoints(directory, keep)
         self._passes = KeyedPasses(self._number_of_pass, _skipped)
         self._begins: int | None = None
         self._number = 0
+        self._habits: dict[str, int | None] = {}
 
     @property
     def checkpoint(self) -> str | None:
         """The path for `trainer.train(resume_from_checkpoint=...)`; None where nothing is saved yet."""
-        newest = self._kept.newest()
-        return None if newest is None else str(newest.path)
+        return self._kept.path_to_go_on_from()
+
+    def setup(self, *_given: Any, **_named: Any) -> None:
+        """Refuse the Trainer of Lightning, which calls this first: its hooks have other names."""
+        raise OptionError(
+            "ts.transformers.ExactResume is a callback of transformers' Trainer, and was given to that of Lightning, which would "
+            "never tell it of a batch. Write ts.lightning.ExactResume(directory)."
+        )
+
+    def on_exception(self, *_given: Any, **_named: Any) -> None:
+        """Do nothing: Lightning's Trainer calls this behind the refusal."""
 
     def on_train_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Begin keyed passes."""
+        self._kept.take_note_of_use()
         refuse_processes(args.world_size, "the Trainer")
         _refuse_arguments(args, kwargs.get("train_dataloader"))
         newest = self._kept.newest()
@@ -55,6 +69,9 @@ class ExactResume(TrainerCallback):
                 f"{state.global_step}. Write trainer.train(resume_from_checkpoint=exact.checkpoint), or give "
                 "ts.transformers.ExactResume an empty directory."
             )
+        self._habits = habits_of(kwargs.get("train_dataloader"), args.gradient_accumulation_steps)
+        if newest is not None:
+            refuse_other_habits(newest.place, self._habits, self._kept.directory)
         self._passes.begin(None if newest is None else newest.place)
 
     def on_epoch_begin(
@@ -75,7 +92,7 @@ class ExactResume(TrainerCallback):
         """Keep what the Trainer has just saved."""
         done = state.epoch or 0.0
         batches = round((done - self._number) * len(kwargs["train_dataloader"]))
-        place = self._passes.place(self._number, batches)
+        place = {**self._passes.place(self._number, batches), "habits": self._habits}
         self._kept.keep(
             Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", state.global_step, place
         )

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Uses of `ExactResume` that would save nothing or go on to other bits are refused, each with the line to write.
+
+The frameworks set variables when they are imported, so each trains in a process of its own, once for all of its cases.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+LIGHTNING = """
+import itertools, json, logging, warnings
+import lightning, torch, truestep as ts
+from torch.utils.data import DataLoader
+from truestep.lightning import ExactResume
+warnings.simplefilter("ignore"); logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+assert ExactResume is ts.lightning.ExactResume
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(4, 1)
+    def training_step(self, batch, index):
+        return self.net(batch).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+def fit(callbacks, checkpoint=None, samples=16, batch_size=4, accumulation=1, epochs=2):
+    trainer = lightning.Trainer(
+        accelerator="cpu", max_epochs=epochs, callbacks=callbacks, accumulate_grad_batches=accumulation, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )
+    trainer.fit(Module(), DataLoader(torch.randn(samples, 4), batch_size, shuffle=True), ckpt_path=checkpoint)
+
+def goes_on(**habits):
+    exact = ExactResume("exact", every_n_batches=3)
+    fit([exact], exact.checkpoint, epochs=3, **habits)
+
+exact = ExactResume("exact", every_n_batches=3)
+fit([exact], exact.checkpoint)
+said = {}
+cases = {
+    "class": lambda: fit([ExactResume]),
+    "other library": lambda: fit([ts.transformers.ExactResume("other")]),
+    "samples": lambda: goes_on(samples=24),
+    "batch_size": lambda: goes_on(batch_size=8),
+    "accumulation": lambda: goes_on(accumulation=2),
+    "name": lambda: __import__("truestep.lightning", fromlist=["Exact"]).ExactResumeCallback,
+    "place": lambda: ts.ExactResume("exact"),
+}
+for name, case in cases.items():
+    try:
+        case()
+        said[name] = "nothing"
+    except Exception as error:
+        said[name] = str(error)
+goes_on()
+forgotten = ExactResume("forgotten")
+fit([], forgotten.checkpoint)
+print(json.dumps(said))
+"""
+
+ACCELERATE = """
+import json, itertools
+import torch, truestep as ts
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+from truestep.accelerate import ExactResume
+
+accelerator = Accelerator(cpu=True)
+raw = torch.nn.Linear(4, 1)
+
+def train(name, take="exact", save="body", start="exact.epoch", epochs=1, batch_size=4, order=lambda *given: given):
+    torch.manual_seed(0)
+    loader = accelerator.prepare(DataLoader(torch.randn(16, 4), batch_size, shuffle=True))
+    exact = ExactResume(*order(accelerator, loader), name, every_n_batches=2)
+    try:
+        for epoch in range(exact.epoch if start == "exact.epoch" else 0, epochs):
+            for batch in exact if take == "exact" else loader:
+                optimizer.zero_grad()
+                accelerator.backward(net(batch).square().mean())
+                optimizer.step()
+                if save == "body":
+                    exact.save_state()
+            if save == "behind":
+                exact.save_state()
+    finally:
+        exact.close()
+
+said = {}
+def say(name, case):
+    try:
+        case()
+        said[name] = "nothing"
+    except ts.OptionError as error:
+        said[name] = str(error)
+
+say("unprepared", lambda: train("unprepared"))
+net, optimizer = accelerator.prepare(raw, torch.optim.SGD(raw.parameters(), lr=0.1))
+say("right", lambda: train("right", epochs=2))
+say("goes on", lambda: train("right", epochs=3))
+say("batch_size", lambda: train("right", epochs=4, batch_size=8))
+say("never saved", lambda: train("never", save="never"))
+say("saved behind", lambda: train("behind", save="behind"))
+say("loader", lambda: train("loader", take="loader"))
+say("crossed", lambda: train("crossed", order=lambda one, other: (other, one)))
+say("model", lambda: train("model", order=lambda one, _: (one, net)))
+train("right", start=0, epochs=1)
+print(json.dumps(said))
+"""
+
+TRANSFORMERS = """
+import json
+import torch, truestep as ts
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from truestep.transformers import ExactResume
+
+config = GPT2Config(vocab_size=8, n_positions=4, n_embd=4, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0)
+
+def train(exact, samples=16, batch_size=4, accumulation=1, epochs=1, callbacks=None):
+    arguments = TrainingArguments(
+        "theirs", per_device_train_batch_size=batch_size, num_train_epochs=epochs, save_strategy="steps", save_steps=2,
+        gradient_accumulation_steps=accumulation, report_to="none", use_cpu=True, disable_tqdm=True,
+    )
+    data = [{"input_ids": torch.arange(4), "labels": torch.arange(4)} for _ in range(samples)]
+    callbacks = [exact] if callbacks is None else callbacks
+    trainer = Trainer(GPT2LMHeadModel(config), arguments, train_dataset=data, callbacks=callbacks)
+    trainer.train(resume_from_checkpoint=exact.checkpoint)
+
+train(ExactResume("exact"))
+said = {}
+for name, habits in {"samples": {"samples": 24}, "batch_size": {"batch_size": 2}, "accumulation": {"accumulation": 2}}.items():
+    try:
+        train(ExactResume("exact"), epochs=2, **habits)
+        said[name] = "nothing"
+    except ts.OptionError as error:
+        said[name] = str(error)
+open("file", "w").close()
+try:
+    ExactResume("file")
+except ts.OptionError as error:
+    said["file"] = str(error)
+train(ExactResume("exact"), epochs=2)
+forgotten = ExactResume("forgotten")
+train(forgotten, callbacks=[])
+print(json.dumps(said))
+"""
+
+SAYS = {
+    LIGHTNING: {
+        "class": 'exact = ts.lightning.ExactResume("runs/exact"), and callbacks=[exact].',
+        "other library": "Write ts.lightning.ExactResume(directory).",
+        "samples": "the data had 16 samples, and has 24",
+        "batch_size": "batch_size was 4, and is 8",
+        "accumulation": "1 batches made a step, and 2 do",
+        "name": "Did you mean 'ExactResume'?",
+        "place": "ts.lightning.ExactResume(directory)",
+    },
+    ACCELERATE: {
+        "unprepared": "Write net, optimizer, loader = accelerator.prepare(net, optimizer, loader) first",
+        "right": "nothing",
+        "goes on": "nothing",
+        "batch_size": "batch_size was 4, and is 8",
+        "never saved": "Make it the last line of the body",
+        "saved behind": "never called",
+        "loader": "Take the batches from exact",
+        "crossed": "where the Accelerator stands",
+        "model": "where the training loader that accelerator.prepare returned stands",
+    },
+    TRANSFORMERS: {
+        "samples": "the data had 16 samples, and has 24",
+        "batch_size": "batch_size was 4, and is 2",
+        "accumulation": "1 batches made a step, and 2 do",
+        "file": "names a file",
+    },
+}
+ERR = {
+    LIGHTNING: "ExactResume('forgotten') was made, and no trainer began with it",
+    ACCELERATE: "Write for epoch in range(exact.epoch, 20):",
+    TRANSFORMERS: "ExactResume('forgotten') was made, and no trainer began with it",
+}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(LIGHTNING, marks=pytest.mark.slow, id="lightning"),
+        pytest.param(ACCELERATE, id="accelerate"),
+        pytest.param(TRANSFORMERS, marks=pytest.mark.slow, id="transformers"),
+    ],
+)
+def test_a_wrong_use_is_named_with_the_line_to_write(program, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert {name: words in said[name] for name, words in SAYS[program].items()} == dict.fromkeys(
+        said, True
+    ), said
+    assert done.stderr.count(ERR[program]) == 1, done.stderr
