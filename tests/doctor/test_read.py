@@ -126,7 +126,7 @@ ODD = {
     "number.ipynb": b'{"cells": [], "torch": ' + b"9" * 5_000 + b"}",
     "deep.py": b"import torch\nx = " + b"a ** " * 5_000 + b"a\n",
     "coding.py": b"# coding: zlib\nimport torch\n",
-    "page.md": b"torch\n```python\nx = " + b"-" * 100_000 + b"1\n```\n",
+    "page.md": b"```python\nimport torch\nx = " + b"-" * 100_000 + b"1\n```\n",
 }
 
 

@@ -104,11 +104,17 @@ class _Anew:
 
     def _was_there(self, part: ast.Name | ast.Attribute, waiting: list[ast.AST]) -> bool:
         """Tell whether a name has a value of before; what it was given behind the event is looked at as well."""
-        if not isinstance(part.ctx, ast.Load) or _last(part) not in self.before | self.filled:
+        if not isinstance(part.ctx, ast.Load):
             return False
         if _last(part) in self.filled:
             return True
         home = self.module.home(part)
+        if _last(part) not in self.before:
+            if (
+                isinstance(part, ast.Name) and home.scope(part) is self.scope
+            ):  # what it was given may read what was there
+                waiting += [each for each in home.definitions(part) if each is not None]
+            return False
         if isinstance(part, ast.Name) and home.scope(part) is not self.scope:
             return home.resolver.names.variable(part)[0] is self.scope
         given = home.definitions(part)
