@@ -120,6 +120,16 @@ def test_what_python_can_t_read_is_named_and_not_counted_as_read(tmp_path, raw):
     assert "No file could be read, so nothing was looked for." in shown(reading)
 
 
+@pytest.mark.parametrize("ending", ["yaml", "json", "CSV", "pt"])
+def test_a_file_that_holds_no_python_is_refused_with_what_to_give(tmp_path, ending):
+    path = tmp_path / f"conf.{ending}"
+    path.write_text("lr: float = 0.1\n")  # which Python can read
+    with pytest.raises(
+        OptionError, match=r"holds no Python, by its ending.* the script that uses it \(\.py\)"
+    ):
+        read_paths([path])
+
+
 ODD = {
     "deep_list.ipynb": b'{"cells": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "deep_dict.ipynb": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,

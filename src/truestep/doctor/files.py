@@ -11,13 +11,17 @@ from truestep.doctor.selection import CheckSelection
 
 _PASSED_OVER = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
 _ENDINGS = (".py", ".ipynb", *markdown.ENDINGS)
+_NO_CODE = (
+    *(".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".csv", ".log", ".sh", ".html"),
+    *(".pt", ".pth", ".ckpt", ".safetensors"),
+)
 
 
 def files_to_read(paths: Sequence[Path], selection: CheckSelection) -> Iterator[Path]:
     """Yield each file once: those named, and those beneath the folders, but for what is passed over.
 
     Raises:
-        OptionError: a path that does not exist, or is neither a file nor a folder.
+        OptionError: a path that does not exist, or is neither a file nor a folder, or a file that holds no Python by its ending.
     """
     seen: set[str] = set()
     for path in paths:
@@ -27,6 +31,11 @@ def files_to_read(paths: Sequence[Path], selection: CheckSelection) -> Iterator[
             raise OptionError(
                 f"{str(path)!r} is no file but a pipe or a device, which gives its contents only once: "
                 "write them to a file and read that."
+            )
+        if path.is_file() and path.name.lower().endswith(_NO_CODE):
+            raise OptionError(
+                f"{str(path)!r} holds no Python, by its ending, so nothing in it can be read: give the script that uses it (.py), "
+                "a notebook (.ipynb), a page (.md), notes (.txt), or a folder of these."
             )
         for each in _beneath(path, selection) if path.is_dir() else [path]:
             full = str(each.absolute())
