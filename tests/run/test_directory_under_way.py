@@ -128,7 +128,9 @@ def test_a_directory_that_is_removed_while_a_run_trains_is_told_of(tmp_path, ste
         if run.step == step:
             shutil.rmtree(run.directory)
 
-    with pytest.raises(ts.TruestepError, match=r"its folder is gone|could not be written|No such file"):
+    with pytest.raises(
+        ts.TruestepError, match=r"its folder is gone|the folder of this run, was removed or moved"
+    ):
         train(tmp_path / "run", remove)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`metrics.jsonl`: one line for each time something was logged, written as the run goes and read back."""
 
+import errno
 import json
 import logging
 import math
@@ -30,6 +31,9 @@ MAX_LINE_BYTES = 16 << 20  # no line of metrics is so long; a damaged file may h
 MAX_STEP = 1 << 63  # columns of steps are int64
 
 NOT_IN_JSON = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+_CURES = {errno.ENOSPC: "Make room on the disk", errno.EDQUOT: "Make room in your quota"}
+_OTHER_CURE = "See what keeps the file from being written (its owner, a disk that is read only)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,9 +177,15 @@ class MetricsFile:
         self._checksum = zlib.crc32(text, self._checksum)
 
     def _unwritten(self, error: OSError) -> RunDirectoryError:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return RunDirectoryError(
+                f"{str(self.path.parent)!r}, the folder of this run, was removed or moved while the run was at work, with its "
+                "checkpoints. Put it back and start again: the run goes on from its last checkpoint. If it is lost, the run begins "
+                "anew."
+            )
         return RunDirectoryError(
             f"{self.path}: {error.strerror}, so {counted(len(self._waiting), 'line')} of metrics could not be written. "
-            "The run's history would have a hole. Make room on the disk and resume the run."
+            f"The run's history would have a hole. {_CURES.get(error.errno or 0, _OTHER_CURE)} and resume the run."
         )
 
     @property
