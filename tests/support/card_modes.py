@@ -147,6 +147,9 @@ class CardFunctions(TorchFunctionMode):
         place = self._card.card_of(tensor)
         return -1 if place is None else place.index
 
+    def _new(self, func, tensor, *args, **kwargs):
+        return self._card.mark(func(tensor, *args, **kwargs), self._card.card_of(tensor))
+
     def _is_pinned(self, func, tensor, *_):
         return self._card.place(tensor) == PINNED
 
@@ -207,6 +210,7 @@ ANSWERS = {
     Tensor.is_cuda.__get__: "_is_kind",
     Tensor.is_mps.__get__: "_is_kind",
     Tensor.get_device: "_index",
+    Tensor.new: "_new",
     Tensor.is_pinned: "_is_pinned",
     Tensor.pin_memory: "_pin",
     Tensor.to: "_to",
