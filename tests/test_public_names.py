@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The public names that the documentation and the messages use exist."""
 
+import importlib
 import pkgutil
 import re
 import types
@@ -66,7 +67,12 @@ def test_names_in_messages_and_docstrings_exist():
 def test_no_public_name_is_that_of_a_module_which_would_hide_it_once_it_is_imported(package):
     """Importing `package.x` sets the attribute x, whatever was there: a function of that name would be gone."""
     modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
-    assert modules & set(package.__all__) <= {"nn"}
+    both = modules & set(package.__all__)
+    assert both <= {"nn", "lightning", "transformers", "accelerate"}
+    for name in both:
+        before = getattr(package, name)
+        assert importlib.import_module(f"{package.__name__}.{name}") is before
+        assert getattr(package, name) is before
 
 
 @pytest.mark.parametrize("name", truestep.nn.__all__)

@@ -10,6 +10,7 @@ from typing import Any, Never
 from torch import nn
 
 from truestep.core.errors import OptionError
+from truestep.core.wording import a_type
 
 _WORDS = {
     "samples": "the data had {} samples, and has {}",
@@ -72,10 +73,10 @@ def refuse_unprepared(accelerator: Any, loader: Any) -> None:
     """Raise an OptionError for arguments in another order, and for models that `accelerator.save_state` would not save."""
     call = "ts.accelerate.ExactResume(accelerator, loader, directory)"
     if not hasattr(accelerator, "prepare"):
-        raise OptionError(f"{call} was given a {type(accelerator).__name__} where the Accelerator stands.")
+        raise OptionError(f"{call} was given {a_type(accelerator)} where the Accelerator stands.")
     if isinstance(loader, nn.Module) or not hasattr(loader, "__iter__"):
         raise OptionError(
-            f"{call} was given a {type(loader).__name__} where the training loader that accelerator.prepare returned stands."
+            f"{call} was given {a_type(loader)} where the training loader that accelerator.prepare returned stands."
         )
     if not getattr(accelerator, "_models", True):
         raise OptionError(
