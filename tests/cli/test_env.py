@@ -115,7 +115,9 @@ def test_torch_is_not_imported_to_start():
 
 
 def test_a_terminal_that_knows_no_unicode_gets_marks_of_ascii():
-    result = env(env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    result = env(
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "TMPDIR": "/tmp"}
+    )  # whose name is of its letters
     assert result.returncode in (0, 1)
     verdicts = result.stdout.partition("verdicts\n")[2]
     assert "?" not in verdicts
