@@ -161,3 +161,13 @@ def set_host_random_streams(states: tuple[Any, Any]) -> None:
 
     random.setstate(states[0])
     np.random.set_state(states[1])
+
+
+@contextmanager
+def host_streams_put_back() -> Iterator[None]:
+    """Put python's and NumPy's global stream back at the end of a `with` block."""
+    states = host_random_streams()
+    try:
+        yield
+    finally:
+        set_host_random_streams(states)

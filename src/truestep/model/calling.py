@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from truestep.core.errors import ModelError
 from truestep.core.modules import restoring_module
-from truestep.core.random_streams import host_random_streams, set_host_random_streams
+from truestep.core.random_streams import host_streams_put_back
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -111,12 +111,8 @@ class ModulePath:
 def undisturbed_model(model: nn.Module) -> Iterator[None]:
     """Run the user's own model: modes, buffers and all random streams are as before afterwards."""
     # A forward may draw from python's and NumPy's streams too; `restoring_module` puts back torch's.
-    streams = host_random_streams()
-    with restoring_module(model):
-        try:
-            yield
-        finally:
-            set_host_random_streams(streams)
+    with restoring_module(model), host_streams_put_back():
+        yield
 
 
 def run_forward(model: nn.Module, arguments: Arguments) -> Any:

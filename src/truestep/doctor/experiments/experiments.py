@@ -2,16 +2,14 @@
 """The experiments of one run: finds the places, has the relations tried there, and keeps what came out."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils.data._utils.collate import default_collate
 
 from truestep.core.random_streams import (
-    host_random_streams,
-    set_host_random_streams,
+    host_streams_put_back,
     torch_streams_put_back,
 )
 from truestep.doctor.check import Check
@@ -40,17 +38,6 @@ _NO_PLACE = {
     "evaluation": "no evaluation over a loader began after a step",
     "epoch": "no second pass over training data began with a loader's first batch",
 }
-
-
-@contextmanager
-def _streams_put_back() -> Iterator[None]:
-    """Within this, what is asked of the script's objects may draw; the script's streams go on as without."""
-    states = host_random_streams()
-    try:
-        with torch_streams_put_back([]):
-            yield
-    finally:
-        set_host_random_streams(states)
 
 
 @dataclass
@@ -121,7 +108,8 @@ class Experiments:
         try:
             if (obstacle := why_no_fork()) is not None:
                 raise ExperimentNotTriedError(obstacle)
-            with _streams_put_back():
+            # what is asked of the script's objects may draw; the script's streams go on as without
+            with torch_streams_put_back(), host_streams_put_back():
                 experiment = begin()
         except (ExperimentNotTriedError, UnclearExamplesError) as why:
             for each in wanted:

@@ -21,8 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from truestep.core.random_streams import (
     KeyedRandom,
-    host_random_streams,
-    set_host_random_streams,
+    host_streams_put_back,
     torch_streams_put_back,
 )
 
@@ -95,7 +94,7 @@ class SymmetricNoise:
     def __enter__(self) -> Self:
         enter = self._entered.enter_context
         enter(torch_streams_put_back(self._tensors))
-        self._entered.callback(set_host_random_streams, host_random_streams())
+        enter(host_streams_put_back())
         torch.default_generator.manual_seed(self._seed)
         random.seed(self._seed)
         np.random.seed(self._seed)  # the global stream is what losses draw from

@@ -278,9 +278,8 @@ class World:
         text = self.notes.describe(self.rank, f"raised {first}" + (f" (at {place})" if place else ""))
         own = RankError(f"The ranks can't go on together: {text}.")
         self.error = own
-        with suppress(
-            RankError
-        ):  # the store is gone, so nobody is left to be told: what is raised is this rank's own error
+        # where the store is gone nobody is left to be told, and what is raised is this rank's own error
+        with suppress(RankError):
             self.ask(lambda: self.notes.accuse(self.rank, text))
         self.error = own
 
