@@ -37,11 +37,16 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def started(tmp_path_factory):
     folder = tmp_path_factory.mktemp("refused")
     finished = on_ranks(PROGRAM, folder, seconds=120)
     assert [each.status for each in finished] == [0, 0], finished[0].error[-3000:]
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)], finished
+
+
+@pytest.fixture(scope="module")
+def found(started):
+    return started[0]
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -52,6 +57,12 @@ def test_it_is_refused_on_every_rank(found, name):
 
 def test_everything_is_looked_at(found):
     assert found[0].keys() == EXPECTED.keys()
+
+
+def test_a_run_that_was_refused_leaves_no_socket_open(started):
+    for each in started[1]:
+        num_open = json.loads(each.out)
+        assert num_open[-1] <= num_open[0] + 1, num_open  # ten a run, if it stays
 
 
 def test_a_rank_that_is_left_alone_raises_its_own_error(tmp_path):

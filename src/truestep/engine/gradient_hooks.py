@@ -12,8 +12,10 @@ from operator import attrgetter
 from typing import Any
 
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from truestep.core.errors import OptionError
+from truestep.core.weak import weakly
 
 Hooks = MutableMapping[int, Callable[..., Any]]
 _before: Callable[[Tensor], Hooks | None] = attrgetter("_backward_hooks")
@@ -22,6 +24,17 @@ _after: Callable[[Tensor], Hooks | None] = attrgetter("_post_accumulate_grad_hoo
 
 class EngineHook(partial[Any]):
     """A hook of the engine's own on a parameter, which belongs into the backward itself."""
+
+
+def when_accumulated(parameter: Tensor, method: Callable[..., None], *arguments: Any) -> RemovableHandle:
+    """Call `method(*arguments, parameter)` when a gradient of this parameter is complete.
+
+    torch holds such a hook where Python's collector can't see it. So the method's object is held weakly: it would keep
+    itself, and the sockets of its ranks, for as long as the process lives.
+    """
+    hook = EngineHook(weakly(method), *arguments)
+    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+    return handle
 
 
 class HeldHooks:

@@ -16,6 +16,7 @@ from truestep.core.metric_names import MEASURED
 from truestep.core.random_streams import random_key
 from truestep.core.results import RenderableType, Shown, result_facts
 from truestep.core.schedule_units import ScheduleFactory
+from truestep.core.weak import weakly
 from truestep.core.wording import number_text
 from truestep.engine.averages import EMA
 from truestep.engine.buffer_rules import BufferRule
@@ -157,7 +158,7 @@ class Run(SealedAttributes, Shown):
         set_run_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
         self.context.observer = self.session  # last: whatever is computed now comes to a run that is whole
-        weakref.finalize(self, self.session.dropped).atexit = False
+        weakref.finalize(self, weakly(self.session.dropped)).atexit = False
         self._seal()
 
     # ------------------------------------------------------------------ what is trained, and on what

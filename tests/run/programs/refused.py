@@ -5,6 +5,7 @@ Each rank writes down with which words it was refused, in FOLDER/RANK.json.
 """
 
 import atexit
+import gc
 import json
 import os
 import sys
@@ -217,13 +218,26 @@ def refused(case, folder):
         atexit.unregister(world._leave)
         world.links.close()
         World.here = None
+    del run, world
+    gc.collect()
     return said
+
+
+def num_open_files():
+    """How many files and sockets this process holds; 0 on a system that doesn't say."""
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.exists() else 0
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     folder, names = Path(sys.argv[1]), sys.argv[2:]
-    found = {case.__name__: refused(case, folder) for case in CASES if not names or case.__name__ in names}
+    found, num_open = {}, []
+    for case in CASES:
+        if not names or case.__name__ in names:
+            found[case.__name__] = refused(case, folder)
+            num_open.append(num_open_files())
+    print(json.dumps(num_open), flush=True)
     (folder / f"{RANK}.json").write_text(json.dumps(found, indent=1))
     while RANK == 0 and not (folder / "1.json").exists():
         time.sleep(0.05)  # the store is rank 0's, and rank 1 has yet to say why it stops

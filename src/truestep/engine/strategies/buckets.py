@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.engine.gradient_hooks import EngineHook
+from truestep.engine.gradient_hooks import when_accumulated
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.heads import (
     MESSAGE_BYTES,
@@ -125,7 +125,7 @@ class GradientBuckets:
         self.disarm()
         self.sends_early = not self._has_half  # gradients in half precision are summed up in float32 first
         self._handles = [
-            parameter.register_post_accumulate_grad_hook(EngineHook(self._arrived, index))  # type: ignore[no-untyped-call]
+            when_accumulated(parameter, self._arrived, index)
             for index, (_, parameter) in enumerate(self._owners)
             if parameter.requires_grad
         ]

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from truestep.core.errors import LossError, RankError
 from truestep.engine.batches import map_batch_tensors
+from truestep.engine.gradient_hooks import when_accumulated
 from truestep.engine.processes.shards import is_divided_over_ranks
 from truestep.engine.processes.world import World
 
@@ -158,7 +159,7 @@ class FsdpUnitCalls:
             self._whole |= {id(each) for _, each in self._unhooked[unit]}
         for name, parameter in self._unhooked[unit]:
             if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(partial(self._use, name))  # type: ignore[no-untyped-call]
+                when_accumulated(parameter, self._use, name)
         self._unhooked[unit] = [pair for pair in self._unhooked[unit] if not pair[1].requires_grad]
 
     def _use(self, name: str, _: Tensor) -> None:
