@@ -34,7 +34,16 @@ MEAN = 15
 SMOOTH = {"doctor.md", "doctor-output.md", "relations.md", "running.md", "keeping.md"}
 SMOOTH |= {"batches.md", "data.md", "checkpoints.md", "report.md", "choose-optimizer-and-schedule.md"}
 SMOOTH |= {"explain.md", "graph.md", "playground.md", "many-processes.md", "processes-cost.md", "memory.md"}
-SMOOTH |= {f"howto/{name}.md" for name in ("spot-machines", "divided-weights", "shared-buffers", "whole-batch-losses")}
+SMOOTH |= {
+    f"howto/{name}.md"
+    for name in (
+        "spot-machines",
+        "divided-weights",
+        "shared-buffers",
+        "whole-batch-losses",
+        "memory-of-a-run",
+    )
+}
 SMOOTH |= {"cookbook/seeds.md", "cookbook/gans.md", "tutorial.md", "mistakes.md", "wild.md", "find.md"}
 SMOOTH |= {page.relative_to(DOCS).as_posix() for page in (DOCS / "laws").glob("*.md")}
 SMOOTH_PAGES = [page for page in MANUAL if page.relative_to(DOCS).as_posix() in SMOOTH]
