@@ -32,7 +32,14 @@ LONG = {
 # Pages that are read from top to bottom, and were written for it.
 MEAN = 15
 SMOOTH = {"doctor.md", "doctor-output.md", "relations.md", "running.md", "keeping.md", "compared.md"}
-SMOOTH |= {"batches.md", "data.md", "checkpoints.md", "report.md", "choose-optimizer-and-schedule.md"}
+SMOOTH |= {
+    "batches.md",
+    "data.md",
+    "streams.md",
+    "checkpoints.md",
+    "report.md",
+    "choose-optimizer-and-schedule.md",
+}
 SMOOTH |= {"explain.md", "graph.md", "playground.md", "many-processes.md", "processes-cost.md", "memory.md"}
 SMOOTH |= {
     f"howto/{name}.md"
