@@ -194,7 +194,8 @@ class Run(SealedAttributes, Shown):
             micro_batch: the largest number of examples computed at once, "auto" to let memory decide.
             starts_at: train only when `run.step` has come so far.
             compile: compile the loss functions with `torch.compile`.
-            buffers: what buffers that processes fill are of their values, `{"codebook.*": "mean"}`; see `docs/many-processes.md`.
+            buffers: how buffers that a forward fills are combined over processes, `{"codebook.*": "mean"}`; see
+                `docs/howto/shared-buffers.md`.
         """
         from truestep.run import opening
 
