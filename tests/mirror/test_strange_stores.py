@@ -2,6 +2,8 @@
 """Stores, disks and names that are not as one expects: what is the matter is said, and nothing is begun anew."""
 
 import errno
+import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -127,3 +129,26 @@ def test_a_run_below_another_s_address_is_listed_too(folder_store, tmp_path):
         save(tmp_path / name, 1)
         mirror_of(address, tmp_path / name).close()
     assert {run.directory for run in ts.runs(folder_store).runs} == {folder_store, f"{folder_store}/b"}
+
+
+@pytest.mark.parametrize("gone", ["metrics", "all"])
+def test_what_is_deleted_under_a_run_is_not_asked_for_without_a_pause(
+    gone, folder_store, tmp_path, monkeypatch
+):
+    looks, directory = [], tmp_path / "a"
+    mirror = mirror_of(folder_store, directory)
+    names = mirror._files.names
+    monkeypatch.setattr(mirror._files, "names", lambda folder: looks.append(folder) or names(folder))
+    save(directory, 1)
+    sent(mirror, 1)
+    if gone == "all":
+        shutil.rmtree(directory)
+    else:
+        save(directory, 2, logbook={"mark": [1_000_000, 1]})
+    looks.clear()
+    time.sleep(1.2)
+    assert len(looks) < 12  # one each half second, and one for each change
+    mirror.close()
+    said = sum("the metrics before 000002-step-2 are gone" in each for each in mirror.said)
+    assert said == len(mirror.said) == (gone == "metrics")
+    check_store(folder_store)

@@ -48,20 +48,15 @@ def _passed(objects: MirrorObjects, key: str, reason: object) -> str:
 
 
 def get_piece(objects: MirrorObjects, piece: StoredPiece) -> bytes:
-    """Return a piece's content."""
-    return get_checked(objects, piece.path, piece.kind, piece.digest)
-
-
-def get_checked(objects: MirrorObjects, path: str, kind: str, digest: str) -> bytes:
-    """Return content of this digest, asked for once more where it is not what it was: that may be the line and not the store."""
+    """Return a piece's content, asked for once more where it is not what it was: that may be the line and not the store."""
     for _ in range(2):
         try:
-            data = objects.get(path)
+            data = objects.get(piece.path)
         except FileNotFoundError:
-            raise DamagedCheckpointError(f"{path} is missing") from None
-        if new_digest(kind, data).hexdigest() == digest:
+            raise DamagedCheckpointError(f"{piece.path} is missing") from None
+        if new_digest(piece.kind, data).hexdigest() == piece.digest:
             return data
-    raise DamagedCheckpointError(f"{path} is not what was sent")
+    raise DamagedCheckpointError(f"{piece.path} is not what was sent")
 
 
 def fetch_files(objects: MirrorObjects, files: dict[Path, StoredFile]) -> None:

@@ -61,11 +61,9 @@ class StoredFiles(CheckpointFiles):
     def read(self, descriptor: int, buffer: memoryview, at: int) -> int:
         """Read some bytes, of a file in the store to the end of a piece."""
         file = self._opened.get(descriptor)
-        if file is None:
+        if file is None or at >= file.bytes:
             return super().read(descriptor, buffer, at)
         number, begin = divmod(at, PIECE_BYTES)
-        if at >= file.bytes:
-            return 0
         data = self._piece(file, number)[begin : begin + len(buffer)]
         buffer[: len(data)] = data
         return len(data)
@@ -86,6 +84,11 @@ class StoredRun:
         self._objects, self.files, self.address = objects, files, objects.address
         self.directory = directory
         self.seen = newest_lease(objects)
+        if not self.seen.number:
+            raise RunDirectoryError(
+                f"{self.address} holds no run: give the address that ts.Run(..., mirror=...) was given. `truestep runs "
+                f"{self.address}` lists the runs below it."
+            )
         self.keys = valid_commits(objects, self.seen)
         self.commits = _of_one_way(read_commits(objects, self.keys, warn_user))
         checkpoints = self.directory / CHECKPOINTS
@@ -96,7 +99,7 @@ class StoredRun:
             (place / MANIFEST_NAME).write_bytes(commit.manifest_bytes)
             for name, file in commit.files.items():
                 files.show(place / name, file)
-        for mark in self.seen.lease.marks if self.seen and self.seen.lease else ():
+        for mark in self.seen.marks:
             (checkpoints / mark).touch()
 
     @property
@@ -106,7 +109,7 @@ class StoredRun:
 
     def changed(self) -> datetime:
         """Return when its holder last showed that it is alive, by the store's clock."""
-        return self._objects.changed(lease_path(self.seen.number if self.seen else 0))
+        return self._objects.changed(lease_path(self.seen.number))
 
     def fetch_beside(self) -> None:
         """Fetch what lies beside the newest checkpoint: configuration, environment, metrics and media."""
@@ -160,16 +163,7 @@ def stored_run(objects: MirrorObjects) -> Iterator[StoredRun]:
         places = re.sub(r"[^\w ./-]", "_", unquote(objects.address.partition("://")[2])).strip("/").split("/")
         directory = Path(folder, *places)
         with _said_of(objects.address, directory):
-            yield _shown(StoredRun(objects, directory, StoredFiles(objects, threads)))
-
-
-def _shown(run: StoredRun) -> StoredRun:
-    if run.seen is None:
-        raise RunDirectoryError(
-            f"{run.address} holds no run: give the address that ts.Run(..., mirror=...) was given. `truestep runs "
-            f"{run.address}` lists the runs below it."
-        )
-    return run
+            yield StoredRun(objects, directory, StoredFiles(objects, threads))
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def folders_of_runs(given: Sequence[str | Path]) -> Iterator[list[str | Path]]:
 
 def state_in_store(run: StoredRun, last: ReportedState) -> ReportedState:
     """Say how a run stands by its lease: at work, where it was shown within one; else as its newest checkpoint tells, `last`."""
-    lease = run.seen.lease if run.seen else None
+    lease = run.seen.lease
     if lease is None or lease.released:
         return last
     seconds = max(0.0, (datetime.now(UTC) - run.changed()).total_seconds())
