@@ -215,11 +215,15 @@ class HeldLease:
             self._objects.put(lease.path, lease.to_bytes())
             self.lease = lease
 
-    def give_back(self) -> None:
-        """Show nothing any more, and let whoever comes next take over at once; where that fails, one lease is waited for."""
+    def give_back(self) -> bool:
+        """Let whoever comes next take over at once; where that fails, return False: one lease is waited for."""
         self.stop()
-        with suppress(StoreError):
-            self.write(released=True)
+        try:
+            if not self.is_fenced:
+                self.write(released=True)
+        except StoreError:
+            return False
+        return True
 
     def stop(self) -> None:
         """Show nothing any more."""

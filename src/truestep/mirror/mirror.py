@@ -136,10 +136,8 @@ class RunMirror:
     def _note_failure(self, error: Exception) -> bool:
         """Say once what can't be sent, and look for what else is there; return whether that is known already."""
         self._seen = ()
-        if not self._todo and isinstance(
-            error, FileNotFoundError
-        ):  # pruned while it was looked at, or all is gone
-            return True
+        if not self._todo and isinstance(error, FileNotFoundError):
+            return True  # pruned while it was looked at, or all is gone
         if self._todo and not self._todo[0].path.exists():  # pruned before it was pinned
             return False
         name = self._todo[0].name if self._todo else "what is to be sent"
@@ -182,18 +180,13 @@ class RunMirror:
             self._objects.end_at(until)
         self._ending.set()
         self._join()
-        self._held.stop()
-        try:
-            if not self._held.is_fenced:
-                with suppress(FileNotFoundError):  # somebody has deleted the directory
-                    self._say_what_is_left()
-                self._held.write(released=True)
-        except StoreError:
+        with suppress(OSError):  # somebody has deleted the directory, say
+            self._say_what_is_left()
+        if not self._held.give_back():
             self.said.append(
                 f"the lease of {self.address} could not be given back: the next start waits {self._held.lease.seconds:.0f} s for it"
             )
-        finally:
-            self._objects.close()
+        self._objects.close()
 
     def _join(self) -> None:
         if not self._thread.ident:
@@ -205,7 +198,7 @@ class RunMirror:
 
     def _say_what_is_left(self) -> None:
         # asked anew: what was saved last may never have been looked at
-        if left := self._push.wanted(self._whole()):
+        if not self._held.is_fenced and (left := self._push.wanted(self._whole())):
             newest = max(self._push.commits, key=commit_order, default=None)
             stands = f"{newest.rpartition('/')[2]} is the newest there" if newest else "nothing is there yet"
             self.said.append(f"{left[0].name} did not reach {self.address} in time: {stands}")

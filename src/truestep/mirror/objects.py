@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from truestep.core.errors import MissingPackageError, RunDirectoryError
@@ -130,7 +131,7 @@ class MirrorObjects:
                 await self._store.delete_async([path])
 
         for path in paths:
-            self._in_time(lambda path=path: remove(path))
+            self._in_time(partial(remove, path))
 
     def end_at(self, moment: float) -> None:
         """Begin no request from that moment of `time.monotonic` on, and cut off those under way then."""

@@ -118,14 +118,17 @@ class _LeaseTaking:
         seconds = self._opening.lease_seconds
         # of this host alone: a copy of the directory on another one has the token, too, and no lock keeps it from there
         ours = f"{self._mark.token}@{socket.gethostname()}"
-        with ThreadPoolExecutor(1, "truestep-ahead") as ahead:
+        ahead = ThreadPoolExecutor(1, "truestep-ahead")
+        try:
             if not self._mark.number:  # what fails is found again, and said, when the lease is held
                 ahead.submit(self._fetch_ahead, seen)
-            try:
-                lease = take_turn(self._objects, wait_for_turn(self._objects, ours, seconds), seconds)
-            except BaseException:
-                self._objects.close()  # or who is refused would wait for the download
-                raise
+            lease = take_turn(self._objects, wait_for_turn(self._objects, ours, seconds), seconds)
+        except BaseException:
+            self._objects.close()  # or who is refused would wait for the download
+            ahead.shutdown()
+            self._fetch.clear()
+            raise
+        ahead.shutdown()
         held = HeldLease(self._objects, lease)
         held.start()
         try:

@@ -89,8 +89,8 @@ class StoredRun:
                 f"{self.address} holds no run: give the address that ts.Run(..., mirror=...) was given. `truestep runs "
                 f"{self.address}` lists the runs below it."
             )
-        self.keys = valid_commits(objects, self.seen)
-        self.commits = _of_one_way(read_commits(objects, self.keys, warn_user))
+        self._keys = valid_commits(objects, self.seen)
+        self.commits = _of_one_way(read_commits(objects, self._keys, warn_user))
         checkpoints = self.directory / CHECKPOINTS
         checkpoints.mkdir(parents=True)
         for commit in self.commits:
@@ -110,6 +110,10 @@ class StoredRun:
     def changed(self) -> datetime:
         """Return when its holder last showed that it is alive, by the store's clock."""
         return self._objects.changed(lease_path(self.seen.number))
+
+    def has_changed(self) -> bool:
+        """Whether the store has other commits by now."""
+        return valid_commits(self._objects, newest_lease(self._objects)) != self._keys
 
     def fetch_beside(self) -> None:
         """Fetch what lies beside the newest checkpoint: configuration, environment, metrics and media."""
@@ -153,9 +157,10 @@ def runs_below(address: str) -> list[str]:
 
 
 @contextmanager
-def stored_run(objects: MirrorObjects) -> Iterator[StoredRun]:
+def stored_run(address: str) -> Iterator[StoredRun]:
     """Show the run at an address as a directory; raises a RunDirectoryError where there is none."""
     with (
+        open_store(address) as objects,
         TemporaryDirectory(prefix="truestep-", ignore_cleanup_errors=True) as folder,
         ThreadPoolExecutor(NUM_THREADS, "truestep-read") as threads,
     ):
@@ -189,12 +194,11 @@ def read_run(source: str | os.PathLike[str], use: Callable[[Path, CheckpointFile
     address = address_of(source)
     if address is None:
         return use(Path(source), CheckpointFiles())
-    with open_store(address) as objects:
-        while True:
-            with stored_run(objects) as run:
-                try:
-                    return use(run.directory, run.files)
-                except CheckpointError:
-                    # removed while it was read, by the run that is at work there: what it has now is asked for
-                    if valid_commits(objects, newest_lease(objects)) == run.keys:
-                        raise
+    while True:
+        with stored_run(address) as run:
+            try:
+                return use(run.directory, run.files)
+            except CheckpointError:
+                # removed while it was read, by the run that is at work there: what it has now is asked for
+                if not run.has_changed():
+                    raise
