@@ -28,9 +28,10 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 120  # of one request: a piece of 8 MiB at 0.6 Mbit a second
 _TOLD = re.compile(r"<Code>(\w+)</Code>\s*<Message>([^<]+)</Message>")
+_FORBIDDEN = re.compile(r"\b(401 Unauthorized|403 Forbidden)\b")  # a listing has no kind of error for it
 _TO_CHANGE = (
-    "Say the bucket, and in the environment the credentials, that may read, write and delete there; `truestep mirror check "
-    "ADDRESS` tries them."
+    "Say the bucket, and in the environment the account and the credentials, that may read, write and delete there; `truestep "
+    "mirror check ADDRESS` tries them."
 )
 _NO_BUCKET = "there is no such bucket, or container"
 _METADATA = "169.254.169.254"  # where machines of a cloud ask for credentials
@@ -196,11 +197,12 @@ def _open_store(address: str, *, is_made: bool) -> "ObjectStore":
     plain = endpoint.startswith("http://") or allowed.lower() in ("1", "true")
     client = {"connect_timeout": "5s", "timeout": f"{TIMEOUT_SECONDS}s", "allow_http": plain}
     retries = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
-    of_a_server: Any = {"client_options": client, "retry_config": retries}
+    is_folder = address.startswith("file://")
+    options: Any = {"mkdir": is_made} if is_folder else {"client_options": client, "retry_config": retries}
     try:
-        return from_url(address, **({"mkdir": is_made} if address.startswith("file://") else of_a_server))
-    except Exception as error:
-        raise _explained(error) from error
+        return from_url(address, **options)
+    except Exception as error:  # without a request: of a server it is what the environment says, and stays
+        raise (StoreAwayError if is_folder else StoreRefusesError)(str(_explained(error))) from error
 
 
 def _explained(error: Exception) -> Exception:
@@ -214,8 +216,8 @@ def _explained(error: Exception) -> Exception:
         return StoreRefusesError(_NO_BUCKET)
     if _METADATA in text:
         text = (
-            "the environment has no credentials (AWS_ACCESS_KEY_ID and the like), and the machine's own service "
-            f"at {_METADATA} gives none"
+            "the environment has no credentials (AWS_ACCESS_KEY_ID, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY and the "
+            f"like), and the machine's own service at {_METADATA} gives none"
         )
-    kind = StoreRefusesError if type(error).__name__ in _REFUSED or _METADATA in text else StoreAwayError
-    return kind(text)
+    refused = type(error).__name__ in _REFUSED or _METADATA in text or _FORBIDDEN.search(str(error))
+    return StoreRefusesError(text) if refused else StoreAwayError(text)

@@ -11,6 +11,7 @@ from truestep.checkpoints.attempts import unfit_checkpoints
 from truestep.checkpoints.clean import whole_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
+from truestep.checkpoints.names import TEMPORARY
 from truestep.checkpoints.retention import Retention
 from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.mirror.check import refuse_unfit_store
@@ -76,8 +77,12 @@ def _opened(objects: MirrorObjects, opening: MirrorOpening, say: Say) -> RunMirr
     checkpoints = opening.directory / CHECKPOINTS
     checkpoints.mkdir(parents=True, exist_ok=True)
     lock = RunLock(checkpoints, CheckpointFiles())
+    fetch = Fetch(objects, opening.directory, say)
     try:
-        return _LeaseTaking(objects, opening, mark, say).taken(seen)
+        return _LeaseTaking(objects, opening, mark, fetch, say).taken(seen)
+    except BaseException:
+        fetch.clear(TEMPORARY)
+        raise
     finally:
         lock.release()
 
@@ -108,10 +113,11 @@ def _knows(objects: MirrorObjects, mark: MirrorMark, seen: SeenLease) -> bool:
 class _LeaseTaking:
     """Takes the lease, while what is needed is fetched; then fetches what has come since."""
 
-    def __init__(self, objects: MirrorObjects, opening: MirrorOpening, mark: MirrorMark, say: Say) -> None:
-        self._objects, self._opening, self._mark, self._say = objects, opening, mark, say
+    def __init__(
+        self, objects: MirrorObjects, opening: MirrorOpening, mark: MirrorMark, fetch: Fetch, say: Say
+    ) -> None:
+        self._objects, self._opening, self._mark, self._fetch, self._say = objects, opening, mark, fetch, say
         self._directory = opening.directory
-        self._fetch = Fetch(objects, opening.directory, say)
 
     def taken(self, seen: SeenLease) -> RunMirror:
         """Return the mirror at work."""
@@ -126,7 +132,6 @@ class _LeaseTaking:
         except BaseException:
             self._objects.close()  # or who is refused would wait for the download
             ahead.shutdown()
-            self._fetch.clear()
             raise
         ahead.shutdown()
         held = HeldLease(self._objects, lease)

@@ -165,12 +165,12 @@ class Fetch:
                 (self._checkpoints / mark).touch()
         sync_folder(CheckpointFiles(), self._checkpoints)
         self._put_beside(wanted[0])
-        self.clear()
+        self.clear(TEMPORARY, DELETED)
 
-    def clear(self) -> None:
-        """Remove what is not needed any more."""
+    def clear(self, *kinds: str) -> None:
+        """Remove what is not needed any more, by how its names begin."""
         for path in self._checkpoints.iterdir():
-            if path.name.startswith((TEMPORARY, DELETED)):
+            if path.name.startswith(kinds):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _put_beside(self, commit: StoredCommit) -> None:
