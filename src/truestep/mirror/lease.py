@@ -133,18 +133,14 @@ def wait_for_turn(objects: MirrorObjects, ours: str, seconds: float) -> SeenLeas
         if again.lease and again.lease.released:
             return again
         if again.raw != seen.raw:
-            raise RunDirectoryError(_held(objects.address, again))
+            who = f"by {again.lease.holder}" if again.lease else "by another process"
+            raise RunDirectoryError(
+                f"The mirror {objects.address} is in use {who}, which is at work. Two runs that write to one place would go on from "
+                "each other's checkpoints: end that process, or give this run another address."
+            )
         if asked - since >= length:
             break
     return seen
-
-
-def _held(address: str, seen: SeenLease) -> str:
-    who = f"by {seen.lease.holder}" if seen.lease else "by another process"
-    return (
-        f"The mirror {address} is in use {who}, which is at work. Two runs that write to one place would go on from each "
-        "other's checkpoints: end that process, or give this run another address."
-    )
 
 
 def take_turn(objects: MirrorObjects, seen: SeenLease, seconds: float) -> Lease:
@@ -178,9 +174,6 @@ class HeldLease:
         self._objects = objects
         self._changing, self._ending = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._beat, name="truestep-lease", daemon=True)
-
-    def start(self) -> None:
-        """Show from now on that the holder is alive."""
         self._thread.start()
 
     def _beat(self) -> None:

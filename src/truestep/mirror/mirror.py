@@ -50,16 +50,13 @@ class RunMirror:
         self._ending = threading.Event()
         self._stops_at = float("inf")
         self._thread = threading.Thread(target=self._run, name="truestep-push", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)  # of a process that closes nothing the place is given back all the same
 
     @property
     def address(self) -> str:
         """Where the store is."""
         return self._objects.address
-
-    def start(self) -> None:
-        """Send from now on; at the end of a process that closes nothing the place is given back all the same."""
-        atexit.register(self.close)
-        self._thread.start()
 
     def check(self) -> None:
         """Raise a RunDirectoryError once another process has gone on with the run."""
@@ -179,7 +176,8 @@ class RunMirror:
             self._stops_at = until
             self._objects.end_at(until)
         self._ending.set()
-        self._join()
+        while self._thread.is_alive() and time.monotonic() <= self._stops_at + 2.0:  # a listing may hang
+            self._thread.join(0.2)
         with suppress(OSError):  # somebody has deleted the directory, say
             self._say_what_is_left()
         if not self._held.give_back():
@@ -187,14 +185,6 @@ class RunMirror:
                 f"the lease of {self.address} could not be given back: the next start waits {self._held.lease.seconds:.0f} s for it"
             )
         self._objects.close()
-
-    def _join(self) -> None:
-        if not self._thread.ident:
-            return
-        while self._thread.is_alive():
-            self._thread.join(0.2)
-            if time.monotonic() > self._stops_at + 2.0:  # a listing that hangs
-                return
 
     def _say_what_is_left(self) -> None:
         # asked anew: what was saved last may never have been looked at

@@ -61,25 +61,15 @@ def open_mirror(opening: MirrorOpening, say: Say) -> RunMirror:
 
 def _opened(objects: MirrorObjects, opening: MirrorOpening, say: Say) -> RunMirror:
     refuse_unfit_store(objects)
-    mark = read_mirror_mark(opening.directory)
-    has_run = (opening.directory / "config.json").exists() and not mark.is_fetching
-    if not has_run:
-        mark = MirrorMark(0, "")
-    seen = newest_lease(objects)
-    if valid_commits(objects, seen):
-        if not (has_run and _knows(objects, mark, seen)):
-            _refuse_other_run(opening, has_run=has_run)
-    elif opening.resume == "must" and not has_run:
-        raise RunDirectoryError(
-            f"{opening.directory} holds no run to go on with, and neither does the mirror {opening.address}, and resume='must' was "
-            "asked for."
-        )
     checkpoints = opening.directory / CHECKPOINTS
+    fetch = Fetch(objects, opening.directory, say)
+    taking = _LeaseTaking(objects, opening, fetch, say)
+    seen = newest_lease(objects)
+    taking.refuse(seen)
     checkpoints.mkdir(parents=True, exist_ok=True)
     lock = RunLock(checkpoints, CheckpointFiles())
-    fetch = Fetch(objects, opening.directory, say)
     try:
-        return _LeaseTaking(objects, opening, mark, fetch, say).taken(seen)
+        return taking.taken(seen)
     except BaseException:
         fetch.clear(TEMPORARY)
         raise
@@ -87,37 +77,45 @@ def _opened(objects: MirrorObjects, opening: MirrorOpening, say: Say) -> RunMirr
         lock.release()
 
 
-def _refuse_other_run(opening: MirrorOpening, *, has_run: bool) -> None:
-    """Refuse a store with a run that `resume` does not ask for, or that is not the one in the directory."""
-    address, directory, resume = opening.address, opening.directory, opening.resume
-    if resume in ("never", "anew"):
-        raise RunDirectoryError(
-            f"The mirror {address} holds a run already, and resume={resume!r} was asked for. Give the new run another "
-            f'address, ts.Run(..., mirror="{address}-2").'
-        )
-    if has_run:
-        raise RunDirectoryError(
-            f"{directory} holds a run that the mirror {address} knows nothing of, and checkpoints of a run are there already. To "
-            "go on with the one in the store, give an empty directory; to go on with this one, give another address."
-        )
-
-
-def _knows(objects: MirrorObjects, mark: MirrorMark, seen: SeenLease) -> bool:
-    """Whether the lease that a directory had last is one of this store's."""
-    if not 0 < mark.number <= seen.number:
-        return False
-    lease = parse_lease(mark.number, objects.get(lease_path(mark.number)))
-    return lease is None or lease.token == mark.token
-
-
 class _LeaseTaking:
     """Takes the lease, while what is needed is fetched; then fetches what has come since."""
 
-    def __init__(
-        self, objects: MirrorObjects, opening: MirrorOpening, mark: MirrorMark, fetch: Fetch, say: Say
-    ) -> None:
-        self._objects, self._opening, self._mark, self._fetch, self._say = objects, opening, mark, fetch, say
+    def __init__(self, objects: MirrorObjects, opening: MirrorOpening, fetch: Fetch, say: Say) -> None:
+        self._objects, self._opening, self._fetch, self._say = objects, opening, fetch, say
         self._directory = opening.directory
+        mark = read_mirror_mark(self._directory)
+        self._has_run = (self._directory / "config.json").exists() and not mark.is_fetching
+        self._mark = mark if self._has_run else MirrorMark(0, "")
+
+    def refuse(self, seen: SeenLease) -> None:
+        """Refuse what `resume` does not ask for, and a directory whose run the store knows nothing of."""
+        address, resume = self._objects.address, self._opening.resume
+        if not valid_commits(self._objects, seen):
+            if resume == "must" and not self._has_run:
+                raise RunDirectoryError(
+                    f"{self._directory} holds no run to go on with, and neither does the mirror {address}, and resume='must' was "
+                    "asked for."
+                )
+            return
+        if self._has_run and self._is_known(seen):
+            return
+        if resume in ("never", "anew"):
+            raise RunDirectoryError(
+                f"The mirror {address} holds a run already, and resume={resume!r} was asked for. Give the new run another "
+                f'address, ts.Run(..., mirror="{address}-2").'
+            )
+        if self._has_run:
+            raise RunDirectoryError(
+                f"{self._directory} holds a run that the mirror {address} knows nothing of, and checkpoints of a run are there "
+                "already. To go on with the one in the store, give an empty directory; to go on with this one, give another address."
+            )
+
+    def _is_known(self, seen: SeenLease) -> bool:
+        """Whether the lease that the directory had last is one of this store's."""
+        if not 0 < self._mark.number <= seen.number:
+            return False
+        lease = parse_lease(self._mark.number, self._objects.get(lease_path(self._mark.number)))
+        return lease is None or lease.token == self._mark.token
 
     def taken(self, seen: SeenLease) -> RunMirror:
         """Return the mirror at work."""
@@ -135,7 +133,6 @@ class _LeaseTaking:
             raise
         ahead.shutdown()
         held = HeldLease(self._objects, lease)
-        held.start()
         try:
             return self._begun(held)
         except BaseException:
@@ -160,9 +157,7 @@ class _LeaseTaking:
         sound = {key: commit for key, commit in commits.items() if key not in self._fetch.damaged}
         is_newest = goes_on_from is not None and goes_on_from.key == lease.commits[-1]
         push.begin(sound, goes_on_from if is_newest else None)
-        mirror = RunMirror(self._objects, held, push, self._directory)
-        mirror.start()
-        return mirror
+        return RunMirror(self._objects, held, push, self._directory)
 
     def _settled(self, marks: Sequence[str], commits: list[StoredCommit]) -> StoredCommit | None:
         """Bring the directory to the store's newest commit unless its own are as new; return the newest sound commit."""

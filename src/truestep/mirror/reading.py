@@ -36,31 +36,18 @@ class StoredFiles(CheckpointFiles):
 
     def __init__(self, objects: MirrorObjects, threads: ThreadPoolExecutor) -> None:
         self._objects, self._threads = objects, threads
-        self._stored: dict[Path, StoredFile] = {}
-        self._opened: dict[int, StoredFile] = {}
+        self._stored: dict[int, StoredFile] = {}  # by what the system knows the file by
         self._coming: dict[StoredPiece, Future[bytes]] = {}
 
     def show(self, path: Path, file: StoredFile) -> None:
         """Put a file of that size, and no content, where it is looked for."""
         path.touch()
         os.truncate(path, file.bytes)
-        self._stored[path] = file
-
-    def open(self, path: Path) -> int:
-        """Open a file, here or in the store."""
-        descriptor = super().open(path)
-        if path in self._stored:
-            self._opened[descriptor] = self._stored[path]
-        return descriptor
-
-    def close(self, descriptor: int) -> None:
-        """Close a descriptor."""
-        self._opened.pop(descriptor, None)
-        super().close(descriptor)
+        self._stored[path.stat().st_ino] = file
 
     def read(self, descriptor: int, buffer: memoryview, at: int) -> int:
         """Read some bytes, of a file in the store to the end of a piece."""
-        file = self._opened.get(descriptor)
+        file = self._stored.get(os.fstat(descriptor).st_ino)
         if file is None or at >= file.bytes:
             return super().read(descriptor, buffer, at)
         number, begin = divmod(at, PIECE_BYTES)
