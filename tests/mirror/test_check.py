@@ -21,8 +21,7 @@ def test_a_fit_store_is_said_to_be_and_left_as_it_was(store):
 
 
 def test_a_store_that_ignores_create_only_is_found_and_refused(folder_store, tmp_path, monkeypatch):
-    monkeypatch.setattr(MirrorObjects, "create_anew", MirrorObjects.put)
-    monkeypatch.setattr(MirrorObjects, "create", MirrorObjects.put)
+    monkeypatch.setattr(MirrorObjects, "create", lambda objects, path, data, **_: objects.put(path, data))
     done = CliRunner().invoke(app, ["check", folder_store, "--json"])
     assert done.exit_code == 1
     problems = [each["problem"] for each in json.loads(done.stdout)["trials"] if each["problem"]]

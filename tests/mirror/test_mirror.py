@@ -5,7 +5,8 @@ import shutil
 import threading
 
 import pytest
-from support.mirrors import mirror_of, newest, save, sent
+import torch
+from support.mirrors import mirror_of, newest, requests_of, save, sent
 
 from truestep.core.errors import CheckpointError, RunDirectoryError
 
@@ -203,3 +204,25 @@ def test_what_is_pruned_before_it_is_sent_is_no_news(folder_store, tmp_path, mon
     sent(mirror, 2)
     mirror.close()
     assert not mirror.said
+
+
+def test_who_is_refused_does_not_wait_for_the_download(folder_store, tmp_path):
+    """What is fetched meanwhile comes once nobody asks for it any more."""
+    save(tmp_path / "a", 1, **{f"part{number}": {"weight": torch.ones(number + 1)} for number in range(12)})
+    holder = mirror_of(folder_store, tmp_path / "a", lease=2.0)
+    sent(holder, 1)
+    fetched, refused = [], threading.Event()
+
+    def slow(_, words):
+        if words.startswith("get pieces/") and not refused.is_set():
+            fetched.append(words)
+            refused.wait(3.0)
+
+    with requests_of(before=slow) as asked:
+        close = asked.kind.close
+        asked.kind.close = lambda objects: (close(objects), refused.set())
+        with pytest.raises(RunDirectoryError, match="which is at work"):
+            mirror_of(folder_store, tmp_path / "b", lease=2.0)
+    holder.close()
+    assert len(fetched) <= 4  # those that were under way
+    assert [path.name for path in (tmp_path / "b" / "checkpoints").iterdir()] in ([], [".lock"])

@@ -2,6 +2,10 @@
 """Stores, disks and names that are not as one expects: what is the matter is said, and nothing is begun anew."""
 
 import errno
+import shutil
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -78,6 +82,7 @@ def test_a_disk_that_is_full_at_a_start_is_said_and_the_next_start_goes_on(
         broken.setattr("truestep.mirror.pull.sync_file", full)
         with pytest.raises(RunDirectoryError, match=r"can't be put here: .*No space left on device"):
             mirror_of(folder_store, tmp_path / "b")
+    assert [path.name for path in (tmp_path / "b" / "checkpoints").iterdir()] == [".lock"]
     mirror_of(folder_store, tmp_path / "b").close()
     assert newest(tmp_path / "b") == (1, 1.0)
 
@@ -94,10 +99,42 @@ def test_what_a_store_says_is_repeated_and_not_the_head_of_its_page():
     )
 
 
+def test_a_store_that_knows_no_such_key_is_told_as_such_by_whatever_asks(s3_store, monkeypatch, tmp_path):
+    class Refuses(BaseHTTPRequestHandler):
+        def do_PUT(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            self.do_GET()
+
+        def do_GET(self):
+            said = b"<Error><Code>InvalidAccessKeyId</Code><Message>No such key.</Message></Error>"
+            self.send_response(403)
+            self.send_header("content-length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        answering = threading.Thread(target=server.serve_forever)
+        answering.start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        try:
+            for ask in (ts.runs, ts.read_checkpoint, lambda address: mirror_of(address, tmp_path / "a")):
+                with pytest.raises(RunDirectoryError, match=r"can't be used: No such key.*Say the bucket"):
+                    ask(s3_store)
+        finally:
+            server.shutdown()
+            answering.join()
+
+
 def test_no_bucket_and_no_credentials_are_said(s3_server, s3_store, tmp_path, monkeypatch):
     with pytest.raises(RunDirectoryError, match="there is no such bucket"):
         mirror_of("s3://bucket-of-nobody/x", tmp_path / "a")
     assert not (tmp_path / "a" / "config.json").exists()
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(RunDirectoryError, match=r"can't be used: .*Account must be specified.*the account"):
+        mirror_of("az://container/x", tmp_path / "a")
     said = objects_module._explained(
         Exception("Error performing PUT http://169.254.169.254/latest/api/token")
     )
@@ -127,3 +164,26 @@ def test_a_run_below_another_s_address_is_listed_too(folder_store, tmp_path):
         save(tmp_path / name, 1)
         mirror_of(address, tmp_path / name).close()
     assert {run.directory for run in ts.runs(folder_store).runs} == {folder_store, f"{folder_store}/b"}
+
+
+@pytest.mark.parametrize("gone", ["metrics", "all"])
+def test_what_is_deleted_under_a_run_is_not_asked_for_without_a_pause(
+    gone, folder_store, tmp_path, monkeypatch
+):
+    looks, directory = [], tmp_path / "a"
+    mirror = mirror_of(folder_store, directory)
+    names = mirror._files.names
+    monkeypatch.setattr(mirror._files, "names", lambda folder: looks.append(folder) or names(folder))
+    save(directory, 1)
+    sent(mirror, 1)
+    if gone == "all":
+        shutil.rmtree(directory)
+    else:
+        save(directory, 2, logbook={"mark": [1_000_000, 1]})
+    looks.clear()
+    time.sleep(1.2)
+    assert len(looks) < 12  # one each half second, and one for each change
+    mirror.close()
+    said = sum("the metrics before 000002-step-2 are gone" in each for each in mirror.said)
+    assert said == len(mirror.said) == (gone == "metrics")
+    check_store(folder_store)

@@ -139,8 +139,8 @@ class Requests(MirrorObjects):
     def get(self, path):
         return self._asked(f"get {path}", lambda: super(Requests, self).get(path))
 
-    def create(self, path, data):
-        return self._asked(f"create {path}", lambda: super(Requests, self).create(path, data))
+    def create(self, path, data, **more):
+        return self._asked(f"create {path}", lambda: super(Requests, self).create(path, data, **more))
 
     def put(self, path, data):
         return self._asked(f"put {path}", lambda: super(Requests, self).put(path, data))

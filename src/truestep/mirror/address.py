@@ -14,7 +14,7 @@ VARIABLE = "TRUESTEP_MIRROR"
 LEASE_VARIABLE = "TRUESTEP_MIRROR_LEASE_SECONDS"
 LEASE_SECONDS = 60.0
 _OF_ANY_KIND = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_OF_A_PATH = re.compile(rf"({'|'.join(SCHEMES)}):/+")
+_OF_A_PATH = re.compile(rf"^({'|'.join(SCHEMES)}):/+")
 
 
 def is_mirror_address(text: Any) -> bool:
@@ -30,8 +30,8 @@ def check_mirror_address(address: Any) -> str:
             "mirror='s3://bucket/runs/x'; also gs://, az:// and, for a shared disk, file:///folder."
         )
     parts = urlsplit(address)
-    places = parts.path.rstrip("/")[1:].split("/")
-    if not address.isprintable() or "//" in parts.path.rstrip("/") or {".", ".."} & set(places):
+    path = unquote(parts.path).rstrip("/")
+    if not (address + path).isprintable() or {"", ".", ".."} & {*path.split("/")[1:]}:
         raise OptionError(
             f"mirror={address!r}: a place in a store is named by a path without '.', '..', '//' and control characters, "
             f"{parts.scheme}://bucket/runs/x."
@@ -41,7 +41,7 @@ def check_mirror_address(address: Any) -> str:
             f"The mirror's address {parts.scheme}://... holds more than a bucket and a path. Credentials and options are read from "
             "the environment alone (AWS_ACCESS_KEY_ID and the like), so that no file of the run holds them; leave them out here."
         )
-    if parts.scheme == "file" and (parts.netloc or not parts.path.strip("/")):
+    if parts.scheme == "file" and (parts.netloc or not path):
         raise OptionError(f"mirror={address!r}: write file:/// and an absolute path, file:///shared/runs/x.")
     if parts.scheme != "file" and not parts.netloc:
         raise OptionError(f"mirror={address!r} names no bucket: write {parts.scheme}://bucket/runs/x.")
@@ -51,8 +51,8 @@ def check_mirror_address(address: Any) -> str:
 def address_of(source: Any) -> str | None:
     """Return the address that a source is, None for a path and for whatever else; `Path("s3://a/b")` has lost a slash."""
     text = os.fspath(source) if isinstance(source, os.PathLike) else source
-    if isinstance(source, os.PathLike) and isinstance(text, str) and (match := _OF_A_PATH.match(text)):
-        text = f"{match[1]}://{'/' * (match[1] == 'file')}{text[match.end() :]}"
+    if isinstance(source, os.PathLike) and isinstance(text, str):
+        text = _OF_A_PATH.sub(lambda match: f"{match[1]}://{'/' * (match[1] == 'file')}", text)
     if is_mirror_address(text):
         return check_mirror_address(text)
     if isinstance(text, str) and _OF_ANY_KIND.match(text):

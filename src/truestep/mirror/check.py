@@ -16,8 +16,9 @@ from truestep.checkpoints.manifest import DamagedCheckpointError
 from truestep.core.errors import RunDirectoryError
 from truestep.core.results import RenderableType, Result, result_facts
 from truestep.mirror.address import check_mirror_address
+from truestep.mirror.commit import StoredPiece
 from truestep.mirror.objects import MirrorObjects, StoreError, store_errors_said
-from truestep.mirror.pull import get_checked
+from truestep.mirror.pull import get_piece
 
 PROBES, RACES, RACERS = "probe/", 10, 8
 
@@ -57,7 +58,7 @@ def ignores_create_only(objects: MirrorObjects) -> bool:
     path = f"{PROBES}{uuid.uuid4().hex}"
     objects.create(path, b"first")
     try:
-        objects.create_anew(path, b"second")
+        objects.create(path, b"second", may_be_own=False)
     except FileExistsError:
         return False
     finally:
@@ -76,67 +77,54 @@ def refuse_unfit_store(objects: MirrorObjects) -> None:
 
 
 def check_mirror(address: str) -> MirrorCheck:
-    """Try a store, and remove again what was made."""
+    """Try a store at a place of its own below the address, and remove again what was made."""
+    address = check_mirror_address(address)
     with store_errors_said(address):
-        objects = MirrorObjects(check_mirror_address(address))
-    base = f"{PROBES}{uuid.uuid4().hex}/"
+        objects = MirrorObjects(f"{address}/{PROBES}{uuid.uuid4().hex}")
     try:
-        trials = tuple(MirrorTrial(name, _problem(trial, objects, base)) for name, trial in _TRIALS.items())
+        trials = tuple(MirrorTrial(name, _problem(trial, objects)) for name, trial in _TRIALS.items())
     finally:
         with suppress(StoreError):
-            objects.remove([*objects.names(base)])
+            objects.remove(objects.names(""))
         objects.close()
-    return MirrorCheck(objects.address, trials)
+    return MirrorCheck(address, trials)
 
 
-def _problem(trial: Callable[[MirrorObjects, str], str], objects: MirrorObjects, base: str) -> str:
+def _problem(trial: Callable[[MirrorObjects], str], objects: MirrorObjects) -> str:
     try:
-        return trial(objects, base)
+        return trial(objects)
     except (StoreError, FileExistsError, FileNotFoundError) as error:
         return f"{type(error).__name__.removesuffix('Error')}: {error}"
 
 
-def _comes_back(objects: MirrorObjects, base: str) -> str:
+def _comes_back(objects: MirrorObjects) -> str:
     data = os.urandom(PIECE_BYTES)
-    objects.put(f"{base}piece", data)
-    return "" if objects.get(f"{base}piece") == data else "other bytes came back"
+    objects.put("piece", data)
+    return "" if objects.get("piece") == data else "other bytes came back"
 
 
-def _is_replaced(objects: MirrorObjects, base: str) -> str:
-    for number in range(5):
-        objects.put(f"{base}lease", b"%d" % number)
-        if objects.get(f"{base}lease") != b"%d" % number:
+def _is_replaced(objects: MirrorObjects) -> str:
+    for content in (b"0", b"1", b"2", b"3", b"4"):
+        objects.put("lease", content)
+        if objects.get("lease") != content:
             return "what was replaced is still read"
     return ""
 
 
-def _is_listed(objects: MirrorObjects, base: str) -> str:
-    objects.put(f"{base}listed/one", b"1")
-    if list(objects.names(f"{base}listed/")) != [f"{base}listed/one"]:
+def _is_listed(objects: MirrorObjects) -> str:
+    objects.put("listed/one", b"1")
+    if list(objects.names("listed/")) != ["listed/one"]:
         return "a new object is not listed"
-    objects.remove([f"{base}listed/one"])
-    return "a removed object is still listed" if objects.names(f"{base}listed/") else ""
+    objects.remove(["listed/one"])
+    return "a removed object is still listed" if objects.names("listed/") else ""
 
 
-def _is_made_once(objects: MirrorObjects, _: str) -> str:
-    return (
-        "create-only is ignored: the second create of one object succeeded"
-        if ignores_create_only(objects)
-        else ""
-    )
+def _is_made_once(objects: MirrorObjects) -> str:
+    ignored = "create-only is ignored: the second create of one object succeeded"
+    return ignored if ignores_create_only(objects) else ""
 
 
-def _has_one_winner(objects: MirrorObjects, base: str) -> str:
-    for race in range(RACES):
-        winners = _raced(objects, f"{base}race-{race}")
-        if winners != 1:
-            return f"of {RACERS} that created one object at once {winners} succeeded"
-    return ""
-
-
-def _raced(objects: MirrorObjects, path: str) -> int:
-    start = threading.Barrier(RACERS)
-
+def _has_one_winner(objects: MirrorObjects) -> str:
     def wins(number: int) -> bool:
         start.wait()
         try:
@@ -145,20 +133,26 @@ def _raced(objects: MirrorObjects, path: str) -> int:
             return False
         return True
 
-    with ThreadPoolExecutor(RACERS) as racers:
-        return sum(racers.map(wins, range(RACERS)))
+    for race in range(RACES):
+        path, start = f"race-{race}", threading.Barrier(RACERS)
+        with ThreadPoolExecutor(RACERS) as racers:
+            winners = sum(racers.map(wins, range(RACERS)))
+        if winners != 1:
+            return f"of {RACERS} that created one object at once {winners} succeeded"
+    return ""
 
 
-def _damage_is_seen(objects: MirrorObjects, base: str) -> str:
+def _damage_is_seen(objects: MirrorObjects) -> str:
+    piece = StoredPiece(1, NEWEST_DIGEST.name, new_digest(NEWEST_DIGEST.name, b"what was sent").hexdigest())
+    objects.put(piece.path, b"something else")
     try:
-        other = new_digest(NEWEST_DIGEST.name, b"something else").hexdigest()
-        get_checked(objects, f"{base}piece", NEWEST_DIGEST.name, other)
+        get_piece(objects, piece)
     except DamagedCheckpointError:
         return ""
     return "content that is not what was sent was taken"
 
 
-_TRIALS: dict[str, Callable[[MirrorObjects, str], str]] = {
+_TRIALS: dict[str, Callable[[MirrorObjects], str]] = {
     "8 MiB are sent and come back": _comes_back,
     "what is replaced is read at once": _is_replaced,
     "what is made or removed is listed so at once": _is_listed,

@@ -8,7 +8,6 @@ pieces of a commit are named by the digest that its manifest's format has: of a 
 
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -71,15 +70,10 @@ def commit_key(number: int, name: str) -> str:
     return f"{COMMITS}{number:06d}/{name}"
 
 
-def number_of_commit(key: str) -> int | None:
-    """Return the number that a commit lies under; None for what is no commit's path."""
-    match = _KEY.fullmatch(key)
-    return int(match[1]) if match else None
-
-
 def commit_order(key: str) -> tuple[int, int]:
-    """Return what commits are sorted by: a later lease's are the newer ones, and of one lease those saved later."""
-    return number_of_commit(key) or 0, checkpoint_sequence(key.rpartition("/")[2]) or 0
+    """Return what commits are sorted by, (0, 0) for what is no commit's path: the number of the lease, then that of the save."""
+    match = _KEY.fullmatch(key)
+    return (int(match[1]), checkpoint_sequence(match[2]) or 0) if match else (0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +166,3 @@ def _file(entry: Any, kind: str) -> StoredFile:
     if type(size) is not int or len(pieces) != max(1, -(-size // PIECE_BYTES)):
         raise ValueError(f"{size!r} bytes are not {len(pieces)} pieces")
     return StoredFile(size, pieces)
-
-
-def pieces_needed(commits: Iterable[StoredCommit]) -> set[StoredPiece]:
-    """Return all pieces that any of these needs."""
-    return set().union(*(commit.pieces for commit in commits))

@@ -20,14 +20,13 @@ from typing import NamedTuple
 from truestep.checkpoints.manifest import DamagedCheckpointError, manifest_body, seal_manifest
 from truestep.checkpoints.names import ATTEMPT
 from truestep.core.errors import RunDirectoryError
-from truestep.mirror.commit import COMMITS, commit_order, number_of_commit
+from truestep.mirror.commit import COMMITS, commit_order
 from truestep.mirror.objects import MirrorObjects, StoreError
 
 LEASES = "lease/"
 _NAME = re.compile(r"lease/(\d{6,})")
-_MARK = re.compile(
-    rf"{re.escape(ATTEMPT)}[\w.-]+", re.ASCII
-)  # a file's name: nothing may reach outside of a directory
+# a file's name: nothing may reach outside of a directory
+_MARK = re.compile(rf"{re.escape(ATTEMPT)}[\w.-]+", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,91 +77,82 @@ def parse_lease(number: int, data: bytes) -> Lease | None:
 
 
 class SeenLease(NamedTuple):
-    """The newest lease as it was seen."""
+    """The newest lease as it was seen: number 0 where there never was one."""
 
     number: int
     raw: bytes
     lease: Lease | None
     """None for a damaged one."""
+    sound: Lease | None
+    """The same, or where it is damaged the one before, which has a list of commits and marks as well."""
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The marks beside the checkpoints."""
+        return self.sound.marks if self.sound else ()
+
+    def counts(self, key: str) -> bool:
+        """Whether a commit is one of the newest holder's own, or one that it went on from."""
+        first, listed = (self.sound.number, self.sound.commits) if self.sound else (1, ())
+        return first <= commit_order(key)[0] <= self.number or key in listed
 
 
-def newest_lease(objects: MirrorObjects) -> SeenLease | None:
-    """Return the newest lease; None where there never was one."""
+def newest_lease(objects: MirrorObjects) -> SeenLease:
+    """Return the newest lease."""
     numbers = [int(match[1]) for path in objects.names(LEASES) if (match := _NAME.fullmatch(path))]
     if not numbers:
-        return None
-    raw = objects.get(lease_path(max(numbers)))
-    return SeenLease(max(numbers), raw, parse_lease(max(numbers), raw))
-
-
-def valid_commits(objects: MirrorObjects, seen: SeenLease | None) -> list[str]:
-    """Return the commits that count, oldest first: the newest holder's own, and those that it went on from."""
-    if seen is None:
-        return []
-    lease = _sound_lease(objects, seen)
-    listed = set(lease.commits) if lease else set()
-    there = sorted((key for key in objects.names(COMMITS) if number_of_commit(key)), key=commit_order)
-    own = range(lease.number if lease else 1, seen.number + 1)
-    return [key for key in there if number_of_commit(key) in own or key in listed]
-
-
-def marks_of(objects: MirrorObjects, seen: SeenLease | None) -> tuple[str, ...]:
-    """Return the marks beside the checkpoints."""
-    lease = _sound_lease(objects, seen) if seen else None
-    return lease.marks if lease else ()
-
-
-def _sound_lease(objects: MirrorObjects, seen: SeenLease) -> Lease | None:
-    """Return the newest lease, or where it is damaged the one before, which has a list of commits as well."""
-    lease, number = seen.lease, seen.number
+        return SeenLease(0, b"", None, None)
+    number = max(numbers)
+    raw = objects.get(lease_path(number))
+    lease = sound = parse_lease(number, raw)
     with suppress(FileNotFoundError):
-        while lease is None and number > 1:
-            number -= 1
-            lease = parse_lease(number, objects.get(lease_path(number)))
-    return lease
+        for before in range(number - 1, 0, -1) if lease is None else ():
+            if sound := parse_lease(before, objects.get(lease_path(before))):
+                break
+    return SeenLease(number, raw, lease, sound)
 
 
-def wait_for_turn(objects: MirrorObjects, ours: str, seconds: float) -> SeenLease | None:
+def valid_commits(objects: MirrorObjects, seen: SeenLease) -> list[str]:
+    """Return the commits that count, oldest first."""
+    return sorted(filter(seen.counts, objects.names(COMMITS)), key=commit_order) if seen.number else []
+
+
+def wait_for_turn(objects: MirrorObjects, ours: str, seconds: float) -> SeenLease:
     """Return the newest lease once its holder has released it or is dead: no change for one lease of one's own clock.
 
     `ours` is the token of the lease that this directory had, and this host: whoever holds the directory's lock is no other process.
     Raises RunDirectoryError where the holder is alive.
     """
     since, seen = time.monotonic(), newest_lease(objects)
-    while seen is not None and not (
+    while seen.number and not (
         seen.lease and (seen.lease.released or f"{seen.lease.token}@{seen.lease.host}" == ours)
     ):
         length = seen.lease.seconds if seen.lease else seconds
         time.sleep(length / 8)
-        asked = time.monotonic()
-        again = newest_lease(objects)
-        if again is None or again.raw != seen.raw:
-            if again and again.lease and again.lease.released:
-                return again
-            raise RunDirectoryError(_held(objects.address, again or seen))
+        asked, again = time.monotonic(), newest_lease(objects)
+        if again.lease and again.lease.released:
+            return again
+        if again.raw != seen.raw:
+            who = f"by {again.lease.holder}" if again.lease else "by another process"
+            raise RunDirectoryError(
+                f"The mirror {objects.address} is in use {who}, which is at work. Two runs that write to one place would go on from "
+                "each other's checkpoints: end that process, or give this run another address."
+            )
         if asked - since >= length:
             break
     return seen
 
 
-def _held(address: str, seen: SeenLease) -> str:
-    who = f"by {seen.lease.holder}" if seen.lease else "by another process"
-    return (
-        f"The mirror {address} is in use {who}, which is at work. Two runs that write to one place would go on from each "
-        "other's checkpoints: end that process, or give this run another address."
-    )
-
-
-def take_turn(objects: MirrorObjects, seen: SeenLease | None, seconds: float) -> Lease:
+def take_turn(objects: MirrorObjects, seen: SeenLease, seconds: float) -> Lease:
     """Make the next lease, which names the commits that it goes on from; raises RunDirectoryError where another is first."""
     lease = Lease(
-        number=seen.number + 1 if seen else 1,
+        number=seen.number + 1,
         token=uuid.uuid4().hex,
         host=socket.gethostname(),
         process=os.getpid(),
         seconds=seconds,
         commits=tuple(valid_commits(objects, seen)),
-        marks=marks_of(objects, seen),
+        marks=seen.marks,
     )
     try:
         objects.create(lease.path, lease.to_bytes())
@@ -184,9 +174,6 @@ class HeldLease:
         self._objects = objects
         self._changing, self._ending = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._beat, name="truestep-lease", daemon=True)
-
-    def start(self) -> None:
-        """Show from now on that the holder is alive."""
         self._thread.start()
 
     def _beat(self) -> None:
@@ -221,11 +208,15 @@ class HeldLease:
             self._objects.put(lease.path, lease.to_bytes())
             self.lease = lease
 
-    def give_back(self) -> None:
-        """Show nothing any more, and let whoever comes next take over at once; where that fails, one lease is waited for."""
+    def give_back(self) -> bool:
+        """Let whoever comes next take over at once; where that fails, return False: one lease is waited for."""
         self.stop()
-        with suppress(StoreError):
-            self.write(released=True)
+        try:
+            if not self.is_fenced:
+                self.write(released=True)
+        except StoreError:
+            return False
+        return True
 
     def stop(self) -> None:
         """Show nothing any more."""

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from truestep.checkpoints.checkpoint import Checkpoint
@@ -49,16 +50,13 @@ class RunMirror:
         self._ending = threading.Event()
         self._stops_at = float("inf")
         self._thread = threading.Thread(target=self._run, name="truestep-push", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)  # of a process that closes nothing the place is given back all the same
 
     @property
     def address(self) -> str:
         """Where the store is."""
         return self._objects.address
-
-    def start(self) -> None:
-        """Send from now on; at the end of a process that closes nothing the place is given back all the same."""
-        atexit.register(self.close)
-        self._thread.start()
 
     def check(self) -> None:
         """Raise a RunDirectoryError once another process has gone on with the run."""
@@ -75,7 +73,7 @@ class RunMirror:
         while not self._held.is_fenced:
             ending = self._ending.is_set()  # asked first: what was saved before is seen below
             try:
-                if not (idle := self._step()):
+                if not (idle := self._is_idle()):
                     self._back()
             except FencedError:
                 return
@@ -87,24 +85,17 @@ class RunMirror:
                 self._ending.wait(self._pause) if not ending else time.sleep(LOOK_SECONDS / 5)
                 continue
             except Exception as error:  # noqa: BLE001 -- a thread's exception would be nobody's
-                self._note_failure(error)
-                idle = True
+                idle = self._note_failure(error)
             if idle and ending:
                 return
             if idle:
                 self._ending.wait(LOOK_SECONDS)
 
-    def _step(self) -> bool:
-        """Do one thing; return whether there was nothing to do."""
-        try:
-            return self._is_idle()
-        except FileNotFoundError:  # pruned meanwhile: what is newer is looked for
-            self._seen = ()
-            return False
-
     def _is_idle(self) -> bool:
+        """Do one thing; return whether there was nothing to do."""
         names = tuple(sorted(self._files.names(self._checkpoints)))
         if names != self._seen:
+            self._todo = []
             self._todo, self._seen = self._push.wanted(self._whole()), names
         if (marks := marks_in_folder(self._checkpoints)) != self._held.lease.marks:
             self._held.write(marks=marks)
@@ -116,12 +107,6 @@ class RunMirror:
             self._push.send(Checkpoint.open(checkpoint.path))
             del self._todo[0]
             self._push.prune()
-        except CheckpointError as error:
-            if not checkpoint.path.exists():  # before it was pinned
-                raise FileNotFoundError(checkpoint.path) from error
-            self._unsendable.add(checkpoint.name)
-            self._seen = ()
-            self.said.append(f"{checkpoint.name} is not sent to {self.address}: {error}")
         finally:
             self.pinned.discard(checkpoint.summary.sequence)
         return False
@@ -145,12 +130,20 @@ class RunMirror:
             self.said.append(f"the store {self.address} is reached again")
         self._away_since, self._said_away, self._pause = None, 0.0, LOOK_SECONDS
 
-    def _note_failure(self, error: Exception) -> None:
-        name = self._todo[0].name if self._todo else "what is to be sent"
-        if name not in self._unsendable:
-            self.said.append(f"{name} could not be sent to {self.address}: {type(error).__name__}: {error}")
-        self._unsendable.add(name)
+    def _note_failure(self, error: Exception) -> bool:
+        """Say once what can't be sent, and look for what else is there; return whether that is known already."""
         self._seen = ()
+        if not self._todo and isinstance(error, FileNotFoundError):
+            return True  # pruned while it was looked at, or all is gone
+        if self._todo and not self._todo[0].path.exists():  # pruned before it was pinned
+            return False
+        name = self._todo[0].name if self._todo else "what is to be sent"
+        is_known = name in self._unsendable
+        if not is_known:
+            kind = "" if isinstance(error, CheckpointError) else f"{type(error).__name__}: "
+            self.said.append(f"{name} is not sent to {self.address}: {kind}{error}")
+        self._unsendable.add(name)
+        return is_known
 
     def _gives_up(self) -> bool:
         """Whether the run has ended, and the store has been away for too long since."""
@@ -183,30 +176,19 @@ class RunMirror:
             self._stops_at = until
             self._objects.end_at(until)
         self._ending.set()
-        self._join()
-        self._held.stop()
-        try:
-            if not self._held.is_fenced:
-                self._say_what_is_left()
-                self._held.write(released=True)
-        except StoreError:
+        while self._thread.is_alive() and time.monotonic() <= self._stops_at + 2.0:  # a listing may hang
+            self._thread.join(0.2)
+        with suppress(OSError):  # somebody has deleted the directory, say
+            self._say_what_is_left()
+        if not self._held.give_back():
             self.said.append(
                 f"the lease of {self.address} could not be given back: the next start waits {self._held.lease.seconds:.0f} s for it"
             )
-        finally:
-            self._objects.close()
-
-    def _join(self) -> None:
-        if not self._thread.ident:
-            return
-        while self._thread.is_alive():
-            self._thread.join(0.2)
-            if time.monotonic() > self._stops_at + 2.0:  # a listing that hangs
-                return
+        self._objects.close()
 
     def _say_what_is_left(self) -> None:
         # asked anew: what was saved last may never have been looked at
-        if left := self._push.wanted(self._whole()):
+        if not self._held.is_fenced and (left := self._push.wanted(self._whole())):
             newest = max(self._push.commits, key=commit_order, default=None)
             stands = f"{newest.rpartition('/')[2]} is the newest there" if newest else "nothing is there yet"
             self.said.append(f"{left[0].name} did not reach {self.address} in time: {stands}")

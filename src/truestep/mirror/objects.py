@@ -11,12 +11,12 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from truestep.core.errors import MissingPackageError, RunDirectoryError
 from truestep.core.extras import needs_extra
@@ -28,9 +28,10 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 120  # of one request: a piece of 8 MiB at 0.6 Mbit a second
 _TOLD = re.compile(r"<Code>(\w+)</Code>\s*<Message>([^<]+)</Message>")
+_FORBIDDEN = re.compile(r"\b(401 Unauthorized|403 Forbidden)\b")  # a listing has no kind of error for it
 _TO_CHANGE = (
-    "Say the bucket, and in the environment the credentials, that may read, write and delete there; `truestep mirror check "
-    "ADDRESS` tries them."
+    "Say the bucket, and in the environment the account and the credentials, that may read, write and delete there; `truestep "
+    "mirror check ADDRESS` tries them."
 )
 _NO_BUCKET = "there is no such bucket, or container"
 _METADATA = "169.254.169.254"  # where machines of a cloud ask for credentials
@@ -70,12 +71,11 @@ class MirrorObjects:
     def __init__(self, address: str, *, is_made: bool = True) -> None:
         self.address = address
         self._store = _open_store(address, is_made=is_made)
-        self._process = os.getpid()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="truestep-mirror", daemon=True)
+        self._process, self._end = os.getpid(), float("inf")
+        self._runner = asyncio.Runner()
+        self._loop = self._runner.get_loop()
+        self._thread = threading.Thread(target=self._run, name="truestep-mirror", daemon=True)
         self._thread.start()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._end = float("inf")
 
     def names(self, prefix: str) -> dict[str, int]:
         """Return the paths below a prefix that ends with a slash, with their sizes."""
@@ -84,135 +84,125 @@ class MirrorObjects:
 
     def folders(self, prefix: str) -> list[str]:
         """Return what the paths below a prefix go on with to the next slash."""
-        return [
-            *map(
-                str, self._in_this_thread(lambda: self._store.list_with_delimiter(prefix)["common_prefixes"])
-            )
-        ]
+        found = self._in_this_thread(lambda: self._store.list_with_delimiter(prefix))
+        return [*map(str, found["common_prefixes"])]
 
     def changed(self, path: str) -> datetime:
         """Return when an object was last written, by the store's clock."""
-        return self._in_this_thread(lambda: self._store.head(path)["last_modified"])
+        return self._in_this_thread(lambda: self._store.head(path))["last_modified"]
+
+    def get(self, path: str) -> bytes:
+        """Return an object's content; raises FileNotFoundError where there is none."""
+
+        async def get() -> bytes:
+            return bytes(await (await self._store.get_async(path)).bytes_async())
+
+        return self._in_time(get)
+
+    def create(self, path: str, data: bytes, *, may_be_own: bool = True) -> None:
+        """Make an object that must not exist; raises FileExistsError where another's is there.
+
+        When the answer to a create is lost, the client asks again and is told that there is one: its own, which is no failure
+        unless whether the store keeps to create-only is what is asked.
+        """
+        try:
+            self._put(path, data, "create")
+        except FileExistsError:
+            if not may_be_own or self.get(path) != data:
+                raise
+
+    def put(self, path: str, data: bytes) -> None:
+        """Make or replace an object."""
+        self._put(path, data, "overwrite")
+
+    def _put(self, path: str, data: bytes, mode: Literal["create", "overwrite"]) -> None:
+        async def put() -> None:
+            try:
+                await self._store.put_async(path, data, mode=mode, use_multipart=False)
+            except FileNotFoundError as error:
+                raise StoreRefusesError(_NO_BUCKET) from error
+
+        self._in_time(put)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove objects; one that is gone already is no failure."""
+
+        async def remove(path: str) -> None:
+            with suppress(FileNotFoundError):
+                await self._store.delete_async([path])
+
+        for path in paths:
+            self._in_time(partial(remove, path))
+
+    def end_at(self, moment: float) -> None:
+        """Begin no request from that moment of `time.monotonic` on, and cut off those under way then."""
+
+        def cut_off() -> None:
+            for task in asyncio.all_tasks(self._loop):
+                task.cancel()
+
+        def arrange() -> None:
+            self._end = min(self._end, moment)
+            self._loop.call_later(max(0.0, moment - time.monotonic()), cut_off)
+
+        self._loop.call_soon_threadsafe(arrange)
+
+    def close(self) -> None:
+        """End the thread that requests run in; requests under way are cut off."""
+        if self._process == os.getpid() and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _run(self) -> None:
+        with self._runner:  # which cuts off what is under way at its end
+            self._loop.run_forever()
 
     def _in_this_thread(self, request: Callable[[], T]) -> T:
-        """Make a request in this thread."""
-        if time.monotonic() >= self._end:
-            raise StoreAwayError("the time is over")
+        self._refuse_late()
         try:
             return request()
         except Exception as error:
             raise _explained(error) from error
 
-    def get(self, path: str) -> bytes:
-        """Return an object's content; raises FileNotFoundError where there is none."""
-        return self._run(self._get(path))
+    def _in_time(self, request: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async def begun() -> T:
+            self._refuse_late()  # asked where the end is set, so that no request begins after the others were cut off
+            return await request()
 
-    def create(self, path: str, data: bytes) -> None:
-        """Make an object that must not exist; raises FileExistsError where another's is there.
-
-        When the answer to a create is lost, the client asks again and is told that there is one: its own.
-        """
-        try:
-            self._run(self._put(path, data, "create"))
-        except FileExistsError:
-            if self.get(path) != data:
-                raise
-
-    def create_anew(self, path: str, data: bytes) -> None:
-        """The same, without the second look: whether the store keeps to create-only is what is asked."""
-        self._run(self._put(path, data, "create"))
-
-    def put(self, path: str, data: bytes) -> None:
-        """Make or replace an object."""
-        self._run(self._put(path, data, "overwrite"))
-
-    def remove(self, paths: Sequence[str]) -> None:
-        """Remove objects; one that is gone already is no failure."""
-        for path in paths:
-            try:
-                self._run(self._remove(path))
-            except FileNotFoundError:
-                continue
-
-    def end_at(self, moment: float) -> None:
-        """Begin no request from that moment of `time.monotonic` on, and cut off those under way then."""
-
-        def arrange() -> None:
-            self._end = min(self._end, moment)
-            self._loop.call_later(max(0.0, moment - time.monotonic()), self._cut_off)
-
-        self._loop.call_soon_threadsafe(arrange)
-
-    def _cut_off(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-
-    def close(self) -> None:
-        """End the thread that requests run in; requests under way are cut off."""
-        if self._process != os.getpid() or not self._thread.is_alive():
-            return
-        self._loop.call_soon_threadsafe(self._cut_off)
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _run(self, request: Coroutine[Any, Any, T]) -> T:
         if not self._thread.is_alive():
-            request.close()
             raise StoreAwayError("the mirror is closed")
         try:
-            return asyncio.run_coroutine_threadsafe(self._within_time(request), self._loop).result()
+            return asyncio.run_coroutine_threadsafe(begun(), self._loop).result()
         except (CancelledError, asyncio.CancelledError) as error:
             raise StoreAwayError("the time is over") from error
-        except (FileExistsError, FileNotFoundError, StoreError):
+        except (FileNotFoundError, StoreError):
             raise
         except Exception as error:
-            if type(error).__name__ == "AlreadyExistsError":
-                raise FileExistsError(str(error).partition("\n")[0]) from error
             raise _explained(error) from error
 
-    async def _within_time(self, request: Coroutine[Any, Any, T]) -> T:
-        # asked where the end is set, so that no request begins after the others were cut off
+    def _refuse_late(self) -> None:
         if time.monotonic() >= self._end:
-            request.close()
             raise StoreAwayError("the time is over")
-        task = asyncio.ensure_future(request)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return await task
-
-    async def _get(self, path: str) -> bytes:
-        return bytes(await (await self._store.get_async(path)).bytes_async())
-
-    async def _put(self, path: str, data: bytes, mode: Any) -> None:
-        try:
-            await self._store.put_async(path, data, mode=mode, use_multipart=False)
-        except FileNotFoundError as error:
-            raise StoreRefusesError(_NO_BUCKET) from error
-
-    async def _remove(self, path: str) -> None:
-        await self._store.delete_async([path])
 
 
 def _open_store(address: str, *, is_made: bool) -> "ObjectStore":
     """Open a store; of a disk its folder is made, or has to be there."""
     try:
         with needs_extra("remote", "obstore"):
-            from obstore.store import LocalStore, from_url
+            from obstore.store import from_url
     except MissingPackageError as error:
         raise MissingPackageError(f"A mirror needs obstore. {error}", name=error.name) from error
     # the client's own options, once given, hide AWS_ALLOW_HTTP from it
     endpoint, allowed = os.environ.get("AWS_ENDPOINT_URL", ""), os.environ.get("AWS_ALLOW_HTTP", "")
     plain = endpoint.startswith("http://") or allowed.lower() in ("1", "true")
-    client: Any = {"connect_timeout": "5s", "timeout": f"{TIMEOUT_SECONDS}s", "allow_http": plain}
-    retries: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
+    client = {"connect_timeout": "5s", "timeout": f"{TIMEOUT_SECONDS}s", "allow_http": plain}
+    retries = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
+    is_folder = address.startswith("file://")
+    options: Any = {"mkdir": is_made} if is_folder else {"client_options": client, "retry_config": retries}
     try:
-        if address.startswith("file://"):
-            return LocalStore(unquote(urlsplit(address).path), mkdir=is_made)
-        return from_url(address, client_options=client, retry_config=retries)
-    except Exception as error:
-        raise _explained(error) from error
+        return from_url(address, **options)
+    except Exception as error:  # without a request: of a server it is what the environment says, and stays
+        raise (StoreAwayError if is_folder else StoreRefusesError)(str(_explained(error))) from error
 
 
 def _explained(error: Exception) -> Exception:
@@ -220,12 +210,14 @@ def _explained(error: Exception) -> Exception:
     told = _TOLD.search(str(error))
     line = f"{told[2]} ({told[1]})" if told else str(error).partition("\n")[0]
     text = " ".join(line.split())[:300] or type(error).__name__
+    if type(error).__name__ == "AlreadyExistsError":
+        return FileExistsError(text)
     if "NoSuchBucket" in str(error):
         return StoreRefusesError(_NO_BUCKET)
     if _METADATA in text:
         text = (
-            "the environment has no credentials (AWS_ACCESS_KEY_ID and the like), and the machine's own service "
-            f"at {_METADATA} gives none"
+            "the environment has no credentials (AWS_ACCESS_KEY_ID, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY and the "
+            f"like), and the machine's own service at {_METADATA} gives none"
         )
-    kind = StoreRefusesError if type(error).__name__ in _REFUSED or _METADATA in text else StoreAwayError
-    return kind(text)
+    refused = type(error).__name__ in _REFUSED or _METADATA in text or _FORBIDDEN.search(str(error))
+    return StoreRefusesError(text) if refused else StoreAwayError(text)

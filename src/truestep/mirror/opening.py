@@ -2,9 +2,8 @@
 """Taking a run's place in the store, and bringing its directory to what is newer there."""
 
 import socket
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +11,11 @@ from truestep.checkpoints.attempts import unfit_checkpoints
 from truestep.checkpoints.clean import whole_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
+from truestep.checkpoints.names import TEMPORARY
 from truestep.checkpoints.retention import Retention
 from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.mirror.check import refuse_unfit_store
-from truestep.mirror.commit import StoredCommit, commit_order, number_of_commit
+from truestep.mirror.commit import StoredCommit, commit_order
 from truestep.mirror.folder import CHECKPOINTS, MirrorMark, read_mirror_mark, write_mirror_mark
 from truestep.mirror.lease import (
     HeldLease,
@@ -50,103 +50,101 @@ def open_mirror(opening: MirrorOpening, say: Say) -> RunMirror:
 
     Raises RunDirectoryError where another process is at work there, where it holds another run, or is not what `resume` asks for.
     """
-    with ExitStack() as opened, store_errors_said(opening.address):
+    with store_errors_said(opening.address):
         objects = MirrorObjects(opening.address)
-        opened.callback(objects.close)
-        mirror = _opened(objects, opening, say)
-        opened.pop_all()
-        return mirror
+        try:
+            return _opened(objects, opening, say)
+        except BaseException:
+            objects.close()
+            raise
 
 
 def _opened(objects: MirrorObjects, opening: MirrorOpening, say: Say) -> RunMirror:
     refuse_unfit_store(objects)
-    directory, mark = opening.directory, read_mirror_mark(opening.directory)
-    has_run = (directory / "config.json").exists() and not mark.is_fetching
-    if not has_run:
-        mark = MirrorMark(0, "")
+    checkpoints = opening.directory / CHECKPOINTS
+    fetch = Fetch(objects, opening.directory, say)
+    taking = _LeaseTaking(objects, opening, fetch, say)
     seen = newest_lease(objects)
-    _refuse(objects, opening, mark, seen, has_run=has_run)
-    checkpoints = directory / CHECKPOINTS
+    taking.refuse(seen)
     checkpoints.mkdir(parents=True, exist_ok=True)
     lock = RunLock(checkpoints, CheckpointFiles())
     try:
-        return _LeaseTaking(objects, opening, mark, say).taken(seen)
+        return taking.taken(seen)
+    except BaseException:
+        fetch.clear(TEMPORARY)
+        raise
     finally:
         lock.release()
-
-
-def _refuse(
-    objects: MirrorObjects, opening: MirrorOpening, mark: MirrorMark, seen: SeenLease | None, *, has_run: bool
-) -> None:
-    """Refuse what `resume` does not ask for, and a directory whose run the store knows nothing of."""
-    address, directory, resume = opening.address, opening.directory, opening.resume
-    if not valid_commits(objects, seen):
-        if resume == "must" and not has_run:
-            raise RunDirectoryError(
-                f"{directory} holds no run to go on with, and neither does the mirror {address}, and resume='must' was asked for."
-            )
-        return
-    if has_run and _knows(objects, mark, seen):
-        return
-    if resume in ("never", "anew"):
-        raise RunDirectoryError(
-            f"The mirror {address} holds a run already, and resume={resume!r} was asked for. Give the new run another "
-            f'address, ts.Run(..., mirror="{address}-2").'
-        )
-    if has_run:
-        raise RunDirectoryError(
-            f"{directory} holds a run that the mirror {address} knows nothing of, and checkpoints of a run are there already. To "
-            "go on with the one in the store, give an empty directory; to go on with this one, give another address."
-        )
-
-
-def _knows(objects: MirrorObjects, mark: MirrorMark, seen: SeenLease | None) -> bool:
-    """Whether the lease that a directory had last is one of this store's."""
-    if seen is None or not 0 < mark.number <= seen.number:
-        return False
-    lease = parse_lease(mark.number, objects.get(lease_path(mark.number)))
-    return lease is None or lease.token == mark.token
 
 
 class _LeaseTaking:
     """Takes the lease, while what is needed is fetched; then fetches what has come since."""
 
-    def __init__(self, objects: MirrorObjects, opening: MirrorOpening, mark: MirrorMark, say: Say) -> None:
-        self._objects, self._opening, self._mark, self._say = objects, opening, mark, say
+    def __init__(self, objects: MirrorObjects, opening: MirrorOpening, fetch: Fetch, say: Say) -> None:
+        self._objects, self._opening, self._fetch, self._say = objects, opening, fetch, say
         self._directory = opening.directory
-        self._fetch = Fetch(objects, opening.directory, say)
+        mark = read_mirror_mark(self._directory)
+        self._has_run = (self._directory / "config.json").exists() and not mark.is_fetching
+        self._mark = mark if self._has_run else MirrorMark(0, "")
 
-    def taken(self, seen: SeenLease | None) -> RunMirror:
+    def refuse(self, seen: SeenLease) -> None:
+        """Refuse what `resume` does not ask for, and a directory whose run the store knows nothing of."""
+        address, resume = self._objects.address, self._opening.resume
+        if not valid_commits(self._objects, seen):
+            if resume == "must" and not self._has_run:
+                raise RunDirectoryError(
+                    f"{self._directory} holds no run to go on with, and neither does the mirror {address}, and resume='must' was "
+                    "asked for."
+                )
+            return
+        if self._has_run and self._is_known(seen):
+            return
+        if resume in ("never", "anew"):
+            raise RunDirectoryError(
+                f"The mirror {address} holds a run already, and resume={resume!r} was asked for. Give the new run another "
+                f'address, ts.Run(..., mirror="{address}-2").'
+            )
+        if self._has_run:
+            raise RunDirectoryError(
+                f"{self._directory} holds a run that the mirror {address} knows nothing of, and checkpoints of a run are there "
+                "already. To go on with the one in the store, give an empty directory; to go on with this one, give another address."
+            )
+
+    def _is_known(self, seen: SeenLease) -> bool:
+        """Whether the lease that the directory had last is one of this store's."""
+        if not 0 < self._mark.number <= seen.number:
+            return False
+        lease = parse_lease(self._mark.number, self._objects.get(lease_path(self._mark.number)))
+        return lease is None or lease.token == self._mark.token
+
+    def taken(self, seen: SeenLease) -> RunMirror:
         """Return the mirror at work."""
-        seconds, ahead = self._opening.lease_seconds, None
-        if not self._mark.number:
-            ahead = threading.Thread(target=self._ahead, args=(seen,), name="truestep-ahead", daemon=True)
-            ahead.start()
+        seconds = self._opening.lease_seconds
+        # of this host alone: a copy of the directory on another one has the token, too, and no lock keeps it from there
+        ours = f"{self._mark.token}@{socket.gethostname()}"
+        ahead = ThreadPoolExecutor(1, "truestep-ahead")
         try:
-            # of this host alone: a copy of the directory on another one has the token, too, and no lock keeps it from there
-            ours = f"{self._mark.token}@{socket.gethostname()}"
+            if not self._mark.number:  # what fails is found again, and said, when the lease is held
+                ahead.submit(self._fetch_ahead, seen)
             lease = take_turn(self._objects, wait_for_turn(self._objects, ours, seconds), seconds)
-        finally:
-            if ahead:
-                ahead.join()
+        except BaseException:
+            self._objects.close()  # or who is refused would wait for the download
+            ahead.shutdown()
+            raise
+        ahead.shutdown()
         held = HeldLease(self._objects, lease)
-        held.start()
         try:
             return self._begun(held)
         except BaseException:
             held.give_back()
             raise
 
-    def _ahead(self, seen: SeenLease | None) -> None:
-        """Fetch while the lease is waited for; what fails is found again, and said, when it is held."""
-        try:
-            commits = read_commits(self._objects, valid_commits(self._objects, seen), lambda _: None)
-            self._fetch.ahead([*commits.values()], seen.lease.marks if seen and seen.lease else ())
-        except Exception:  # noqa: BLE001 -- it is a head start and no more
-            return
+    def _fetch_ahead(self, seen: SeenLease) -> None:
+        commits = read_commits(self._objects, valid_commits(self._objects, seen), lambda _: None)
+        self._fetch.ahead([*commits.values()], seen.marks)
 
     def _begun(self, held: HeldLease) -> RunMirror:
-        lease, directory = held.lease, self._directory
+        lease = held.lease
         commits = read_commits(self._objects, lease.commits, self._say)
         goes_on_from = self._settled(lease.marks, [*commits.values()])
         if lease.commits and goes_on_from is None:
@@ -154,19 +152,17 @@ class _LeaseTaking:
                 f"The mirror {self._objects.address} has {len(lease.commits)} checkpoints, and none of them can be used. Nothing "
                 "was deleted. To begin anew, give another address."
             )
-        write_mirror_mark(directory, MirrorMark(lease.number, lease.token))
-        push = Push(self._objects, held, directory, self._opening.retention)
+        write_mirror_mark(self._directory, MirrorMark(lease.number, lease.token))
+        push = Push(self._objects, held, self._directory, self._opening.retention)
         sound = {key: commit for key, commit in commits.items() if key not in self._fetch.damaged}
         is_newest = goes_on_from is not None and goes_on_from.key == lease.commits[-1]
         push.begin(sound, goes_on_from if is_newest else None)
-        mirror = RunMirror(self._objects, held, push, directory)
-        mirror.start()
-        return mirror
+        return RunMirror(self._objects, held, push, self._directory)
 
     def _settled(self, marks: Sequence[str], commits: list[StoredCommit]) -> StoredCommit | None:
         """Bring the directory to the store's newest commit unless its own are as new; return the newest sound commit."""
         number = self._mark.number
-        went_on = any((number_of_commit(each.key) or 0) > number for each in commits)
+        went_on = any(commit_order(each.key)[0] > number for each in commits)
         if number and not went_on and _is_as_new(self._directory, commits):
             return commits[-1] if commits else None
         wanted = self._fetch.ahead(commits, marks)
@@ -187,4 +183,4 @@ def _is_as_new(directory: Path, commits: list[StoredCommit]) -> bool:
     unfit = unfit_checkpoints(files, folder)
     there = [each for each in whole_checkpoints(files, folder) if each.name not in unfit]
     newest = max((each.summary.sequence for each in there), default=0)
-    return not commits or newest >= max(commits, key=lambda each: commit_order(each.key)).summary.sequence
+    return not commits or newest >= commits[-1].summary.sequence

@@ -48,20 +48,15 @@ def _passed(objects: MirrorObjects, key: str, reason: object) -> str:
 
 
 def get_piece(objects: MirrorObjects, piece: StoredPiece) -> bytes:
-    """Return a piece's content."""
-    return get_checked(objects, piece.path, piece.kind, piece.digest)
-
-
-def get_checked(objects: MirrorObjects, path: str, kind: str, digest: str) -> bytes:
-    """Return content of this digest, asked for once more where it is not what it was: that may be the line and not the store."""
+    """Return a piece's content, asked for once more where it is not what it was: that may be the line and not the store."""
     for _ in range(2):
         try:
-            data = objects.get(path)
+            data = objects.get(piece.path)
         except FileNotFoundError:
-            raise DamagedCheckpointError(f"{path} is missing") from None
-        if new_digest(kind, data).hexdigest() == digest:
+            raise DamagedCheckpointError(f"{piece.path} is missing") from None
+        if new_digest(piece.kind, data).hexdigest() == piece.digest:
             return data
-    raise DamagedCheckpointError(f"{path} is not what was sent")
+    raise DamagedCheckpointError(f"{piece.path} is not what was sent")
 
 
 def fetch_files(objects: MirrorObjects, files: dict[Path, StoredFile]) -> None:
@@ -124,47 +119,39 @@ class Fetch:
         """
         wanted: list[StoredCommit] = []
         for commit in order_to_try(commits, marks):
-            if (not wanted or commit.summary.healthy) and self._fetched(commit, leads=not wanted):
+            if (not wanted or commit.summary.healthy) and self._fetched(commit):
                 wanted.append(commit)
             if any(each.summary.healthy for each in wanted):
                 break
         return wanted
 
-    def _fetched(self, commit: StoredCommit, *, leads: bool) -> bool:
-        """Fetch a checkpoint, and of the one that leads what lies beside it; False where something is damaged."""
-        folders = {commit.key: commit.files} | ({f"{commit.key}-beside": commit.beside} if leads else {})
-        begun = time.monotonic()
+    def _fetched(self, commit: StoredCommit) -> bool:
+        """Fetch a checkpoint and what lies beside it; False where something is damaged."""
+        if commit.key in self._ready:
+            return True
+        begun, folder = time.monotonic(), self._checkpoints / f"{TEMPORARY}{commit.key.replace('/', '-')}"
+        shutil.rmtree(folder, ignore_errors=True)
+        files = {folder / CHECKPOINTS / name: file for name, file in commit.files.items()}
+        files |= {folder / name: file for name, file in commit.beside.items()}
         try:
-            missing = {key: files for key, files in folders.items() if key not in self._ready}
-            for key, files in missing.items():
-                self._ready[key] = self._fetch(key, files)
+            fetch_files(self._objects, files)
         except DamagedCheckpointError as error:
             if commit.key not in self.damaged:
                 self._say(_passed(self._objects, commit.key, error))
             self.damaged.add(commit.key)
             return False
-        if missing:
-            with replacing_file(self._ready[commit.key] / MANIFEST_NAME) as file:
-                file.write(commit.manifest_bytes)
-            sync_folder(CheckpointFiles(), self._ready[commit.key])
-            size = sum(file.bytes for files in missing.values() for file in files.values())
-            took = f"{byte_size(size)} in {time.monotonic() - begun:.1f} s"
-            self._say(f"{commit.name} fetched from {self._objects.address}: {took}")
+        with replacing_file(folder / CHECKPOINTS / MANIFEST_NAME) as file:
+            file.write(commit.manifest_bytes)
+        self._ready[commit.key] = folder
+        took = f"{byte_size(sum(each.bytes for each in files.values()))} in {time.monotonic() - begun:.1f} s"
+        self._say(f"{commit.name} fetched from {self._objects.address}: {took}")
         return True
-
-    def _fetch(self, key: str, files: dict[str, StoredFile]) -> Path:
-        folder = self._checkpoints / f"{TEMPORARY}{key.replace('/', '-')}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        fetch_files(self._objects, {folder / name: file for name, file in files.items()})
-        return folder
 
     def settle(self, wanted: Sequence[StoredCommit], marks: Sequence[str]) -> None:
         """Make the directory what the store holds: those checkpoints alone, their metrics and media, and the marks.
 
         Until `write_mirror_mark` says that it is whole, another start fetches again.
         """
-        files = CheckpointFiles()
         write_mirror_mark(self._directory, MirrorMark(0, FETCHING))
         for path in [*self._checkpoints.iterdir()]:
             if checkpoint_sequence(path.name) is not None:  # of the past
@@ -172,20 +159,23 @@ class Fetch:
             elif path.name.startswith(ATTEMPT):
                 path.unlink()
         for commit in wanted:
-            self._ready[commit.key].rename(self._checkpoints / commit.name)
+            (self._ready[commit.key] / CHECKPOINTS).rename(self._checkpoints / commit.name)
         for mark in marks:
             if any(mark.startswith(f"{ATTEMPT}{commit.name}-") for commit in wanted):
                 (self._checkpoints / mark).touch()
-        sync_folder(files, self._checkpoints)
+        sync_folder(CheckpointFiles(), self._checkpoints)
         self._put_beside(wanted[0])
+        self.clear(TEMPORARY, DELETED)
+
+    def clear(self, *kinds: str) -> None:
+        """Remove what is not needed any more, by how its names begin."""
         for path in self._checkpoints.iterdir():
-            if path.name.startswith((TEMPORARY, DELETED)):
+            if path.name.startswith(kinds):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _put_beside(self, commit: StoredCommit) -> None:
         """Put in place what lies beside the checkpoints, the file last that makes a directory a run's."""
-        aside = self._ready[f"{commit.key}-beside"]
         for name in sorted(commit.beside, key=lambda each: (each == _LAST, each)):
             (self._directory / name).parent.mkdir(parents=True, exist_ok=True)
-            (aside / name).replace(self._directory / name)
+            (self._ready[commit.key] / name).replace(self._directory / name)
         sync_folder(CheckpointFiles(), self._directory)

@@ -2,7 +2,7 @@
 """Sending checkpoints of a directory to the store, and removing there what is not to be kept."""
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from truestep.checkpoints.checksum import PIECE_BYTES
 from truestep.checkpoints.digests import digest_of_format, new_digest
 from truestep.checkpoints.manifest import MANIFEST_NAME, CheckpointSummary
 from truestep.checkpoints.retention import Retention
-from truestep.core.files import is_unfinished_file, read_regular_file
+from truestep.core.files import is_unfinished_file, read_regular_file, stamp_of_file
 from truestep.mirror.commit import (
     COMMITS,
     PIECES,
@@ -21,10 +21,8 @@ from truestep.mirror.commit import (
     StoredPiece,
     commit_key,
     commit_order,
-    number_of_commit,
     parse_commit,
     piece_of_path,
-    pieces_needed,
 )
 from truestep.mirror.lease import HeldLease
 from truestep.mirror.objects import MirrorObjects
@@ -50,9 +48,8 @@ class Push:
     ) -> None:
         self._objects, self._held, self._directory, self._retention = objects, held, directory, retention
         self.commits: dict[str, StoredCommit] = {}
-        self._known: set[StoredPiece] = set()
-        self._by_digest: dict[tuple[str, str], StoredPiece] = {}
-        self._unchanged: dict[Path, tuple[tuple[int, int, str], StoredFile]] = {}
+        self._known: dict[tuple[str, str], StoredPiece] = {}  # by digest
+        self._media: dict[tuple[Path, str, tuple[int, ...]], StoredFile] = {}
         self._kind = ""  # of the digests that the checkpoint under way has
         self._is_swept = False
 
@@ -61,12 +58,7 @@ class Push:
         self.commits = dict(commits)
         if relied is not None:
             there = self._objects.names(PIECES)
-            self._know(piece for piece in relied.pieces if piece.path in there)
-
-    def _know(self, pieces: Iterator[StoredPiece]) -> None:
-        for piece in pieces:
-            self._known.add(piece)
-            self._by_digest[piece.kind, piece.digest] = piece
+            self._known = {piece[1:]: piece for piece in relied.pieces if piece.path in there}
 
     # ------------------------------------------------------------------ which
 
@@ -105,7 +97,7 @@ class Push:
         self._kind = digest_of_format(checkpoint.manifest.format).name
         with ThreadPoolExecutor(NUM_THREADS, "truestep-send") as threads:
             files = {
-                name: self._sent(threads, checkpoint.path / name, entry.bytes)
+                name: self._sent_file(threads, checkpoint.path / name, entry.bytes)
                 for name, entry in checkpoint.manifest.files.items()
             }
             beside = self._sent_beside(threads, checkpoint)
@@ -114,9 +106,8 @@ class Push:
         self._ask()
         try:
             self._objects.create(commit.key, commit.to_bytes())
-        except (
-            FileExistsError
-        ):  # made before, its answer was lost, and what lies beside the checkpoint is newer by now
+        except FileExistsError:
+            # made before, its answer was lost, and what lies beside the checkpoint is newer by now
             commit = parse_commit(commit.key, self._objects.get(commit.key))
         self.commits[commit.key] = commit
 
@@ -124,8 +115,8 @@ class Push:
         if not self._held.still_holds():
             raise FencedError
 
-    def _sent(self, threads: ThreadPoolExecutor, path: Path, size: int) -> StoredFile:
-        """Send the pieces of a file's first bytes that are not there yet."""
+    def _sent_file(self, threads: ThreadPoolExecutor, path: Path, size: int) -> StoredFile:
+        """Send a file's first bytes."""
 
         def read(at: int, end: int) -> bytes:
             with path.open("rb") as file:
@@ -137,59 +128,44 @@ class Push:
 
         return self._sent_parts(threads, size, read)
 
-    def _sent_bytes(self, threads: ThreadPoolExecutor, data: bytes) -> StoredFile:
+    def _sent(self, threads: ThreadPoolExecutor, data: bytes) -> StoredFile:
         return self._sent_parts(threads, len(data), lambda at, end: data[at:end])
 
     def _sent_parts(
         self, threads: ThreadPoolExecutor, size: int, read: Callable[[int, int], bytes]
     ) -> StoredFile:
-        """Send pieces, several at a time; one by one where the interpreter is ending and starts no threads."""
+        """Send the pieces that are not there yet, several at a time; one by one where the interpreter is ending."""
 
         def send(at: int) -> StoredPiece:
-            return self._sent_piece(read(at, min(at + PIECE_BYTES, size)))
+            data = read(at, min(at + PIECE_BYTES, size))
+            piece = StoredPiece(self._held.lease.number, self._kind, new_digest(self._kind, data).hexdigest())
+            if (known := self._known.get(piece[1:])) is not None:
+                return known
+            self._objects.put(piece.path, data)
+            self._known[piece[1:]] = piece
+            return piece
 
         places = range(0, max(size, 1), PIECE_BYTES)
         try:
             waiting = [threads.submit(send, at) for at in places]
-        except RuntimeError:
+        except RuntimeError:  # which starts no threads then
             return StoredFile(size, tuple(map(send, places)))
         return StoredFile(size, tuple(each.result() for each in waiting))
 
-    def _sent_piece(self, data: bytes) -> StoredPiece:
-        digest = new_digest(self._kind, data).hexdigest()
-        if (known := self._by_digest.get((self._kind, digest))) is not None:
-            return known
-        piece = StoredPiece(self._held.lease.number, self._kind, digest)
-        self._objects.put(piece.path, data)
-        self._know(iter([piece]))
-        return piece
-
     def _sent_beside(self, threads: ThreadPoolExecutor, checkpoint: Checkpoint) -> dict[str, StoredFile]:
         """Send what lies beside the checkpoints: the metrics up to the checkpoint's own mark, and media."""
-        sent = {}
-        for name in BESIDE:
-            if (self._directory / name).is_file():
-                data = read_regular_file(self._directory / name)
-                sent[name] = self._sent_bytes(threads, data)
-        sent[METRICS] = self._sent_bytes(threads, self._metrics_of(checkpoint))
+        there = [self._directory / name for name in BESIDE if (self._directory / name).is_file()]
+        sent = {path.name: self._sent(threads, read_regular_file(path)) for path in there}
+        sent[METRICS] = self._sent(threads, self._metrics_of(checkpoint))
         for path in sorted((self._directory / MEDIA).glob("*/*")):
             if not (path.is_symlink() or is_unfinished_file(path)):
-                sent[path.relative_to(self._directory).as_posix()] = self._sent_unchanged(threads, path)
+                # written once: it is not read again for each checkpoint
+                key = path, self._kind, stamp_of_file(path.stat())
+                kept = self._media.get(key)
+                if kept is None or any(self._known.get(piece[1:]) != piece for piece in kept.pieces):
+                    self._media[key] = self._sent(threads, read_regular_file(path))
+                sent[path.relative_to(self._directory).as_posix()] = self._media[key]
         return sent
-
-    def _sent_unchanged(self, threads: ThreadPoolExecutor, path: Path) -> StoredFile:
-        """Send a file of media, which is written once; it is not read again for each checkpoint."""
-        status = path.stat()
-        state = status.st_size, status.st_mtime_ns, self._kind
-        if (
-            (kept := self._unchanged.get(path))
-            and kept[0] == state
-            and self._known.issuperset(kept[1].pieces)
-        ):
-            return kept[1]
-        file = self._sent_bytes(threads, read_regular_file(path))
-        self._unchanged[path] = state, file
-        return file
 
     def _metrics_of(self, checkpoint: Checkpoint) -> bytes:
         """Return the lines that a checkpoint was saved after; of a way that was left they lie beside the file (report/history)."""
@@ -204,34 +180,29 @@ class Push:
 
     def prune(self) -> None:
         """Remove the commits that are not to be kept, then the pieces that none needs."""
-        kept = self._kept(self._retention, {})
-        gone = [key for key in self.commits if key not in kept]
-        if gone:
-            self._ask()
-            self._objects.remove(gone)
-            for key in gone:
-                del self.commits[key]
-        needed = pieces_needed(self.commits.values())
-        waste = self._known - needed
+        dropped = self.commits.keys() - self._kept(self._retention, {})
+        waste = {*self._known.values()}.union(*(self.commits[key].pieces for key in dropped))
+        self._remove_commits(dropped)
         if not self._is_swept:
-            waste |= self._left_behind(needed)
+            waste |= self._left_behind()
+        waste -= {piece for commit in self.commits.values() for piece in commit.pieces}
         if waste:
             self._ask()
-            self._known -= waste
-            self._by_digest = {(piece.kind, piece.digest): piece for piece in self._known}
-            self._objects.remove([piece.path for piece in sorted(waste)])
+            self._known = {digest: piece for digest, piece in self._known.items() if piece not in waste}
+            self._objects.remove(piece.path for piece in sorted(waste))
         self._is_swept = True
 
-    def _left_behind(self, needed: set[StoredPiece]) -> set[StoredPiece]:
-        """Return the pieces of earlier numbers that no commit needs, once the commits there that do not count are gone."""
-        number = self._held.lease.number
-        left = [
-            key
-            for key in self._objects.names(COMMITS)
-            if (of := number_of_commit(key)) and of < number and key not in self._held.lease.commits
-        ]
-        if left:
-            self._ask()
-            self._objects.remove(left)
+    def _left_behind(self) -> set[StoredPiece]:
+        """Return the pieces of earlier numbers, once the commits there that do not count are gone."""
+        earlier = range(1, self._held.lease.number)
+        there = self._objects.names(COMMITS).keys() - self._held.lease.commits
+        self._remove_commits({key for key in there if commit_order(key)[0] in earlier})
         pieces = map(piece_of_path, self._objects.names(PIECES))
-        return {each for each in pieces if each and each.number < number and each not in needed}
+        return {piece for piece in pieces if piece and piece.number in earlier}
+
+    def _remove_commits(self, keys: set[str]) -> None:
+        if keys:
+            self._ask()
+            self._objects.remove(sorted(keys))
+            for key in keys:
+                self.commits.pop(key, None)

@@ -36,36 +36,21 @@ class StoredFiles(CheckpointFiles):
 
     def __init__(self, objects: MirrorObjects, threads: ThreadPoolExecutor) -> None:
         self._objects, self._threads = objects, threads
-        self._stored: dict[Path, StoredFile] = {}
-        self._opened: dict[int, StoredFile] = {}
+        self._stored: dict[int, StoredFile] = {}  # by what the system knows the file by
         self._coming: dict[StoredPiece, Future[bytes]] = {}
 
     def show(self, path: Path, file: StoredFile) -> None:
         """Put a file of that size, and no content, where it is looked for."""
         path.touch()
         os.truncate(path, file.bytes)
-        self._stored[path] = file
-
-    def open(self, path: Path) -> int:
-        """Open a file, here or in the store."""
-        descriptor = super().open(path)
-        if path in self._stored:
-            self._opened[descriptor] = self._stored[path]
-        return descriptor
-
-    def close(self, descriptor: int) -> None:
-        """Close a descriptor."""
-        self._opened.pop(descriptor, None)
-        super().close(descriptor)
+        self._stored[path.stat().st_ino] = file
 
     def read(self, descriptor: int, buffer: memoryview, at: int) -> int:
         """Read some bytes, of a file in the store to the end of a piece."""
-        file = self._opened.get(descriptor)
-        if file is None:
+        file = self._stored.get(os.fstat(descriptor).st_ino)
+        if file is None or at >= file.bytes:
             return super().read(descriptor, buffer, at)
         number, begin = divmod(at, PIECE_BYTES)
-        if at >= file.bytes:
-            return 0
         data = self._piece(file, number)[begin : begin + len(buffer)]
         buffer[: len(data)] = data
         return len(data)
@@ -86,8 +71,13 @@ class StoredRun:
         self._objects, self.files, self.address = objects, files, objects.address
         self.directory = directory
         self.seen = newest_lease(objects)
-        self.keys = valid_commits(objects, self.seen)
-        self.commits = _of_one_way(read_commits(objects, self.keys, warn_user))
+        if not self.seen.number:
+            raise RunDirectoryError(
+                f"{self.address} holds no run: give the address that ts.Run(..., mirror=...) was given. `truestep runs "
+                f"{self.address}` lists the runs below it."
+            )
+        self._keys = valid_commits(objects, self.seen)
+        self.commits = _of_one_way(read_commits(objects, self._keys, warn_user))
         checkpoints = self.directory / CHECKPOINTS
         checkpoints.mkdir(parents=True)
         for commit in self.commits:
@@ -96,7 +86,7 @@ class StoredRun:
             (place / MANIFEST_NAME).write_bytes(commit.manifest_bytes)
             for name, file in commit.files.items():
                 files.show(place / name, file)
-        for mark in self.seen.lease.marks if self.seen and self.seen.lease else ():
+        for mark in self.seen.marks:
             (checkpoints / mark).touch()
 
     @property
@@ -106,7 +96,11 @@ class StoredRun:
 
     def changed(self) -> datetime:
         """Return when its holder last showed that it is alive, by the store's clock."""
-        return self._objects.changed(lease_path(self.seen.number if self.seen else 0))
+        return self._objects.changed(lease_path(self.seen.number))
+
+    def has_changed(self) -> bool:
+        """Whether the store has other commits by now."""
+        return valid_commits(self._objects, newest_lease(self._objects)) != self._keys
 
     def fetch_beside(self) -> None:
         """Fetch what lies beside the newest checkpoint: configuration, environment, metrics and media."""
@@ -150,9 +144,10 @@ def runs_below(address: str) -> list[str]:
 
 
 @contextmanager
-def stored_run(objects: MirrorObjects) -> Iterator[StoredRun]:
+def stored_run(address: str) -> Iterator[StoredRun]:
     """Show the run at an address as a directory; raises a RunDirectoryError where there is none."""
     with (
+        open_store(address) as objects,
         TemporaryDirectory(prefix="truestep-", ignore_cleanup_errors=True) as folder,
         ThreadPoolExecutor(NUM_THREADS, "truestep-read") as threads,
     ):
@@ -160,16 +155,7 @@ def stored_run(objects: MirrorObjects) -> Iterator[StoredRun]:
         places = re.sub(r"[^\w ./-]", "_", unquote(objects.address.partition("://")[2])).strip("/").split("/")
         directory = Path(folder, *places)
         with _said_of(objects.address, directory):
-            yield _shown(StoredRun(objects, directory, StoredFiles(objects, threads)))
-
-
-def _shown(run: StoredRun) -> StoredRun:
-    if run.seen is None:
-        raise RunDirectoryError(
-            f"{run.address} holds no run: give the address that ts.Run(..., mirror=...) was given. `truestep runs "
-            f"{run.address}` lists the runs below it."
-        )
-    return run
+            yield StoredRun(objects, directory, StoredFiles(objects, threads))
 
 
 @contextmanager
@@ -195,12 +181,11 @@ def read_run(source: str | os.PathLike[str], use: Callable[[Path, CheckpointFile
     address = address_of(source)
     if address is None:
         return use(Path(source), CheckpointFiles())
-    with open_store(address) as objects:
-        while True:
-            with stored_run(objects) as run:
-                try:
-                    return use(run.directory, run.files)
-                except CheckpointError:
-                    # removed while it was read, by the run that is at work there: what it has now is asked for
-                    if valid_commits(objects, newest_lease(objects)) == run.keys:
-                        raise
+    while True:
+        with stored_run(address) as run:
+            try:
+                return use(run.directory, run.files)
+            except CheckpointError:
+                # removed while it was read, by the run that is at work there: what it has now is asked for
+                if not run.has_changed():
+                    raise

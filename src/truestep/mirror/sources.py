@@ -20,6 +20,7 @@ from truestep.checkpoints.weights import (
 )
 from truestep.core.errors import CheckpointError
 from truestep.mirror.address import address_of
+from truestep.mirror.reading import read_run
 
 
 def load_weights(
@@ -72,20 +73,14 @@ def read_checkpoint(source: str | os.PathLike[str]) -> Any:
     torch.save, which is read with `weights_only=True` and can't run code. Raises CheckpointError for what is damaged or would
     have to run code.
     """
-    if (address := address_of(source)) is not None:
-        from truestep.mirror.reading import read_run
+    if address_of(source) is None and not Path(source).is_dir():
+        from truestep.checkpoints.imports import read_weights_file
 
-        return read_run(address, lambda path, files: read_newest(path, Checkpoint.load, files)[1])
-    if Path(source).is_dir():
-        return read_newest(Path(source), Checkpoint.load)[1]
-    from truestep.checkpoints.imports import read_weights_file
-
-    return read_weights_file(Path(source))
+        return read_weights_file(Path(source))
+    return read_run(source, lambda path, files: read_newest(path, Checkpoint.load, files)[1])
 
 
 def _weights(source: Source, **which: Any) -> dict[str, Tensor]:
-    if (address := address_of(source)) is None:
+    if not isinstance(source, str | os.PathLike):
         return read_weights(source, **which)
-    from truestep.mirror.reading import read_run  # here, so that nobody without an address imports it
-
-    return read_run(address, lambda path, files: read_weights(path, **which, files=files))
+    return read_run(source, lambda path, files: read_weights(path, **which, files=files))

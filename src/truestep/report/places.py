@@ -9,7 +9,7 @@ from pathlib import Path
 from truestep.core.errors import RunDirectoryError
 from truestep.core.wording import duration_text
 from truestep.mirror.address import address_of
-from truestep.mirror.reading import StoredRun, open_store, runs_below, stored_run
+from truestep.mirror.reading import StoredRun, runs_below, stored_run
 from truestep.report.state import ReportedState
 
 
@@ -19,7 +19,7 @@ def stored_runs(address: str) -> Iterator[list[StoredRun]]:
     with ExitStack() as kept:
         runs = []
         for place in runs_below(address):
-            run = kept.enter_context(stored_run(kept.enter_context(open_store(place))))
+            run = kept.enter_context(stored_run(place))
             run.fetch_beside()
             runs.append(run)
         yield runs
@@ -44,7 +44,7 @@ def folders_of_runs(given: Sequence[str | Path]) -> Iterator[list[str | Path]]:
 
 def state_in_store(run: StoredRun, last: ReportedState) -> ReportedState:
     """Say how a run stands by its lease: at work, where it was shown within one; else as its newest checkpoint tells, `last`."""
-    lease = run.seen.lease if run.seen else None
+    lease = run.seen.lease
     if lease is None or lease.released:
         return last
     seconds = max(0.0, (datetime.now(UTC) - run.changed()).total_seconds())
