@@ -229,6 +229,8 @@ class Card:
                 "is_current_stream_capturing": lambda: False,
                 "set_sync_debug_mode": lambda mode: setattr(self, "raises", mode == "error"),
             },
+            # a build for CUDA asks the cards for theirs
+            torch.backends.cudnn: {"version": lambda: None},
             torch.mps: {
                 "get_rng_state": generators[0].get_state,
                 "manual_seed": generators[0].manual_seed,
