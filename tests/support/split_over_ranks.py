@@ -42,8 +42,9 @@ def differences(alone, together):
     }
 
 
-def check(tmp_path, size, strategy="auto", names=()):
-    finished = on_ranks(PROGRAM, tmp_path, strategy, *names, size=size)
+def check(tmp_path, size, strategy="auto", names=(), *, ahead=False):
+    """Train on so many processes and on one; `ahead`: as on devices that the host does not wait for."""
+    finished = on_ranks(PROGRAM, tmp_path, strategy, *(["ahead"] if ahead else []), *names, size=size)
     assert [each.status for each in finished] == [0] * size, finished[0].error[-3000:]
     module = program()
     (tmp_path / "alone").mkdir()

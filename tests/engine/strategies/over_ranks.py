@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 import truestep as ts
 from truestep.engine.processes.shards import gather_over_ranks
+from truestep.engine.strategies import totals
 
 DOUBLE = torch.float64
 
@@ -720,6 +721,9 @@ def refused(names, folder, strategy):
 
 
 if __name__ == "__main__":
+    if sys.argv[3:4] == ["ahead"]:  # of the host, as a card would be
+        del sys.argv[3]
+        totals.runs_ahead = lambda device: True
     if sys.argv[3:4] == ["refused"]:
         refused(sys.argv[4:], Path(sys.argv[1]), sys.argv[2])
         sys.exit()
