@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from truestep.core.errors import MissingPackageError, RunDirectoryError
 from truestep.core.extras import needs_extra
+from truestep.core.system import path_of_file_address
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -209,7 +210,7 @@ def _open_store(address: str, *, is_made: bool) -> "ObjectStore":
     retries: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
     try:
         if address.startswith("file://"):
-            return LocalStore(unquote(urlsplit(address).path), mkdir=is_made)
+            return LocalStore(path_of_file_address(unquote(urlsplit(address).path)), mkdir=is_made)
         return from_url(address, client_options=client, retry_config=retries)
     except Exception as error:
         raise _explained(error) from error
