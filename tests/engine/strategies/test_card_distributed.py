@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.ranks import on_ranks
+from support.split_over_ranks import NOT_ON_CARDS, check, program
 
 PROGRAM = Path(__file__).parent / "card_over_ranks.py"
 EACH = {1, 2, 3, 4}
@@ -43,3 +44,16 @@ def test_both_end_where_the_cpu_does(trained, loss):
     first, second, on_cpu = (trained[rank][device][0][loss] for rank, device in ENDS)
     assert all(map(torch.equal, first, second))
     torch.testing.assert_close(first, on_cpu, rtol=1e-12, atol=1e-14)
+
+
+SPARSE = ("few_rows", "only_rows")  # the stand-in has no sparse tensors
+
+
+@pytest.mark.slow
+def test_processes_with_a_card_each_train_as_one_process_on_the_cpu_does(tmp_path):
+    check(
+        tmp_path,
+        2,
+        names=[each for each in program().CASES if each not in (*NOT_ON_CARDS, *SPARSE)],
+        on="card",
+    )
