@@ -3,10 +3,12 @@
 
 import pytest
 import torch
+from support.card import Card
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import truestep as ts
+from truestep.engine.context import LearnerContext
 
 DATA = torch.randn(20, 8, 3, generator=torch.Generator().manual_seed(1))
 
@@ -110,3 +112,22 @@ def test_a_skipped_update_leaves_the_average_of_buffers(make_learner, make_conte
 def test_flags_are_flags(options):
     with pytest.raises(ts.OptionError, match="write True or False"):
         ts.EMA(**options)
+
+
+def test_an_average_in_double_precision_is_as_exact_on_a_card(make_learner):
+    """The flag that may hold it back is of single precision, and rounded the weight of each update."""
+
+    def average(place):
+        torch.manual_seed(0)
+        module, context = nn.Linear(4, 2), LearnerContext(torch.device(place))
+        options = {"ema": ts.EMA(decay=0.9), "precision": "float64", "name": "net"}
+        net = make_learner(module, lambda p: torch.optim.SGD(p, lr=0.1), context, **options)
+        rows = torch.ones(3, 4, dtype=torch.float64).to(place)
+        for _ in range(5):
+            net.update(lambda batch: net(batch).square().sum(1), rows)
+        with net.averaged():
+            return net.module.weight.detach().cpu().clone()
+
+    expected = average("cpu")
+    with Card():
+        torch.testing.assert_close(average("cuda"), expected, rtol=1e-14, atol=0)

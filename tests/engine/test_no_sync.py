@@ -4,55 +4,17 @@
 from pathlib import Path
 
 import pytest
-import torch
 from support.card import Card
-from torch import nn
-from torch.optim import SGD, Adagrad, AdamW
+from support.steps import LOSSES, OPTIMIZERS, OPTIONS, training
 
 import truestep as ts
 from truestep.engine import step
-
-OPTIMIZERS = {
-    "adamw": lambda p: AdamW(p, lr=1e-3),
-    "sgd": lambda p: SGD(p, lr=1e-2, momentum=0.9),
-    "adagrad": lambda p: Adagrad(p, lr=1e-2),
-}
-OPTIONS = {
-    "plain": {},
-    "clipped by norm": {"clip": ts.ClipNorm(1.0)},
-    "clipped by value": {"clip": ts.ClipValue(0.1)},
-    "clipped per unit": {"clip": ts.ClipAdaptive()},
-    "split": {"micro_batch": 7},
-    "averaged": {"ema": ts.EMA()},
-    "scheduled": {"schedule": lambda o: ts.warmup_cosine(o, warmup_steps=2, total_steps=9)},
-    "bf16-mixed": {"precision": "bf16-mixed"},
-    "bf16": {"precision": "bf16"},
-    "fp16-mixed": {"precision": "fp16-mixed", "clip": ts.ClipNorm(1.0)},
-    "float64": {"precision": "float64"},
-}
-LOSSES = {
-    "values": lambda net, rows: net(rows).squeeze(1).square(),
-    "weighted": lambda net, rows: ts.weighted(
-        net(rows).squeeze(1).square(), (rows[:, 0] > 0).float(), size=rows[:, 1].abs()
-    ),
-}
 
 
 @pytest.fixture
 def card():
     with Card() as card:
         yield card
-
-
-def training(run, options, optimizer="adamw", loss="weighted"):
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Dropout(0.1), nn.ReLU(), nn.Linear(32, 1))
-    if "micro_batch" in options:
-        module = nn.Sequential(module[0], *module[3:])
-    net = run.learner(module, OPTIMIZERS[optimizer], **options)
-    kind = torch.float64 if options.get("precision") == "float64" else torch.float32
-    rows = torch.randn(32, 8, dtype=kind, device="cuda")
-    return net, lambda: net.update(lambda batch: LOSSES[loss](net, batch), rows)
 
 
 @pytest.mark.parametrize("nonfinite", ["raise", "skip", "keep"])
@@ -62,7 +24,7 @@ def training(run, options, optimizer="adamw", loss="weighted"):
 @pytest.mark.sliced(12)
 def test_the_host_waits_for_nothing_in_a_step(card, tmp_path, kind, loss, optimizer, nonfinite):
     with ts.Run(tmp_path, device="cuda", progress=False, nonfinite=nonfinite) as run:
-        net, update = training(run, OPTIONS[kind], optimizer, loss)
+        net, update = training(run.learner, OPTIONS[kind], optimizer, loss)
         for number in run.steps(3):
             card.reads.clear()
             update()
@@ -76,7 +38,7 @@ def test_a_read_that_is_put_into_the_step_is_found(card, tmp_path, monkeypatch):
         step, "step_optimizers", lambda learner, *rest: (learner.was_read(), made(learner, *rest))
     )
     with ts.Run(tmp_path, device="cuda", progress=False) as run:
-        net, update = training(run, {})
+        net, update = training(run.learner, {})
         weight = next(net.module.parameters())
         monkeypatch.setattr(type(net._parts), "was_read", lambda _: weight.sum().item(), raising=False)
         for _ in run.steps(2):
@@ -91,7 +53,7 @@ PAGE = Path(__file__).parents[2] / "docs/laws/no-hidden-sync.md"
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_the_page_says_which_options_a_graph_could_repeat(card, tmp_path, kind):
     with ts.Run(tmp_path, device="cuda", progress=False) as run:
-        _, update = training(run, OPTIONS[kind])
+        _, update = training(run.learner, OPTIONS[kind])
         steps = []
         for _ in run.steps(5):  # the schedule's warm-up takes two
             card.calls.clear()

@@ -3,7 +3,7 @@
 
 import pytest
 import torch
-from torch import nn
+from support.steps import LOSSES, OPTIMIZERS, OPTIONS, training
 
 import truestep as ts
 
@@ -12,31 +12,18 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-KINDS = {
-    "plain": {},
-    "clipped by norm": {"clip": ts.ClipNorm(1.0)},
-    "clipped by value": {"clip": ts.ClipValue(0.1)},
-    "clipped per unit": {"clip": ts.ClipAdaptive()},
-    "split": {"micro_batch": 7},
-    "averaged": {"ema": ts.EMA()},
-    "scheduled": {"schedule": lambda o: ts.warmup_cosine(o, warmup_steps=2, total_steps=9)},
-    "bf16-mixed": {"precision": "bf16-mixed"},
-    "fp16-mixed": {"precision": "fp16-mixed", "clip": ts.ClipNorm(1.0)},
-}
 
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_updates_make_no_synchronisation(kind, tmp_path):
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_updates_make_no_synchronisation(kind, loss, optimizer, tmp_path):
     with ts.Run(tmp_path, device="cuda", progress=False) as run:
-        module = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
-        net = run.learner(module, lambda p: torch.optim.AdamW(p, lr=1e-3), **KINDS[kind])
-        batch = torch.randn(32, 8, device="cuda")
-        loss = lambda rows: ts.weighted(net(rows).squeeze(1).square(), (rows[:, 0] > 0).float())
-        net.update(loss, batch)  # the first one may make states and choose kernels
+        _, update = training(run.learner, OPTIONS[kind], optimizer, loss)
+        update()  # the first one may make states and choose kernels
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            for _ in range(100):
-                net.update(loss, batch)
+            for _ in range(20):
+                update()
         finally:
             torch.cuda.set_sync_debug_mode("default")

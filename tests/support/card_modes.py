@@ -75,7 +75,10 @@ class CardDispatch(TorchDispatchMode):
             card.read("an index of truth values")
         if card.is_quiet:
             return
-        host = [each for each in given if card.card_of(each) is None and each.dim()]
+        # a number of the host may be an operand, and neither what is written into nor what a fused kernel reads
+        strict = tensors_in(args if name.startswith("_fused_") else args[:1] if name.endswith("_") else ())
+        strict = {id(each) for each in strict}
+        host = [each for each in given if card.card_of(each) is None and (each.dim() or id(each) in strict)]
         if name in TAKES_BOTH:
             if host:
                 card.read(f"{name} with a tensor of the host")

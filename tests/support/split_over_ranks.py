@@ -23,6 +23,10 @@ DIVIDED = [
 ]
 MORE_DIVIDED = ["token_weights", "statistics", "values_per_token", "together", "contrast"]
 
+NOT_ON_CARDS = [
+    "gone_back"
+]  # what is not finite is told one update late there, so that other batches are left out
+
 
 def program():
     spec = importlib.util.spec_from_file_location("over_ranks", PROGRAM)
@@ -42,8 +46,9 @@ def differences(alone, together):
     }
 
 
-def check(tmp_path, size, strategy="auto", names=()):
-    finished = on_ranks(PROGRAM, tmp_path, strategy, *names, size=size)
+def check(tmp_path, size, strategy="auto", names=(), *, on=""):
+    """Train on so many processes and on one; they are `on` a stand-in of "card"s, or run "ahead" of the host as a card does."""
+    finished = on_ranks(PROGRAM, tmp_path, strategy, *([on] if on else []), *names, size=size)
     assert [each.status for each in finished] == [0] * size, finished[0].error[-3000:]
     module = program()
     (tmp_path / "alone").mkdir()

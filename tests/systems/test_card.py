@@ -12,7 +12,7 @@ TESTS = Path(__file__).parents[1]
 LEFT = {
     "engine/test_memory_gpu.py": "it fills a card's memory",
     "run/test_divided_gpu.py": "NCCL, which the stand-in has none of",
-    "engine/strategies/test_split_gpu.py": "NCCL, too; and its program makes tensors on the host beside the model",
+    "engine/strategies/test_split_gpu.py": "NCCL, too; over gloo it is tried in test_card_distributed.py",
     "machine/gpus/test_real_card_gpu.py": "it asks the driver",
 }
 WORKERS = "engine/data/test_transfer_gpu.py::test_copies_ahead_are_whole[2]"  # the stand-in is in one process

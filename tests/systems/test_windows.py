@@ -83,10 +83,12 @@ def ends(folder, *command):
     return ended.stdout
 
 
-@pytest.mark.sliced(4)
+@pytest.mark.sliced(6)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
-    ("end", "status"), [(signal.SIGUSR2, 149), (signal.SIGKILL, -9)], ids=["Ctrl+Break", "killed"]
+    ("end", "status"),
+    [(signal.SIGINT, 130), (signal.SIGUSR2, 149), (signal.SIGKILL, -9)],
+    ids=["Ctrl+C", "Ctrl+Break", "killed"],
 )
 def test_a_training_that_is_ended_goes_on_to_the_bits_that_it_has_on_linux(tmp_path, workers, end, status):
     folders = [tmp_path / name for name in ("linux", "windows")]
@@ -184,3 +186,99 @@ def test_commands_end_as_elsewhere_behind_a_pipe_of_cp1252(tmp_path, command):
     assert ended.returncode == COMMANDS[command], ended.stderr.decode("cp1252")
     assert b"Traceback" not in ended.stderr
     assert ended.stdout.decode("cp1252") or ended.stderr.decode("cp1252")
+
+
+OWN = """
+import torch
+import truestep as ts
+import layers
+run = ts.Run("runs/x", seed=1, progress=False)
+net = run.learner(layers.Net(), lambda p: torch.optim.AdamW(p, lr=1e-2))
+for _ in run.steps(3):
+    net.update(lambda rows: net(rows).square().mean(1), torch.ones(2, 4))
+print(run.step)
+"""
+LAYERS = (
+    "from torch import nn\n\nclass Net(nn.Linear):\n    def __init__(self):\n        super().__init__(4, 1)\n"
+)
+
+
+def test_code_on_another_drive_is_read_and_trained_with(tmp_path, tmp_path_factory):
+    """No relative path leads from one drive to another, and `os.path.relpath` raises."""
+    elsewhere = tmp_path_factory.mktemp("other drive")
+    (elsewhere / "layers.py").write_text(LAYERS)
+    (elsewhere / "mistake.py").write_text("import layers\n" + MISTAKE)
+    (tmp_path / "train.py").write_text(OWN)
+    ended = subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=environment(tmp_path, PYTHONPATH=os.pathsep.join((str(HERE), warm.paths(), str(elsewhere)))),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "3\n"), ended.stderr
+    known = str(tmp_path / "known.json")
+    for command in (
+        ["read", str(elsewhere), "--write-baseline", known],
+        ["read", str(elsewhere), "--baseline", known],
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-m", "truestep", *command],
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(("length", "status"), [(139, 0), (141, 1), (170, 1), (300, 1)])
+@pytest.mark.sliced(4)
+def test_a_run_whose_files_would_have_paths_of_260_characters_is_refused_beforehand(tmp_path, length, status):
+    below = length - len(str(tmp_path)) - 1
+    if below < 2:
+        pytest.skip("temporary files have a long path themselves")
+    name = "/".join("r" * 20 for _ in range(20))[: below - 1] + "r"
+    script = OWN.replace("import layers", "from torch import nn").replace("layers.Net()", "nn.Linear(4, 1)")
+    (tmp_path / "train.py").write_text(script.replace("runs/x", name))
+    ended = started(tmp_path, "train.py")
+    output, said = ended.communicate()
+    assert (ended.returncode, output) == (status, "" if status else "3\n"), said
+    if status:
+        assert f"has {length} characters" in said.strip().splitlines()[-1]
+        assert "LongPathsEnabled" in said
+
+
+GIVEN = r"""
+import truestep as ts
+from truestep.cli.targets import _parts
+from truestep.core.system import leads_through_folders, path_of_file_address
+from truestep.mirror.address import check_mirror_address
+from truestep.recipes.loading.find import find_recipe
+from truestep.run.directory import choose_run_directory
+
+def told(call, *given):
+    try:
+        return call(*given)
+    except ts.OptionError as error:
+        return str(error)
+
+assert path_of_file_address("/C:/shared/runs/x") == "C:/shared/runs/x"
+assert path_of_file_address("/shared") == "/shared"
+assert check_mirror_address("file:///C:/shared/runs/x")
+for path in ("runs\\x", "C:\\runs\\x", "runs/x"):
+    assert leads_through_folders(path)
+    assert "names a file" in told(choose_run_directory, None, path), path
+for path in ("C:\\train.py", "C:/train.py"):
+    assert "FILE.py:NAME" in told(_parts, path)
+    assert "There is no file" in told(_parts, path + ":make")
+for path in ("recipes\\mine", "recipes/mine"):
+    assert "There is no file" in told(find_recipe, path)
+print("ok")
+"""
+
+
+def test_paths_with_drives_and_backslashes_are_taken_for_paths(tmp_path):
+    assert ends(tmp_path, "-c", GIVEN) == "ok\n"

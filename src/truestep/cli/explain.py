@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep explain`: what the error in a log means, and what to do."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ from truestep.cli.options import Json
 from truestep.cli.screen import print_json_document
 from truestep.cli.statuses import EXIT_FAILED
 from truestep.core.errors import OptionError, did_you_mean_path
+from truestep.core.system import leads_through_folders
 from truestep.explainer.logs.explaining import ErrorLogReport, ExplainedLogError, explain_log
 from truestep.explainer.logs.reading import decode_error_log
 
@@ -52,7 +52,7 @@ def _text(log: str) -> str:
         if path.is_file() or path.is_fifo():  # as `<(command)` is
             return decode_error_log(path.read_bytes())
         if path.is_dir() or (
-            " " not in log and (os.sep in log or path.suffix in (".log", ".txt", ".out", ".err"))
+            " " not in log and (leads_through_folders(log) or path.suffix in (".log", ".txt", ".out", ".err"))
         ):
             raise OptionError(
                 f"There is no file {log!r} to explain.{did_you_mean_path(path)} A message stands in quotes, and - reads what is "

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import ModelError, OptionError, nearest_names
+from truestep.core.system import leads_through_folders
 
 
 def load_command_target(target: str) -> Any:
@@ -103,7 +104,7 @@ def _tensor(description: str) -> Any:
 
 def _parts(target: str) -> tuple[Path, str]:
     file, _, name = target.rpartition(":")
-    if not file or not name:
+    if not file or not name or leads_through_folders(name):  # of C:\train.py the colon is the drive's
         raise OptionError(
             f"{target!r} does not say what to take from which file. Write FILE.py:NAME, for example train.py:make_model."
         )

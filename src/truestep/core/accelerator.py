@@ -15,6 +15,7 @@ from torch import Tensor
 _RUNS_AHEAD = ("cuda",)
 _WITHOUT_FLOAT64 = ("mps",)
 _FUSED_ON = ("cpu", "cuda", "mps", "xpu")
+_ADAGRAD_ON_CUDA = "2.13"  # torch 2.11 has the kernel, and its Adagrad refuses it there
 _EXCHANGED = ("cpu", "cuda")
 
 
@@ -46,6 +47,8 @@ def float64_device(device: torch.device) -> torch.device:
 def has_fused_kernel(device: torch.device, optimizer: str) -> bool:
     """Whether torch has one kernel for a whole step of this optimizer there (`"AdamW"`): Adagrad's is not on every device."""
     if device.type not in _FUSED_ON:
+        return False
+    if optimizer == "Adagrad" and device.type == "cuda" and torch.__version__ < _ADAGRAD_ON_CUDA:
         return False
     name = f"aten::_fused_{optimizer.lower()}_"
     if not torch._C._dispatch_has_kernel(name):

@@ -44,6 +44,40 @@ def is_reserved_name(name: str) -> bool:
     return name.partition(".")[0].strip().lower() in _DEVICES
 
 
+def path_from(folder: str | Path, path: str | Path) -> str:
+    """Return a path as it is from a folder; the whole one where none leads there, as to another drive of Windows."""
+    try:
+        return os.path.relpath(path, folder)
+    except ValueError:
+        return os.path.abspath(path)  # noqa: PTH100 -- a text, as the other
+
+
+def leads_through_folders(text: str) -> bool:
+    """Whether a text that was given is the path of something in a folder rather than a name."""
+    return any(mark in text for mark in ("/\\" if sys.platform == "win32" else "/"))
+
+
+def path_of_file_address(path: str) -> str:
+    """Return the path that an address names behind file://, where Windows has its drive behind a slash: /C:/runs."""
+    return path[1:] if sys.platform == "win32" and re.match(r"/[A-Za-z]:", path) else path
+
+
+def takes_long_paths(folder: Path, more: int) -> bool:
+    """Whether files may have paths `more` characters longer than a folder's: on Windows long ones have to be switched on."""
+    if sys.platform != "win32" or len(str(folder.absolute())) + more < _MAX_PATH:
+        return True
+    longest = folder / ("x" * (more - 1))
+    try:
+        os.close(os.open(longest, os.O_CREAT | os.O_WRONLY))
+        longest.unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+_MAX_PATH = 260
+
+
 def open_unfollowed(path: Path, flags: int, mode: int = 0o666) -> int:
     """Open a file and return its descriptor: no link is followed, and nothing waits at a pipe or becomes the terminal.
 

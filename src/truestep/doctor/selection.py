@@ -3,7 +3,6 @@
 
 import io
 import json
-import os
 import re
 import tokenize
 import tomllib
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from truestep.core.errors import OptionError, nearest_names
 from truestep.core.files import read_regular_file, told_if_unwritable
+from truestep.core.system import path_from
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding
 from truestep.doctor.retired import retired_code, retired_codes, retired_line
@@ -236,7 +236,7 @@ def _named(match: re.Match[str]) -> set[str] | None:
 
 def _fingerprint(finding: Finding, line_text: str, folder: Path) -> str:
     """Return what stays the same when lines are added above, or the file is named from elsewhere."""
-    path = Path(os.path.relpath(finding.place.path, folder)).as_posix()
+    path = Path(path_from(folder, finding.place.path)).as_posix()
     return f"{finding.code}|{path}|{' '.join(line_text.split())}"
 
 

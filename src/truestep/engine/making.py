@@ -157,7 +157,7 @@ def _delayed_reports(
             f"flags of {name}",
             "one synchronisation an update",
             f"{', '.join(slow)} can't leave a step out on the device, so the host waits to know whether to take it. "
-            'A fused optimizer (Adam, AdamW, SGD, Adagrad) avoids it, and so does nonfinite="keep" without float16.',
+            'A fused one (Adam, AdamW, SGD; from torch 2.13 Adagrad) avoids it, and so does nonfinite="keep" without float16.',
         )
     return None if slow else DelayedUpdateReports()
 

@@ -263,7 +263,23 @@ def choose_fused_optimizer(
     optimizer.defaults["fused"] = True
     # as torch's constructors set it for fused=True: whoever scales losses asks for it
     optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
+    put_step_counts(optimizer)
     return f"{name} steps all parameters in one fused kernel, the fastest of torch's on a CPU (benchmarks/engine/fused.py)."
+
+
+def put_step_counts(optimizer: Optimizer) -> None:
+    """Have the numbers of steps where the kernel of their group reads them: a fused one's beside the parameters, else on the host.
+
+    torch's Adagrad makes them in its constructor, before a kernel is chosen; a checkpoint may come from a machine with another one.
+    """
+    for group in optimizer.param_groups:
+        if "fused" not in group:  # not torch's own
+            continue
+        beside, dtype = group["fused"] or group.get("capturable"), torch.float32 if group["fused"] else None
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            if isinstance(count := state.get("step"), Tensor):
+                state["step"] = count.to(parameter.device if beside else "cpu", dtype)
 
 
 def has_wrong_kernel(optimizer: Optimizer) -> bool:

@@ -20,7 +20,7 @@ from truestep.engine.late_groups import (
     late_optimizer_groups,
 )
 from truestep.engine.optimizer_states import loadable_optimizer_state, saved_optimizer_state
-from truestep.engine.optimizers import KERNEL_OPTIONS, optimizer_parameters
+from truestep.engine.optimizers import KERNEL_OPTIONS, optimizer_parameters, put_step_counts
 from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
 from truestep.engine.unsaved import is_stateful_clip
@@ -293,6 +293,7 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any], *, 
     optimizer.defaults.update(defaults)
     for group, kernel in zip(optimizer.param_groups, kernels, strict=True):
         group.update({key: value for key, value in kernel.items() if key in group})
+    put_step_counts(optimizer)
     if keep_dtypes:
         _keep_dtypes(optimizer, saved)
 

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from truestep.core.errors import OptionError
+from truestep.core.system import path_of_file_address
 
 SCHEMES = ("s3", "gs", "az", "file")
 VARIABLE = "TRUESTEP_MIRROR"
@@ -86,7 +87,8 @@ def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
 
 def _apart(address: str, directory: Path) -> str:
     """Return an address; raises an OptionError for a shared disk's folder that lies in the run's own directory."""
-    place = Path(unquote(urlsplit(address).path)) if address.startswith("file://") else None
+    is_file = address.startswith("file://")
+    place = Path(path_of_file_address(unquote(urlsplit(address).path))) if is_file else None
     own = Path(os.path.realpath(directory))
     if place is not None and own in (real := Path(os.path.realpath(place)), *real.parents):
         raise OptionError(

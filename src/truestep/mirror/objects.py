@@ -17,9 +17,11 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from truestep.core.errors import MissingPackageError, RunDirectoryError
 from truestep.core.extras import needs_extra
+from truestep.core.system import path_of_file_address
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -189,18 +191,19 @@ def _open_store(address: str, *, is_made: bool) -> "ObjectStore":
     """Open a store; of a disk its folder is made, or has to be there."""
     try:
         with needs_extra("remote", "obstore"):
-            from obstore.store import from_url
+            from obstore.store import LocalStore, from_url
     except MissingPackageError as error:
         raise MissingPackageError(f"A mirror needs obstore. {error}", name=error.name) from error
     # the client's own options, once given, hide AWS_ALLOW_HTTP from it
     endpoint, allowed = os.environ.get("AWS_ENDPOINT_URL", ""), os.environ.get("AWS_ALLOW_HTTP", "")
     plain = endpoint.startswith("http://") or allowed.lower() in ("1", "true")
-    client = {"connect_timeout": "5s", "timeout": f"{TIMEOUT_SECONDS}s", "allow_http": plain}
-    retries = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
+    client: Any = {"connect_timeout": "5s", "timeout": f"{TIMEOUT_SECONDS}s", "allow_http": plain}
+    retries: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
     is_folder = address.startswith("file://")
-    options: Any = {"mkdir": is_made} if is_folder else {"client_options": client, "retry_config": retries}
     try:
-        return from_url(address, **options)
+        if is_folder:
+            return LocalStore(path_of_file_address(unquote(urlsplit(address).path)), mkdir=is_made)
+        return from_url(address, client_options=client, retry_config=retries)
     except Exception as error:  # without a request: of a server it is what the environment says, and stays
         raise (StoreAwayError if is_folder else StoreRefusesError)(str(_explained(error))) from error
 

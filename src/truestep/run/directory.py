@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from truestep.checkpoints.names import LOCK
 from truestep.core.errors import OptionError, RunDirectoryError, check_choice
 from truestep.core.files import is_unfinished_file, read_regular_file, replacing_file
+from truestep.core.system import leads_through_folders, takes_long_paths
 from truestep.mirror.folder import MIRROR, read_mirror_mark
 from truestep.run.launchers import LauncherJob, launcher_job
 from truestep.run.options import RESUME, Resume
@@ -21,6 +22,7 @@ SCHEMA_VERSION = 1
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
 LAUNCHED = "launched.json"
+_LONGEST_BELOW = 120  # characters that a run's files have behind its folder's path
 START_ANEW = (
     'To start anew beside it, write ts.Run(..., resume="anew"); to go on, give what the run was started with.'
 )
@@ -48,7 +50,7 @@ def choose_run_directory(directory: Path | None, resume: Resume) -> Path:
             f'ts.Run(resume={resume!r}) is not needed: by default, resume="auto", a run goes on by itself, where it stood. '
             'resume="must" refuses to begin where there is none.'
         )
-    if isinstance(resume, Path) or (isinstance(resume, str) and "/" in resume):
+    if isinstance(resume, Path) or (isinstance(resume, str) and leads_through_folders(resume)):
         raise OptionError(
             f"ts.Run(resume={str(resume)!r}) names a file, and a run goes on from the newest sound checkpoint of its own directory "
             "by itself: ts.Run('runs/x'). For the weights of another one write ts.load_weights(module, path) before run.learner."
@@ -150,7 +152,9 @@ def open_run_directory(
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        _refuse_long_path(directory)
         raise RunDirectoryError(f"The run directory {directory} can't be made: {error.strerror}.") from error
+    _refuse_long_path(directory)
     hold()
     opened = _check(
         directory, config, resume, secrets
@@ -158,6 +162,16 @@ def open_run_directory(
     if not opened.holds_run or (opened.is_outdated and not opened.edits):
         write_run_config(directory, config, secrets)
     return opened._replace(salt=secrets.salt, is_salt_kept=secrets.is_kept)
+
+
+def _refuse_long_path(directory: Path) -> None:
+    if not takes_long_paths(directory, _LONGEST_BELOW):
+        path = str(directory.absolute())
+        raise RunDirectoryError(
+            f"The path of the run directory, {path}, has {len(path)} characters, and files in it "
+            f"up to {_LONGEST_BELOW} more: Windows opens none of 260 or more. Give a shorter one, or switch on long paths "
+            "(LongPathsEnabled, under HKEY_LOCAL_MACHINE\\SYSTEM\\CurrentControlSet\\Control\\FileSystem)."
+        )
 
 
 def write_run_config(directory: Path, config: dict[str, Any], secrets: RunSecrets) -> None:

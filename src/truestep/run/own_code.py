@@ -2,13 +2,13 @@
 """The user's own source: the script, and the modules it imported from outside of python's and its packages' folders."""
 
 import hashlib
-import os
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 from truestep.core.frames import is_library_file
+from truestep.core.system import path_from
 
 UNSEEN = "the code of a notebook or of `python -c`, which is in no file"
 
@@ -86,7 +86,7 @@ def _root() -> Path:
 
 
 def _name(path: Path) -> str:
-    return Path(os.path.relpath(path, _root())).as_posix()
+    return Path(path_from(_root(), path)).as_posix()
 
 
 def _hash(path: Path) -> str:

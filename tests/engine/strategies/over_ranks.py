@@ -18,6 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 import truestep as ts
 from truestep.engine.processes.shards import gather_over_ranks
+from truestep.engine.strategies import totals
+from truestep.run import together as starting
 
 DOUBLE = torch.float64
 
@@ -61,7 +63,7 @@ def weighted_by_token(net):
         words, labels, weights = batch
         scores = net(words)
         values = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none").view(len(words), 4)
-        noisy = values * (1 + 0.1 * ts.randn(len(words), 4, dtype=DOUBLE))
+        noisy = values * (1 + 0.1 * ts.randn(len(words), 4, dtype=DOUBLE, device=words.device))
         return ts.weighted(noisy, weights, right=(scores.argmax(-1) == labels).double())
 
     return loss
@@ -108,12 +110,12 @@ def penalty(run):
     )
 
     def critic_loss(real):
-        fake = generator_(ts.randn(len(real), 2, dtype=DOUBLE)).detach()
+        fake = generator_(ts.randn(len(real), 2, dtype=DOUBLE, device=real.device)).detach()
         between = ts.gradient_penalty(critic, real, fake)
         return critic(fake).squeeze(1) - critic(real).squeeze(1) + 10 * between
 
     def generator_loss(real):
-        return -critic(generator_(ts.randn(len(real), 2, dtype=DOUBLE))).squeeze(1)
+        return -critic(generator_(ts.randn(len(real), 2, dtype=DOUBLE, device=real.device))).squeeze(1)
 
     for _ in run.epochs(2):
         for batch in run.batches(data):
@@ -144,7 +146,7 @@ def statistics(run):
     data = run.data(torch.randn(9, 1, 5, 5, generator=generator(6), dtype=DOUBLE), batch_size=4)
 
     def loss(images):
-        noisy = images + 0.1 * ts.randn(images.shape, dtype=DOUBLE)
+        noisy = images + 0.1 * ts.randn(images.shape, dtype=DOUBLE, device=images.device)
         return ts.weighted(net(noisy).square().mean(1), largest=noisy.flatten(1).amax(1))
 
     for _ in run.epochs(2):
@@ -368,13 +370,18 @@ def adversaries(run):
     data = run.data(torch.randn(24, 3, generator=generator(1), dtype=DOUBLE), batch_size=7, shuffle=True)
 
     def critic_loss(real):
-        fake = maker(ts.randn(len(real), 2, dtype=DOUBLE)).detach()
+        fake = maker(ts.randn(len(real), 2, dtype=DOUBLE, device=real.device)).detach()
         return critic(fake).squeeze(1) - critic(real).squeeze(1)
 
     for _ in run.epochs(2):
         for batch in run.batches(data):
             critic.update(critic_loss, batch)
-            maker.update(lambda real: -critic(maker(ts.randn(len(real), 2, dtype=DOUBLE))).squeeze(1), batch)
+            maker.update(
+                lambda real: (
+                    -critic(maker(ts.randn(len(real), 2, dtype=DOUBLE, device=real.device))).squeeze(1)
+                ),
+                batch,
+            )
     modules = (critic.module, maker.module)
     return {"weights": [tensor for module in modules for tensor in module.state_dict().values()]}
 
@@ -421,7 +428,9 @@ def contrast(run):
     def loss(pairs):
         images, texts = net(pairs[:, 0]), net(pairs[:, 1])
         others, first = ts.gather(texts, with_first=True)
-        return F.cross_entropy(images @ others.T, first + torch.arange(len(images)), reduction="none")
+        return F.cross_entropy(
+            images @ others.T, first + torch.arange(len(images), device=images.device), reduction="none"
+        )
 
     for _ in run.epochs(2):
         for batch in run.batches(data):
@@ -543,7 +552,9 @@ def gone_back(run):
     for _ in run.epochs(1):
         for words, labels, _ in run.batches(data):
             update += 1
-            scale = torch.full((len(words),), torch.nan if update in (6, 7) and run.is_main else 1.0)
+            scale = torch.full(
+                (len(words),), torch.nan if update in (6, 7) and run.is_main else 1.0, device=words.device
+            )
             net.update(
                 lambda part: F.cross_entropy(net(part[0]).mT, part[1], reduction="none").mean(1) * part[2],
                 (words, labels, scale.double()),
@@ -700,7 +711,7 @@ def trained(name, folder, strategy="auto"):
     with ts.Run(folder / DIRECTORIES.get(name, name), seed=3, **options, **OPTIONS.get(name, {})) as run:
         found = (CASES | MORE)[name](run)
         kept = {
-            key: [gather_over_ranks(each.detach(), keep=True).clone() for each in value]
+            key: [gather_over_ranks(each.detach(), keep=True).clone().cpu() for each in value]
             for key, value in found.items()
         }
         if run.is_main:
@@ -719,9 +730,22 @@ def refused(names, folder, strategy):
             (folder / f"{name}-{os.environ['RANK']}.txt").write_text(f"{type(error).__name__}: {error}")
 
 
+def on_cards():
+    """Have a stand-in of as many cards as there are processes, until the end; tensors travel by gloo, since there is no NCCL."""
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from support.card import Card
+
+    starting.collective_backend = lambda device: "gloo"
+    Card(count=int(os.environ["WORLD_SIZE"])).__enter__()
+
+
 if __name__ == "__main__":
     if sys.argv[3:4] == ["refused"]:
         refused(sys.argv[4:], Path(sys.argv[1]), sys.argv[2])
         sys.exit()
-    for case in sys.argv[3:] or CASES:
+    if sys.argv[3:4] == ["card"]:
+        on_cards()
+    elif sys.argv[3:4] == ["ahead"]:  # of the host, as a card would be
+        totals.runs_ahead = lambda device: True
+    for case in [each for each in sys.argv[3:] if each not in ("card", "ahead")] or CASES:
         trained(case, Path(sys.argv[1]), sys.argv[2])

@@ -28,6 +28,15 @@ def test_more_ranks_train_as_one_process_does(tmp_path, size):
     check(tmp_path, size)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "names"),
+    [("auto", ()), pytest.param("fsdp", [*DIVIDED, *MORE_DIVIDED], marks=DIVIDES)],
+)
+def test_hosts_that_tell_each_other_what_they_would_read_train_as_one_process_does(tmp_path, strategy, names):
+    check(tmp_path, 2, strategy, names, on="ahead")
+
+
 # ------------------------------------------------------------------ weights that are divided among the ranks
 
 

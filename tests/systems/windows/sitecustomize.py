@@ -2,7 +2,8 @@
 """A stand-in of Windows for truestep alone: what Windows lacks is hidden from its modules; Python's own and torch keep theirs.
 
 On PYTHONPATH, so that it holds in each process that is started, too: there, as on Windows, none is forked. Files that are open are
-neither renamed nor removed, Ctrl+Break is a signal of its own, and paths are those of the machine it stands in.
+neither renamed nor removed, Ctrl+Break is a signal of its own, the folder under test is a drive of its own, to which no relative
+path leads from elsewhere, and in it no path of 260 characters or more is opened. Paths are written as on the machine it stands in.
 """
 
 import builtins
@@ -10,6 +11,7 @@ import contextlib
 import errno
 import functools
 import importlib.machinery
+import io
 import multiprocessing
 import os
 import pathlib
@@ -31,6 +33,7 @@ HIDDEN = {
     "select": "poll epoll",
 }
 MISSING = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "posix")
+MAX_PATH = 260
 CTRL_BREAK = signal.SIGUSR2  # which stands for it here
 
 
@@ -66,11 +69,30 @@ def locking(descriptor, mode, size):
         raise PermissionError(errno.EACCES, "Permission denied") from None
 
 
+def absolute(path):
+    return str(pathlib.Path(os.fsdecode(path)).absolute())
+
+
+def on_one_drive(function):
+    """Return a function of `os.path` that raises, as `ntpath` does, where paths are on two drives."""
+
+    @functools.wraps(function)
+    def checked(given, *more):
+        places = given if isinstance(given, list | tuple) else [given, *(more or [os.curdir])]
+        inside = {f"{absolute(each)}/".startswith(f"{ROOT}/") for each in places}
+        if len(inside) > 1:
+            raise ValueError("path is on mount 'C:', start on mount 'D:'")
+        return function(given, *more)
+
+    return checked
+
+
 def modules():
+    drives = {"relpath": on_one_drive(os.path.relpath), "commonpath": on_one_drive(os.path.commonpath)}
     msvcrt = types.ModuleType("msvcrt")
     msvcrt.__dict__.update(locking=locking, LK_NBLCK=2)
     added = {
-        "os": {"name": "nt", "O_BINARY": 0},
+        "os": {"name": "nt", "O_BINARY": 0, "path": Shown(os.path, (), drives)},
         "signal": {"SIGBREAK": CTRL_BREAK},
         "sys": {"platform": "win32"},
     }
@@ -145,6 +167,19 @@ def refusing_open_files(function):
     return refusing
 
 
+def refusing_long_paths(function):
+    """Return a function that opens or makes what a path names, and finds none of 260 characters or more."""
+
+    @functools.wraps(function)
+    def refusing(path, *arguments, **options):
+        place = absolute(path) if isinstance(path, str | os.PathLike) else None
+        if place is not None and place.startswith(ROOT) and len(place) >= MAX_PATH:
+            raise FileNotFoundError(errno.ENOENT, "The system cannot find the path specified", place)
+        return function(path, *arguments, **options)
+
+    return refusing
+
+
 def no_fork():
     raise OSError(errno.ENOSYS, "Windows forks no processes")
 
@@ -155,5 +190,12 @@ if ROOT:
     sys.meta_path.insert(0, Finder)
     for name in ("rename", "replace", "unlink", "remove"):
         setattr(os, name, refusing_open_files(getattr(os, name)))
+    for module, names in (
+        (os, ("open", "mkdir", "rename", "replace")),
+        (builtins, ("open",)),
+        (io, ("open",)),
+    ):
+        for name in names:
+            setattr(module, name, refusing_long_paths(getattr(module, name)))
     os.fork = no_fork
     multiprocessing.set_start_method("spawn")

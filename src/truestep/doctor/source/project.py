@@ -5,6 +5,7 @@ import ast
 import os
 from collections.abc import Iterable, Iterator
 
+from truestep.core.system import path_from
 from truestep.doctor.source.entries import ProgramEntries
 from truestep.doctor.source.events import Trace
 from truestep.doctor.source.module import SourceModule
@@ -59,7 +60,7 @@ class SourceProject:
                 yield from self._places.reached(self._trees[module.tree], name, dots)
 
     def _parse(self, full: str, importer: str) -> bool:
-        shown = full if os.path.isabs(importer) else os.path.relpath(full)
+        shown = full if os.path.isabs(importer) else path_from(os.curdir, full)
         try:
             self.add(self.files.text(full), shown)
         except (OSError, SyntaxError, ValueError):

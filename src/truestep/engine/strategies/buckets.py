@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.core.accelerator import send_to_device
 from truestep.engine.gradient_hooks import when_accumulated
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.heads import (
@@ -247,7 +248,8 @@ class GradientBuckets:
             if riders is not None:
                 bucket.riders.zero_()
                 flags, slots = self._flags_and_slots()
-                flags.copy_(torch.tensor([float(self.came_twice), *self._used]))
+                mine = torch.tensor([float(self.came_twice), *self._used])
+                flags.copy_(send_to_device(mine, flags.device))
                 write_bucket_riders(riders, slots, rank=self._world.rank, size=self._world.size)
             if head is not None:
                 write_rank_head(head, self._heads(), rank=self._world.rank, size=self._world.size)
@@ -284,10 +286,16 @@ class GradientBuckets:
             self._send_next(numbers if self._num_sent == len(self._buckets) - 1 else None)
         return self._works
 
-    def riders(self, num_numbers: int, what: str) -> tuple[Tensor, bool]:
-        """Return the sums of the numbers, and whether a gradient came twice on some rank; learn who has used what."""
+    def riders(self, num_numbers: int, what: str, *, all_used: bool = False) -> tuple[Tensor, bool]:
+        """Return the sums of the numbers, and whether a gradient came twice on some rank; learn who has used what.
+
+        `all_used`: it is known that every rank used every parameter, once.
+        """
         flags, slots = self._flags_and_slots()
-        came_twice, *self._used_by = self._world.numbers_of(flags, what)
+        if all_used:
+            came_twice, self._used_by = 0.0, [float(self._world.size)] * self.num_parameters
+        else:
+            came_twice, *self._used_by = self._world.numbers_of(flags, what)
         return read_bucket_riders(slots, num_numbers, size=self._world.size), bool(came_twice)
 
     def heads(self) -> list[RankHead]:
@@ -301,6 +309,12 @@ class GradientBuckets:
     def _flags_and_slots(self) -> list[Tensor]:
         riders = self._buckets[-1].riders
         return list(riders.split_with_sizes([self._num_flags, len(riders) - self._num_flags]))
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether this rank has a gradient of each parameter that trains, and none came twice."""
+        pairs = zip(self._owners, self._used, strict=True)
+        return not self.came_twice and all(used or not each.requires_grad for (_, each), used in pairs)
 
     @property
     def _used(self) -> list[float]:

@@ -24,6 +24,11 @@ _MODULUS = (1 << 22) - 3  # a prime; its square, times the number of ranks, is e
 _NAMED = 4
 
 
+def is_to_be_read(numbers: Sequence[Any]) -> bool:
+    """Whether such numbers of a rank tell of buffers that were looked at, so that their sums have to be read."""
+    return isinstance(numbers[1], Tensor) or bool(numbers[1])
+
+
 class _BufferPlace:
     """A buffer by the dict that holds it, and how it was when it was looked at last."""
 
@@ -116,12 +121,13 @@ class RankBuffers:
         return [1.0, found, found * found]
 
     @torch.no_grad()
-    def settle(self, found: Tensor, share: float) -> None:
+    def settle(self, found: Tensor | None, share: float) -> None:
         """Refuse ranks whose buffers differ; then make those one that were said to be a mean or a sum.
 
-        `found` are the sums of all ranks' numbers, `share` is this rank's part of all examples.
+        `found` are the sums of all ranks' numbers, None where no rank has looked at any; `share` is this rank's part of all
+        examples.
         """
-        number, first, squares = found.tolist()
+        number, first, squares = found.tolist() if found is not None else (0, 0, 0)
         if number * squares != first * first:
             places = [*self._alike, *self._said["sum"]]
             now = [_there(each) for each in self._alike] + self._before

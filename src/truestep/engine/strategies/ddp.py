@@ -15,7 +15,7 @@ from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
 from truestep.engine.strategies.buckets import GradientBuckets, wire_types
-from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS
+from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS, is_to_be_read
 from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.sparse import SparseGradients
 from truestep.engine.strategies.statistics import (
@@ -111,13 +111,16 @@ class DdpHooks:
     def gradients_ready(self, sums: LossTotals) -> None:
         """Sum what has not been sent; write the sums into every `.grad`."""
         self._batch.refuse_other_switches()
-        mine, head = self._totals.mine(sums, self._batch.buffer_numbers()), self._batch.head()
+        compared = self._batch.buffer_numbers()
+        mine, head = self._totals.mine(sums, compared), self._batch.head()
+        is_usual = self._buckets.is_usual and not is_to_be_read(compared)
+        is_foreseen = self._totals.foresee(sums, is_usual=is_usual)
         self._world.wait_all(self._buckets.send_head(mine, head), self._what)
         if head is not None:
             self._batch.take_heads(self._buckets.heads())
             sums.num_counted = self._batch.num_examples
         self._world.wait_all(self._buckets.flush(mine), self._what)
-        totals, came_twice = self._buckets.riders(len(mine), self._what)
+        totals, came_twice = self._buckets.riders(len(mine), self._what, all_used=is_foreseen)
         if came_twice:  # on some rank, after its bucket had gone: now all is sent, once
             self._buckets.sends_early = False
             self._buckets.begin_again()
@@ -127,7 +130,7 @@ class DdpHooks:
         self._totals.take(totals, sums)
         self._buckets.write_back()
         self._sparse.exchange()
-        self._batch.take_buffers(buffers)
+        self._batch.take_buffers(None if is_foreseen else buffers)
 
     def joined(self, norm: Tensor, norm_type: float) -> Tensor:
         """Each process has all gradients."""

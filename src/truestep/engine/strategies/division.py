@@ -201,7 +201,7 @@ class SharedBatch:
         self._learn()
         return sum(self._counts) if self._is_placed else None
 
-    def take_buffers(self, found: Tensor) -> None:
+    def take_buffers(self, found: Tensor | None) -> None:
         """Make the buffers the same on all ranks, or refuse.
 
         A rank without examples, or with too few, has others: they become those of the first that had enough.

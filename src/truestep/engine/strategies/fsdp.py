@@ -14,12 +14,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from truestep.core.accelerator import send_to_device
 from truestep.core.errors import OptionError
 from truestep.engine.gradient_hooks import refuse_gradient_hooks
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
-from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS
+from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS, is_to_be_read
 from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.statistics import Norm, share_rank_statistics, unshare_rank_statistics
 from truestep.engine.strategies.stuck import end_if_stuck
@@ -144,16 +145,23 @@ class FsdpHooks:
         """They are summed. What no rank has used keeps no gradient."""
         pairs = zip(self._calls, self._names, strict=True)
         used = [name in calls.used for calls, names in pairs for name in names]
-        mine = self._totals.mine(sums, self._batch.buffer_numbers())
-        vector = torch.cat([mine, mine.new_tensor([*map(float, used)])])
+        compared = self._batch.buffer_numbers()
+        mine = self._totals.mine(sums, compared)
+        all_used = all(
+            is_used or not each.requires_grad for is_used, each in zip(used, self._parameters, strict=True)
+        )
+        is_foreseen = self._totals.foresee(sums, is_usual=all_used and not is_to_be_read(compared))
+        flags = torch.tensor([*map(float, used)], dtype=mine.dtype)
+        vector = torch.cat([mine, send_to_device(flags, mine.device)])
         self._world.wait_all([self._world.reduce(vector)], self._what)
-        numbers = self._world.numbers_of(vector, self._what)
         num_totals = len(mine) - NUM_BUFFER_NUMBERS
+        if not is_foreseen:
+            numbers = self._world.numbers_of(vector, self._what)
+            for parameter, by_how_many in zip(self._parameters, numbers[len(mine) :], strict=True):
+                if not by_how_many:
+                    parameter.grad = None
         self._totals.take(vector[:num_totals], sums)
-        for parameter, by_how_many in zip(self._parameters, numbers[len(mine) :], strict=True):
-            if not by_how_many:
-                parameter.grad = None
-        self._batch.take_buffers(vector[num_totals : len(mine)])
+        self._batch.take_buffers(None if is_foreseen else vector[num_totals : len(mine)])
 
     def joined(self, norm: Tensor, norm_type: float) -> Tensor:
         """Join the norms of all parts."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import send_to_device
+from truestep.core.accelerator import runs_ahead, send_to_device
 from truestep.core.errors import LossError
 from truestep.engine.processes.world import World
 from truestep.engine.sums import LossTotals
@@ -31,6 +31,10 @@ class RankTotals:
         self._kind = torch.float64 if any(each.dtype in _DOUBLE for each in parameters) else torch.float32
         self._names: list[str] = []  # of the metrics
         self._vector = torch.empty(0)
+        self._is_new = False  # whether this rank's metrics are
+        self._said: tuple[bool, int] | None = (
+            None  # on the host: whether one is weighted, and the total weight where not
+        )
 
     @property
     def num_numbers(self) -> int:
@@ -40,24 +44,42 @@ class RankTotals:
     def mine(self, sums: LossTotals, more: Sequence[Any] = ()) -> Tensor:
         """Return this rank's vector, in float64, when its last loss is known, and more numbers behind it."""
         weight, loss, metrics = sums.shares()
-        is_new = bool(metrics) and sorted(metrics) != self._names
+        self._is_new = is_new = bool(metrics) and sorted(metrics) != self._names
         negative = 0.0 if sums.least is None else sums.least < 0
         head = [weight, loss, negative, float(sums.may_be_empty), float(is_new)]
         tail = [0.0 if is_new or not metrics else metrics[name] for name in self._names]
         return _joined([*head, *tail, *more], self._device)
 
+    def foresee(self, sums: LossTotals, *, is_usual: bool) -> bool:
+        """Whether nothing of what the ranks sum has to be read: where a device runs ahead, the hosts tell each other beforehand.
+
+        `is_usual`: this rank has used each parameter, and has nothing to compare with the others.
+        """
+        self._said = None
+        if not runs_ahead(self._device):
+            return False
+        total = 0 if isinstance(sums.total, Tensor) else sums.total
+        found = self._world.meet(
+            f"{self._what}, its end", is_usual and not self._is_new, sums.may_be_empty, total
+        )
+        if not all(usual for usual, _, _ in found):
+            return False
+        self._said = any(weighted for _, weighted, _ in found), int(sum(total for *_, total in found))
+        return True
+
     def take(self, vector: Tensor, sums: LossTotals) -> None:
         """Take the sum of all ranks' vectors; where metrics are new, exchange them."""
         self._vector = vector
-        if vector[_HEAD - 1]:
+        if self._said is None and vector[_HEAD - 1]:
             self._learn_metrics(sums)
 
     def decide(self, sums: LossTotals) -> None:
         """Make the sums those of the whole batch."""
         vector = self._vector
-        weight, loss, negative, weighted = vector[:4].to(self._kind)
+        weight, loss, negative = vector[:3].to(self._kind)
         metrics = vector[_HEAD:].to(self._kind)
-        total = weight if weighted else int(vector[0])
+        is_weighted, number = self._said or (bool(vector[3]), int(vector[0]))
+        total = weight if is_weighted else number
         least = None if vector.is_cpu else -negative
         sums.become(total, loss, dict(zip(self._names, metrics, strict=True)), least=least)
 

@@ -2,12 +2,12 @@
 """Which recipes there are, and what a recipe's text says without running it."""
 
 import ast
-import os
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 from truestep.core.errors import OptionError, nearest_names
+from truestep.core.system import leads_through_folders
 
 FOLDER = Path(__file__).parents[1]
 
@@ -42,7 +42,7 @@ def find_recipe(name: str) -> Path:
     known = recipes()
     if name in known:
         return known[name]
-    if not (name.endswith(".py") or os.sep in name):
+    if not (name.endswith(".py") or leads_through_folders(name)):
         raise OptionError(f"There is no recipe {name!r}. {nearest_names(name, known)} A file ends in .py.")
     path = Path(name)
     if not path.is_file():
