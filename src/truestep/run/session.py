@@ -108,6 +108,7 @@ class RunSession:
         if not self.started:
             self.owner.check()
             self._restore()
+        self._omissions.computes_from = self._run.cursor.step
         if self._run.cursor.left and self._on_its_way() is None:
             self._run.cursor.go_on()
 
