@@ -57,7 +57,10 @@ def given_whole(data, form="batch"):
 
 MISUSES = {
     # ------------------------------------------------------------------ the loops
-    "epochs as a number": ("for epoch in range(run.epochs(2)): pass", r"run\.epochs\(2\) gives the numbers .*for number in run\.epochs"),
+    "epochs as a number": (
+        "for epoch in range(run.epochs(2)): pass",
+        r"run\.epochs\(2\) gives the numbers .*for number in run\.epochs",
+    ),
     "steps as a number": ("for step in range(run.steps(9)): pass", r"Write for number in run\.steps\(9\):"),
     "epochs within batches": (
         "for batch in run.batches(train):\n    for epoch in run.epochs(3): net.update(loss, batch)",
@@ -77,7 +80,10 @@ MISUSES = {
     ),
     # ------------------------------------------------------------------ what the model is given
     "a pair for the model": (given_whole("(inputs, labels)"), r"given all of it.*x, y = batch, and net\(x\)"),
-    "a list for the model": (given_whole("[(x, y) for x, y in zip(inputs, labels)]"), r"given all of it.*x, y = batch, and net\(x\)"),
+    "a list for the model": (
+        given_whole("[(x, y) for x, y in zip(inputs, labels)]"),
+        r"given all of it.*x, y = batch, and net\(x\)",
+    ),
     "three for the model": (given_whole("(inputs, labels, labels)"), r"x, \*others = batch, and net\(x\)"),
     "a dict for the model": (given_whole("{'x': inputs, 'y': labels}"), r"Take it apart by name: batch\['x'\], batch\['y'\]"),
     # ------------------------------------------------------------------ text, and names that are not there

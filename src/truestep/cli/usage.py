@@ -25,7 +25,7 @@ _COMMANDS = {
         ("resume", "continue"), "A run goes on by itself: start its script again, python train.py"
     ),
     **dict.fromkeys(("list", "ls"), "Write: truestep runs"),
-    "tensorboard": "A run writes for TensorBoard while it trains: ts.Run(directory, trackers=[ts.TensorBoardTracker()]) in the script",
+    "tensorboard": "A run writes for it while it trains: ts.Run(directory, trackers=[ts.TensorBoardTracker()]) in the script",
 }
 _OPTIONS = {
     ("doctor", "--fix"): "Changes are made where code is read: truestep read --fix train.py",

@@ -156,8 +156,8 @@ def optimizer_needs_closure(optimizers: Sequence[Optimizer]) -> bool:
 
 
 _TEXT_FOR_NUMBER = (
-    "truestep: the optimizer's factory was called, and an option that it gives is text where a number is asked for. YAML reads 1e-3 "
-    "as text, and 1.0e-3 as a number; what comes from a command line or the environment is text, too. Write lr=float(lr)."
+    "truestep: the optimizer's factory was called, and an option that it gives is text where a number is asked for. YAML reads "
+    "1e-3 as text, and 1.0e-3 as a number; what comes from a command line or the environment is text, too. Write lr=float(lr)."
 )
 
 

@@ -140,8 +140,8 @@ class RunOmissions:
 
     def _tell_of_updates_outside(self) -> None:
         self._once(
-            "net.update was called before any loop of the run: no step is counted for it, no checkpoint is saved behind it, and each "
-            "start of the script makes it again, also on weights that were restored. Write it into the loop: for epoch in "
+            "net.update was called before any loop of the run: no step is counted for it, no checkpoint is saved behind it, and "
+            "each start of the script makes it again, also on weights that were restored. Write it into the loop: for epoch in "
             "run.epochs(20): for batch in run.batches(source): net.update(loss, batch); without a data set, for step in "
             "run.steps(10_000): net.update(loss, batch)",
             key="outside",

@@ -60,8 +60,8 @@ class LoopNumbers(Iterator[int]):
     def __index__(self) -> NoReturn:
         """Refuse `range(run.epochs(3))`."""
         raise OptionError(
-            f"{self._call} gives the numbers themselves, from where the run stands, and is no number: range() has nothing to count. "
-            f"Write for number in {self._call}:"
+            f"{self._call} gives the numbers themselves, from where the run stands, and is no number: range() has nothing to "
+            f"count. Write for number in {self._call}:"
         )
 
 

@@ -124,9 +124,7 @@ class RunSession:
             share_run_weights(run.context)
         self.started = True  # only now: a run that could not be restored must not save what it holds
         self._beside.begin()
-        if (
-            run.edits and run.is_main
-        ):  # it goes on with what the code has changed: that is its configuration from now on
+        if run.edits and run.is_main:  # what the code has changed is its configuration from now on
             write_run_config(run.directory, run.described, run.secrets)
         run.trackers.open()
         self._layers.open()

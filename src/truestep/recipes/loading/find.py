@@ -64,7 +64,7 @@ def description_of(path: Path) -> str:
     missing = [name for name in ("Config", "train") if name not in set(_bound_names(tree))]
     if missing:
         raise OptionError(
-            f"{path} has no {' and no '.join(missing)}. A script of your own is run by python {path}. {WHAT_TO_WRITE}"
+            f"{path} has no {' and no '.join(missing)}. {WHAT_TO_WRITE}\nA script that trains by itself is run by python {path}"
         )
     return ast.get_docstring(tree) or ""
 
