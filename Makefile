@@ -142,11 +142,20 @@ LIBRARY_PAGES := docs/howto/other-libraries.md docs/howto/reinforcement-learning
 	.venv-libraries/bin/python $(PIP) --no-deps $(LIBRARIES_ALONE)
 	touch $@
 
-libraries: .venv-libraries/installed .venv-test/wheel ## train beside other libraries, kill and compare, and run the blocks of pages that need them, in an environment of its own (minutes)
-	.venv-libraries/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps dist/truestep-*.whl
+# torchvision allows one release of torch, which is not the one that is pinned
+LIBRARIES_VISION := torch==2.14.1 torchvision==0.29.1 timm==1.0.31
+.venv-libraries-vision/installed: pyproject.toml constraints.txt Makefile
+	$(PYTHON) -m venv .venv-libraries-vision
+	grep -v '^torch==' constraints.txt > .venv-libraries-vision/constraints.txt
+	.venv-libraries-vision/bin/python -m pip --disable-pip-version-check install --quiet -c .venv-libraries-vision/constraints.txt '.[torch]' $(LIBRARIES_VISION)
+	touch $@
+
+libraries: .venv-libraries/installed .venv-libraries-vision/installed .venv-test/wheel ## train beside other libraries, kill and compare, and run the blocks of pages that need them, in an environment of its own (minutes)
+	for each in .venv-libraries .venv-libraries-vision; do $$each/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps dist/truestep-*.whl; done
 	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; export TMPDIR="$$scratch" PYTHONPATH=tests OMP_NUM_THREADS=1; \
 		.venv-libraries/bin/python -m libraries.blocks $(LIBRARY_PAGES); \
-		.venv-libraries/bin/python -m libraries.others $(ARGS)
+		.venv-libraries/bin/python -m libraries.others $(ARGS); \
+		.venv-libraries-vision/bin/python -m libraries.others timm
 
 TRACKERS := wandb==0.31.0 mlflow==3.17.2
 .venv-trackers/installed: pyproject.toml constraints.txt
@@ -180,4 +189,4 @@ bench: .venv-test/wheel ## measure against other libraries (in .venv-bench) and 
 	$(MAKE) -C benchmarks all
 
 clean: ## remove environments and everything built
-	rm -rf .venv .venv-test .venv-bench .venv-trackers .venv-libraries .venv-torch-* dist build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-test .venv-bench .venv-trackers .venv-libraries .venv-libraries-vision .venv-torch-* dist build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

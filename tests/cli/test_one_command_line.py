@@ -242,6 +242,14 @@ def test_a_watch_in_a_notebook_names_cell_and_line(monkeypatch):
         (("read", "--steps", "5", "train.py"), "truestep doctor --steps 50 train.py"),
         (("checkpoints", "missing"), "no command or folder 'missing'"),
         (("doctor", "--json", "out.json", "train.py"), "--out out.json train.py"),
+        (("doctor", "--epochs", "1", "train.py"), "truestep doctor train.py --epochs"),
+        (("doctor", "--batch-size=8", "train.py"), "truestep doctor train.py --batch-size"),
+        (("read", "--exclude", "GRAD001", "train.py"), "Here it is called --ignore"),
+        (("read", "--skip", "GRAD001", "train.py"), "Here it is called --ignore"),
+        (("env", "--gpu"), "truestep gpus"),
+        (("tensorboard", "runs/a"), "ts.TensorBoardTracker"),
+        (("checkpoints", "train.py"), "truestep checkpoints runs/digits"),
+        (("train", "train.py"), "python train.py"),
     ],
 )
 def test_a_word_of_another_tool_is_answered_with_the_line_to_write(tmp_path, monkeypatch, words, said):

@@ -19,20 +19,21 @@ warnings.simplefilter("ignore"); logging.getLogger("lightning.pytorch").setLevel
 assert ExactResume is ts.lightning.ExactResume
 
 class Module(lightning.LightningModule):
-    def __init__(self):
+    def __init__(self, width):
         super().__init__()
-        self.net = torch.nn.Linear(4, 1)
+        self.net = torch.nn.Linear(4, width)
     def training_step(self, batch, index):
         return self.net(batch).square().mean()
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
-def fit(callbacks, checkpoint=None, samples=16, batch_size=4, accumulation=1, epochs=2):
+def fit(callbacks, checkpoint=None, samples=16, batch_size=4, accumulation=1, epochs=2, width=1, workers=0):
     trainer = lightning.Trainer(
         accelerator="cpu", max_epochs=epochs, callbacks=callbacks, accumulate_grad_batches=accumulation, logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )
-    trainer.fit(Module(), DataLoader(torch.randn(samples, 4), batch_size, shuffle=True), ckpt_path=checkpoint)
+    loader = DataLoader(torch.randn(samples, 4), batch_size, shuffle=True, num_workers=workers)
+    trainer.fit(Module(width), loader, ckpt_path=checkpoint)
 
 def goes_on(**habits):
     exact = ExactResume("exact", every_n_batches=3)
@@ -47,6 +48,7 @@ cases = {
     "samples": lambda: goes_on(samples=24),
     "batch_size": lambda: goes_on(batch_size=8),
     "accumulation": lambda: goes_on(accumulation=2),
+    "model": lambda: goes_on(width=2),
     "name": lambda: __import__("truestep.lightning", fromlist=["Exact"]).ExactResumeCallback,
     "place": lambda: ts.ExactResume("exact"),
 }
@@ -56,7 +58,7 @@ for name, case in cases.items():
         said[name] = "nothing"
     except Exception as error:
         said[name] = str(error)
-goes_on()
+goes_on(workers=1)
 forgotten = ExactResume("forgotten")
 fit([], forgotten.checkpoint)
 print(json.dumps(said))
@@ -97,11 +99,19 @@ def say(name, case):
     except ts.OptionError as error:
         said[name] = str(error)
 
+def other_model():
+    accelerator._models.append(torch.nn.Linear(2, 2))
+    try:
+        train("right", epochs=4)
+    finally:
+        accelerator._models.pop()
+
 say("unprepared", lambda: train("unprepared"))
 net, optimizer = accelerator.prepare(raw, torch.optim.SGD(raw.parameters(), lr=0.1))
 say("right", lambda: train("right", epochs=2))
 say("goes on", lambda: train("right", epochs=3))
 say("batch_size", lambda: train("right", epochs=4, batch_size=8))
+say("other model", lambda: other_model())
 say("never saved", lambda: train("never", save="never"))
 say("saved behind", lambda: train("behind", save="behind"))
 say("loader", lambda: train("loader", take="loader"))
@@ -117,12 +127,13 @@ import torch, truestep as ts
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from truestep.transformers import ExactResume
 
-config = GPT2Config(vocab_size=8, n_positions=4, n_embd=4, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0)
-
-def train(exact, samples=16, batch_size=4, accumulation=1, epochs=1, callbacks=None):
+def train(exact, samples=16, batch_size=4, accumulation=1, epochs=1, callbacks=None, workers=0, **model):
+    model = {"n_embd": 4, "n_layer": 1, **model}
+    config = GPT2Config(vocab_size=8, n_positions=4, n_head=1, bos_token_id=0, eos_token_id=0, **model)
     arguments = TrainingArguments(
         "theirs", per_device_train_batch_size=batch_size, num_train_epochs=epochs, save_strategy="steps", save_steps=2,
         gradient_accumulation_steps=accumulation, report_to="none", use_cpu=True, disable_tqdm=True,
+        dataloader_num_workers=workers,
     )
     data = [{"input_ids": torch.arange(4), "labels": torch.arange(4)} for _ in range(samples)]
     callbacks = [exact] if callbacks is None else callbacks
@@ -131,7 +142,11 @@ def train(exact, samples=16, batch_size=4, accumulation=1, epochs=1, callbacks=N
 
 train(ExactResume("exact"))
 said = {}
-for name, habits in {"samples": {"samples": 24}, "batch_size": {"batch_size": 2}, "accumulation": {"accumulation": 2}}.items():
+cases = {
+    "samples": {"samples": 24}, "batch_size": {"batch_size": 2}, "accumulation": {"accumulation": 2},
+    "model": {"n_embd": 8}, "layers": {"n_layer": 2},
+}
+for name, habits in cases.items():
     try:
         train(ExactResume("exact"), epochs=2, **habits)
         said[name] = "nothing"
@@ -142,7 +157,7 @@ try:
     ExactResume("file")
 except ts.OptionError as error:
     said["file"] = str(error)
-train(ExactResume("exact"), epochs=2)
+train(ExactResume("exact"), epochs=2, workers=1)
 forgotten = ExactResume("forgotten")
 train(forgotten, callbacks=[])
 print(json.dumps(said))
@@ -155,6 +170,7 @@ SAYS = {
         "samples": "the data had 16 samples, and has 24",
         "batch_size": "batch_size was 4, and is 8",
         "accumulation": "1 batches made a step, and 2 do",
+        "model": "net.weight was (1, 4), and is (2, 4) (and 1 more)",
         "name": "Did you mean 'ExactResume'?",
         "place": "ts.lightning.ExactResume(directory)",
     },
@@ -163,6 +179,7 @@ SAYS = {
         "right": "nothing",
         "goes on": "nothing",
         "batch_size": "batch_size was 4, and is 8",
+        "other model": "holds a checkpoint of another model",
         "never saved": "Make it the last line of the body",
         "saved behind": "never called",
         "loader": "Take the batches from exact",
@@ -173,6 +190,8 @@ SAYS = {
         "samples": "the data had 16 samples, and has 24",
         "batch_size": "batch_size was 4, and is 2",
         "accumulation": "1 batches made a step, and 2 do",
+        "model": "and is (8, 8)",
+        "layers": "is new (and 11 more)",
         "file": "names a file",
     },
 }
@@ -201,3 +220,4 @@ def test_a_wrong_use_is_named_with_the_line_to_write(program, tmp_path):
         said, True
     ), said
     assert done.stderr.count(ERR[program]) == 1, done.stderr
+    assert done.stderr.count("num_workers was 0, and is 1") == (program != ACCELERATE), done.stderr

@@ -6,6 +6,7 @@ A function behind `@recipe` makes a `Recipe`; its imports lie within it, so that
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,6 +50,9 @@ class Recipe:
     after: Callable[[dict[str, Any]], None] | None = None  # each update, with what is tracked
     config: Callable[[], Any] | None = None
     refused: str = ""
+    train: Callable[[Path, int | None], nn.Module] | None = (
+        None  # a trainer of the library's own, with ExactResume
+    )
 
 
 RECIPES: dict[str, tuple[tuple[str, ...], Callable[[], Recipe]]] = {}
@@ -191,6 +195,110 @@ def sentences() -> Recipe:
         return F.cross_entropy(one @ other.T * 20, torch.arange(len(one)))
 
     return Recipe(make, loss, data=pairs, options={"collate": collate}, update={"decomposable": False})
+
+
+def vision() -> Any:
+    from timm.models import VisionTransformer
+
+    sizes = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 2, "num_heads": 2}
+    return VisionTransformer(**sizes, in_chans=1, num_classes=2, drop_path_rate=0.2)
+
+
+@recipe("timm ViT with its Lamb and ModelEmaV3", "timm")
+def timm_vision() -> Recipe:
+    from timm.optim import create_optimizer_v2
+    from timm.utils import ModelEmaV3
+
+    return Recipe(
+        vision,
+        optimizer=lambda p: create_optimizer_v2(list(p), opt="lamb", lr=1e-2),
+        data=(pictures, y),
+        track=lambda net: {"ema": ModelEmaV3(net.module, decay=0.9), "net": net},
+        after=lambda kept: kept["ema"].update(kept["net"].module),
+    )
+
+
+@recipe("timm's CosineLRScheduler", "timm")
+def timm_schedule() -> Recipe:
+    from timm.scheduler import CosineLRScheduler
+
+    return Recipe(
+        vision,
+        data=(pictures, y),
+        learner={"schedule": lambda o: CosineLRScheduler(o, t_initial=10)},
+        refused="returned CosineLRScheduler; return a torch scheduler",
+    )
+
+
+def small_words() -> Any:
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["[PAD]", "[UNK]", "[EOS]", *(f"w{number}" for number in range(17))]
+    tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "eos_token": "[EOS]"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def trained_by_trl(kind: str, folder: Path, kill_at: int | None, **columns: list[str]) -> nn.Module:
+    """Train with a trainer of trl's, with ExactResume among its callbacks; die at a step."""
+    import os
+    import signal
+
+    import trl
+    from datasets import Dataset
+    from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback
+
+    class Kill(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sizes = {"vocab_size": 20, "n_positions": 32, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    torch.manual_seed(0)
+    model, before = (GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=2, eos_token_id=2)) for _ in range(2))
+    exact = ts.transformers.ExactResume(folder / "exact")
+    arguments = getattr(trl, f"{kind}Config")(
+        str(folder / "theirs"),
+        num_train_epochs=3,
+        per_device_train_batch_size=8,
+        learning_rate=1e-2,
+        max_length=16,
+        save_steps=4,
+        report_to="none",
+        use_cpu=True,
+        bf16=False,
+        disable_tqdm=True,
+    )
+    trainer = getattr(trl, f"{kind}Trainer")(
+        model,
+        args=arguments,
+        train_dataset=Dataset.from_dict(columns),
+        processing_class=small_words(),
+        callbacks=[exact, Kill()],
+        **({"ref_model": before} if kind == "DPO" else {}),
+    )
+    trainer.train(resume_from_checkpoint=exact.checkpoint)
+    return model
+
+
+@recipe("trl's SFTTrainer with ExactResume", "trl", "transformers")
+def trl_sft() -> Recipe:
+    text = [f"w{n % 17} w{n % 7} w{n % 5} w3" for n in range(ROWS)]
+    return Recipe(train=lambda folder, kill_at: trained_by_trl("SFT", folder, kill_at, text=text))
+
+
+@recipe("trl's DPOTrainer with ExactResume", "trl", "transformers")
+def trl_dpo() -> Recipe:
+    columns = {
+        "prompt": [f"w{n % 17} w{n % 7}" for n in range(ROWS)],
+        "chosen": [f" w{n % 5} w3" for n in range(ROWS)],
+        "rejected": [f" w{n % 4} w2" for n in range(ROWS)],
+    }
+    return Recipe(train=lambda folder, kill_at: trained_by_trl("DPO", folder, kill_at, **columns))
 
 
 @recipe("torch_geometric")

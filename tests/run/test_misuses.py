@@ -48,7 +48,51 @@ def loop(body, end="pass"):
     return LOOP.format(body=body, end=end)
 
 
+def given_whole(data, form="batch"):
+    """Return a program whose loss gives the model the whole batch."""
+    return f"train = run.data({data}, batch_size=4)\n" + loop(
+        f"net.update(lambda batch: net({form}).sum(1), batch)"
+    )
+
+
 MISUSES = {
+    # ------------------------------------------------------------------ the loops
+    "epochs as a number": (
+        "for epoch in range(run.epochs(2)): pass",
+        r"run\.epochs\(2\) gives the numbers .*for number in run\.epochs",
+    ),
+    "steps as a number": ("for step in range(run.steps(9)): pass", r"Write for number in run\.steps\(9\):"),
+    "epochs within batches": (
+        "for batch in run.batches(train):\n    for epoch in run.epochs(3): net.update(loss, batch)",
+        r"Turn the two round: for epoch in run\.epochs\(3\): for batch in run\.batches\(train\)",
+    ),
+    "an update behind the loop": (
+        "for epoch in run.epochs(2):\n    for batch in run.batches(train): pass\n    net.update(loss, batch)",
+        r"stands behind the loop .* not for each of its 4 batches.*write it into that loop",
+    ),
+    "an update before the loops": (
+        "net.update(loss, (inputs, labels))\n" + loop("net.update(loss, batch)"),
+        r"before any loop of the run.*each start of the script makes it again",
+    ),
+    "updates without a loop of the run": (
+        "for epoch in range(2):\n    for i in range(0, 16, 4): net.update(loss, (inputs[i:i + 4], labels[i:i + 4]))",
+        r"before any loop of the run.*for batch in run\.batches\(source\)",
+    ),
+    # ------------------------------------------------------------------ what the model is given
+    "a pair for the model": (given_whole("(inputs, labels)"), r"given all of it.*x, y = batch, and net\(x\)"),
+    "a list for the model": (
+        given_whole("[(x, y) for x, y in zip(inputs, labels)]"),
+        r"given all of it.*x, y = batch, and net\(x\)",
+    ),
+    "three for the model": (given_whole("(inputs, labels, labels)"), r"x, \*others = batch, and net\(x\)"),
+    "a dict for the model": (given_whole("{'x': inputs, 'y': labels}"), r"Take it apart by name: batch\['x'\], batch\['y'\]"),
+    # ------------------------------------------------------------------ text, and names that are not there
+    "a rate that is text": (
+        "run.learner(nn.Linear(2, 1), lambda p: torch.optim.AdamW(p, lr='1e-3'))",
+        r"YAML reads 1e-3 as text.*lr=float\(lr\)",
+    ),
+    "a configuration that was not given": ("run.config['lr']", r"it holds what ts\.Run\(directory, config=.*\) was given"),
+    "early stopping by a name": ("ts.EarlyStopping(monitor='accuracy', patience=3, mode='max')", r"if early\.step\(accuracy\)"),
     # ------------------------------------------------------------------ the loss and the update
     "a loss that is computed": (loop("net.update(loss(batch), batch)"), r"a Tensor instead of a loss function"),
     "batch and loss exchanged": (loop("net.update(batch, loss)"), r"a tuple instead of a loss function"),
@@ -353,6 +397,18 @@ def test_a_right_program_is_told_nothing(tmp_path, capsys):
 
 
 RIGHT = {
+    "one update for a whole pass": """
+for epoch in run.epochs(2):
+    with net.accumulating(weight=16.0) as update:
+        for batch in run.batches(train): update.backward(loss(batch).sum())
+""",
+    "an update of the data, and a look at the batches": """
+for epoch in run.epochs(2):
+    net.update(loss, (inputs, labels))
+    for batch in run.batches(train): net.update(loss, batch)
+    net.update(loss, (inputs, labels))
+""",
+    "a loss that is tried": "net.evaluate(correct, test)\n" + loop("net.update(loss, batch)"),
     "half of a loss": loop("net.update(lambda b: loss(b) * 0.3, batch, micro_batch=2)"),
     "another divisor": loop("net.update(lambda b: loss(b) / 3, batch, micro_batch=2)"),
     "a mean of two losses": loop("net.update(lambda b: (loss(b) + net(b[0]).square().mean(1)) / 2, batch, micro_batch=2)"),

@@ -25,10 +25,12 @@ _COMMANDS = {
         ("resume", "continue"), "A run goes on by itself: start its script again, python train.py"
     ),
     **dict.fromkeys(("list", "ls"), "Write: truestep runs"),
+    "tensorboard": "A run writes for it while it trains: ts.Run(directory, trackers=[ts.TensorBoardTracker()]) in the script",
 }
 _OPTIONS = {
     ("doctor", "--fix"): "Changes are made where code is read: truestep read --fix train.py",
     ("doctor", "--diff"): "Changes are shown where code is read: truestep read --diff train.py",
+    **dict.fromkeys((("env", "--gpu"), ("env", "--gpus")), "Write: truestep gpus"),
     ("read", "--steps"): "Reading runs nothing: truestep doctor --steps 50 train.py",
 }
 
@@ -48,6 +50,10 @@ class NamedCommands(TyperGroup):
     def _unknown(self, word: str, context: Any) -> str:
         if context.parent is None and word in _COMMANDS:
             return f"There is no command {word!r}. {_COMMANDS[word]}."
+        if "list" in self.commands and Path(word).is_file():
+            return (
+                f"{word!r} is a file, and no folder of a run. Write: truestep {context.info_name} runs/digits"
+            )
         or_folder = " or folder" if "list" in self.commands else ""
         return f"There is no command{or_folder} {word!r}. {nearest_names(word, self.commands)}"
 
@@ -96,7 +102,13 @@ def _no_option(word: str, context: Any) -> str:
     words = {name.removeprefix("--").replace("-", "_"): name for name in sorted(known)}
     if here := option_by_other_name(word.strip("-").replace("-", "_"), list(words)):
         return f"There is no option {word!r}. Here it is called {words[here]}."
-    return f"There is no option {word!r}. {nearest_names(word, known | {'--help'})}"
+    nearest = nearest_names(word, known | {"--help"})
+    if context.command.name == "doctor":
+        return (
+            f"There is no option {word!r} of the doctor's. If it is the script's, it stands behind the file: "
+            f"truestep doctor train.py {word}. {nearest}"
+        )
+    return f"There is no option {word!r}. {nearest}"
 
 
 def _needing_a_value(message: str) -> str:

@@ -155,6 +155,12 @@ def optimizer_needs_closure(optimizers: Sequence[Optimizer]) -> bool:
     return any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers)
 
 
+_TEXT_FOR_NUMBER = (
+    "truestep: the optimizer's factory was called, and an option that it gives is text where a number is asked for. YAML reads "
+    "1e-3 as text, and 1.0e-3 as a number; what comes from a command line or the environment is text, too. Write lr=float(lr)."
+)
+
+
 def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[Optimizer]:
     """Call the user's factory and check that what it returns trains these parameters and no others."""
     if isinstance(factory, Optimizer):
@@ -171,6 +177,8 @@ def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[O
         made = factory(parameters)
     except TypeError as error:
         if not is_argument_error(error):
+            if "'str'" in str(error):
+                error.add_note(_TEXT_FOR_NUMBER)
             raise
         raise OptionError(
             f"The optimizer factory was called with the learner's parameters, and python says: {error}. Let it take them: "

@@ -125,9 +125,34 @@ def _note_batch(error: Exception, batch: Any) -> None:
     apart = ""
     if isinstance(batch, dict) and (names := [key for key in batch if isinstance(key, str)][:_MOST_LEAVES]):
         apart = f" Take it apart by name: {', '.join(f'batch[{name!r}]' for name in names)}."
+    elif whole and _is_given_to_a_module(error, batch):
+        apart = f" A module was given all of it. Take it apart, and give the module what it takes: {_taken_apart(batch)}."
     if hasattr(batch, "batches") or type(batch).__name__ == "DataLoader":
         apart = " That is all the data, not a batch of it: for batch in run.batches(source): net.update(loss, batch)."
     error.add_note(f"truestep: the function was called with this batch: {whole}{shown}.{apart}")
+
+
+def _is_given_to_a_module(error: Exception, batch: Any) -> bool:
+    """Tell whether a call of a module on the way to the error was given the batch itself, and nothing else."""
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if (
+            frame.f_code.co_name == "_call_impl"
+            and frame.f_globals.get("__name__") == "torch.nn.modules.module"
+        ):
+            given = frame.f_locals.get("args", ())
+            if len(given) == 1 and given[0] is batch:
+                return True
+        trace = trace.tb_next
+    return False
+
+
+def _taken_apart(batch: Any) -> str:
+    size = len(batch) if isinstance(batch, tuple | list) else 0
+    if size == 2:
+        return "x, y = batch, and net(x)"
+    return "x, *others = batch, and net(x)" if size > 1 else "batch[0], and net(batch[0])"
 
 
 def _kind(leaf: Any) -> str:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Uses of `ExactResume` under which a training would go on to other bits, or save nothing; each is refused."""
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import MethodType
 from typing import Any, Never
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from truestep.core.errors import OptionError
 from truestep.core.wording import a_type
@@ -32,6 +34,7 @@ def habits_of(loader: Any, accumulation: int) -> dict[str, int | None]:
         "samples": samples,
         "batch_size": batch_size if isinstance(batch_size, int) else None,
         "accumulation": accumulation,
+        "workers": getattr(loader, "num_workers", None),
     }
 
 
@@ -47,6 +50,43 @@ def refuse_other_habits(place: dict[str, Any], now: dict[str, int | None], direc
         raise OptionError(
             f"{directory} holds a checkpoint of another training: {'; '.join(told)}. The place in the epoch would be another "
             "one, and the bits too. Put it back as it was, or give ExactResume an empty directory."
+        )
+    workers = before.get("workers"), now.get("workers")
+    if None not in workers and workers[0] != workers[1]:
+        sys.stderr.write(
+            f"truestep: num_workers was {workers[0]}, and is {workers[1]}: the order of the samples stays, and what the data draw "
+            f"at random for a sample will not be what the training that was not killed draws. num_workers={workers[0]} keeps it.\n"
+        )
+
+
+def weights_of(*models: Any) -> dict[str, list[int]]:
+    """Return by name the shapes of what models have to load; a lazy one has no shape yet."""
+    several = len(models) > 1
+    return {
+        f"{number}.{name}" if several else name: list(each.shape)
+        for number, model in enumerate(models)
+        for name, each in model.state_dict().items()
+        if isinstance(each, Tensor) and not is_lazy(each)
+    }
+
+
+def refuse_other_model(place: dict[str, Any], now: dict[str, list[int]], directory: Path) -> None:
+    """Raise an OptionError where a place was saved with another model: the framework would raise its own, or load a part of it."""
+    before = place.get("weights")
+    if before is None or not now:
+        return
+    changed = [
+        f"{name} was {tuple(before[name])}, and is {tuple(now[name])}"
+        for name in now
+        if before.get(name, now[name]) != now[name]
+    ]
+    gone = [f"{name} was {tuple(before[name])}, and is gone" for name in before if name not in now]
+    told = [*changed, *gone, *(f"{name} is new" for name in now if name not in before)]
+    if told:
+        more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+        raise OptionError(
+            f"{directory} holds a checkpoint of another model: {told[0]}{more}. To go on with it put the model back as it was; to "
+            "train this one give ExactResume an empty directory."
         )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two generators of a training loop: epochs, and the batches of a pass."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any
 
 from truestep.core.errors import OptionError
@@ -23,7 +23,7 @@ class RunLoop:
         self._rank_data = RunRankData(run.cursor, run.context.world)
         self._files = RunDataFiles(run.cursor, session.say)
 
-    def epochs(self, total: int, keeps: object) -> Iterator[int]:
+    def epochs(self, total: int, keeps: object) -> Generator[int]:
         """Yield epochs from the cursor's on; a loop `keeps` the run that it is of, as long as somebody reads it."""
         cursor, session = self._run.cursor, self._session
         session.begin(total)
@@ -46,7 +46,7 @@ class RunLoop:
                 cursor.epochs = None
         session.finish()
 
-    def steps(self, total: int, keeps: object) -> Iterator[int]:
+    def steps(self, total: int, keeps: object) -> Generator[int]:
         """Yield the numbers of the steps still to do."""
         cursor, session = self._run.cursor, self._session
         cursor.go_on()

@@ -3,13 +3,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from truestep.core.errors import did_you_mean
+from truestep.core.errors import OptionError, did_you_mean
 from truestep.core.wording import counted
 from truestep.engine.parts import LearnerParts
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.notebook import is_interactive_session
 from truestep.run.state import RunState
 
+_MORE_THAN_A_TRIAL = 2  # updates: one may try whether a loss can be computed
 _EPOCHS_WAITED = 2  # with something logged in each; an evaluation may come in every second one only
 
 
@@ -24,20 +25,42 @@ class RunOmissions:
         self._is_logged = False  # something, in this epoch
         self._seen_evaluating: set[str] = set()
         self._begun_at: int | None = None
+        self._num_outside = 0  # updates before any loop of the run
+        self._updated_at: int | None = None  # the step of the last update in the body of a loop over batches
+        self.computes_from = 0
+        """The step at which the update that is under way began: one may be open around a loop over batches."""
         self.trains = False
         """Whether a learner has been updated in this process."""
         self.is_stepped_by_hand = False
         """Whether an optimizer of the user's own has moved a learner's weights in a loop of the run."""
 
     def loop_begins(self) -> None:
-        """Note the step at which this process begins."""
+        """Note the step at which this process begins, and look at what came before."""
         if self._begun_at is None:
             self._begun_at = self._cursor.step
+            if self._num_outside:
+                self._tell_of_updates_outside()
 
     def epochs_begin(self, total: int) -> None:
         """Look at what came before, and whether it is over."""
+        self._refuse_within_batches(total)
         self._look_for_batches_before()
         self._look_for_loop_around(total)
+
+    def _refuse_within_batches(self, total: int) -> None:
+        """Refuse a loop over epochs in the body of one over batches; a notebook may still hold one that an error has left."""
+        leader = self._cursor.leader
+        if (
+            leader is not None
+            and leader.in_body
+            and leader.reader is not None
+            and not is_interactive_session()
+        ):
+            raise OptionError(
+                f"run.epochs({total}) was called in the body of a loop over run.batches({leader.label}), so the epochs would end "
+                f"with its first batch. Turn the two round: for epoch in run.epochs({total}): for batch in "
+                f"run.batches({leader.label}): net.update(loss, batch)"
+            )
 
     def _look_for_batches_before(self) -> None:
         taken = self._cursor.step - (self._begun_at or 0)
@@ -80,6 +103,10 @@ class RunOmissions:
 
     def updated(self, learner: LearnerParts) -> None:
         """See an update: one of a model that is in evaluation mode as a whole was most likely left there by `net.eval()`."""
+        if self._cursor.leader is None:
+            self._updated_outside()
+        else:
+            self._updated_at = self._cursor.step
         if learner.module.training and self.trains and not self._run.is_closed:
             return  # as in nearly all updates
         if not self.trains:
@@ -93,6 +120,32 @@ class RunOmissions:
         if not learner.module.training and learner.name not in self._seen_evaluating:
             self._seen_evaluating.add(learner.name)
             self._tell_of_evaluation_mode(learner)
+
+    def _updated_outside(self) -> None:
+        """See an update where no batch of the run's is open: before its loops, or behind one whose batches went unused."""
+        if self._begun_at is None:
+            self._num_outside += 1
+            if self._num_outside == _MORE_THAN_A_TRIAL:
+                self._tell_of_updates_outside()
+            return
+        cursor = self._cursor
+        unused = cursor.step - self._begun_at if self.computes_from == cursor.step else 0
+        if self._updated_at is None and unused > 1 and cursor.in_epoch_body:
+            self._once(
+                f"net.update stands behind the loop over run.batches, so it was made once, and not for each of its {unused} "
+                "batches. If each is to be trained on, write it into that loop: for batch in run.batches(source): "
+                "net.update(loss, batch)",
+                key="behind",
+            )
+
+    def _tell_of_updates_outside(self) -> None:
+        self._once(
+            "net.update was called before any loop of the run: no step is counted for it, no checkpoint is saved behind it, and "
+            "each start of the script makes it again, also on weights that were restored. Write it into the loop: for epoch in "
+            "run.epochs(20): for batch in run.batches(source): net.update(loss, batch); without a data set, for step in "
+            "run.steps(10_000): net.update(loss, batch)",
+            key="outside",
+        )
 
     def _look_at_order(self) -> None:
         leader = self._cursor.leader

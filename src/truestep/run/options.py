@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 from torch import Tensor
 
@@ -132,10 +132,21 @@ class Saving:
         return value < than if self.best_mode == "min" else value > than
 
 
+class RunConfig(dict[str, Any]):
+    """A run's configuration, which says where it comes from when a name is asked for that it does not have."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        named = f"It has: {', '.join(self)}." if self else "It has no names, since the run was given none."
+        raise KeyError(
+            f"run.config has no {name!r}: it holds what ts.Run(directory, config={{...}}) was given. {named} "
+            f"Write config={{{name!r}: ...}} there, or read the value from where your script has it."
+        )
+
+
 def plain_run_config(config: Any) -> dict[str, Any]:
     """Return a user's configuration (a mapping, a data class, anything with attributes) as a dict of JSON values."""
     if config is None:
-        return {}
+        return RunConfig()
     if is_dataclass(config) and not isinstance(config, type):
         config = asdict(config)
     if not isinstance(config, Mapping):
@@ -144,7 +155,7 @@ def plain_run_config(config: Any) -> dict[str, Any]:
                 f"config={config!r} has no names; give a dict or a data class of the hyper-parameters."
             )
         config = vars(config)
-    return {str(key): _plain(value) for key, value in config.items()}
+    return RunConfig((str(key), _plain(value)) for key, value in config.items())
 
 
 def _plain(value: Any) -> Any:

@@ -3,7 +3,7 @@
 
 import inspect
 from collections.abc import Generator, Iterator
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from truestep.core.errors import OptionError
 from truestep.engine.data.source import MadeBatch
@@ -39,6 +39,30 @@ class LoopReadAhead:
             except Exception as error:  # noqa: BLE001  (whatever it is, it is raised where the batch is due)
                 self._error = error
         return True
+
+
+class LoopNumbers(Iterator[int]):
+    """The numbers of the epochs or steps that are still to do."""
+
+    def __init__(self, numbers: Generator[int], call: str) -> None:
+        self._numbers, self._call = numbers, call
+
+    def __iter__(self) -> Generator[int]:
+        return self._numbers
+
+    def __next__(self) -> int:
+        return next(self._numbers)
+
+    def close(self) -> None:
+        """Leave the loop here, as `break` does."""
+        self._numbers.close()
+
+    def __index__(self) -> NoReturn:
+        """Refuse `range(run.epochs(3))`."""
+        raise OptionError(
+            f"{self._call} gives the numbers themselves, from where the run stands, and is no number: range() has nothing to "
+            f"count. Write for number in {self._call}:"
+        )
 
 
 class Batches(Iterator[Any]):

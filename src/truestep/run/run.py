@@ -50,7 +50,7 @@ from truestep.run.options import (
     check_run_options,
     logged_number,
 )
-from truestep.run.pass_batches import Batches
+from truestep.run.pass_batches import Batches, LoopNumbers
 from truestep.run.screen import RunScreen
 from truestep.run.trackers.tracker import Tracker
 from truestep.run.wrong_calls import refuse_misread_batches, wrong_data_message
@@ -272,7 +272,7 @@ class Run(SealedAttributes, Shown):
         """Yield the numbers of the epochs still to do; the run starts, or goes on, here, and is finished at the end."""
         check_loop_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
         self.session.start()
-        return self._loop.epochs(total, self)
+        return LoopNumbers(self._loop.epochs(total, self), f"run.epochs({total})")
 
     @raises_option_errors("run.steps")
     def steps(self, total: int) -> Iterator[int]:
@@ -283,7 +283,7 @@ class Run(SealedAttributes, Shown):
         """
         check_loop_count("run.steps(total), how many steps the whole run has,", total, at_least=0)
         self._start_pass()
-        return self._loop.steps(total, self)
+        return LoopNumbers(self._loop.steps(total, self), f"run.steps({total})")
 
     @raises_option_errors("run.batches")
     def batches(self, source: BatchSource, *, limit: int | None = None) -> Batches:

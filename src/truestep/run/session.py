@@ -108,6 +108,7 @@ class RunSession:
         if not self.started:
             self.owner.check()
             self._restore()
+        self._omissions.computes_from = self._run.cursor.step
         if self._run.cursor.left and self._on_its_way() is None:
             self._run.cursor.go_on()
 
@@ -123,9 +124,7 @@ class RunSession:
             share_run_weights(run.context)
         self.started = True  # only now: a run that could not be restored must not save what it holds
         self._beside.begin()
-        if (
-            run.edits and run.is_main
-        ):  # it goes on with what the code has changed: that is its configuration from now on
+        if run.edits and run.is_main:  # what the code has changed is its configuration from now on
             write_run_config(run.directory, run.described, run.secrets)
         run.trackers.open()
         self._layers.open()

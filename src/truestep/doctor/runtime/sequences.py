@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,8 @@ from truestep.doctor.runtime.probed_model import ProbedModel
 LEAST = 4  # steps
 MOST = 128  # numbers of a sequence that are tried out: past them the scores of attention grow large
 EXAMPLES = 2
+SYMBOL_LOSSES = ("cross_entropy", "nll_loss")
+_TARGETS = re.compile(r"label|target|^y$", re.I)
 
 
 @dataclass(frozen=True)
@@ -25,38 +28,48 @@ class SequenceProbeTask:
     key: int | str  # of the input, by position or name
     given: Tensor  # (batch, time) or (time, batch)
     axis: int  # of time
-    is_next: bool  # each target is the next symbol; else it is the symbol at its own place
+    ahead: int  # by so many places is each target's symbol further on than its own place
 
 
 def task_of(forward: ForwardCall, loss: LossCall) -> SequenceProbeTask | None:
     """Return what is asked of a model that takes a batch of symbols, if that can be told from the numbers."""
-    if loss.name not in ("cross_entropy", "nll_loss") or loss.target.is_floating_point():
+    if loss.name not in SYMBOL_LOSSES or loss.target.is_floating_point():
         return None
-    inputs: list[tuple[int | str, object]] = [*enumerate(forward.args), *forward.kwargs.items()]
-    symbols = [
-        (key, each.detach()) for key, each in inputs if isinstance(each, Tensor) and _are_symbols(each)
-    ]
-    tasks = (_task(key, each, axis, loss) for key, each in symbols for axis in (1, 0))
-    return next((each for each in tasks if each is not None), None)
+    for key, symbols in symbols_given_to(forward):
+        for axis in (1, 0) if watched_on_host(symbols) else ():
+            ahead = places_ahead(symbols, axis, loss.target, loss.options.get("ignore_index", -100))
+            if ahead is not None:
+                return SequenceProbeTask(key, symbols, axis, ahead)
+    return None
+
+
+def symbols_given_to(forward: ForwardCall) -> list[tuple[int | str, Tensor]]:
+    """Return the batches of symbols that a model was given, but for what is named as a target."""
+    return [(key, each) for key, each in numbered_batches(forward) if not _TARGETS.search(str(key))]
+
+
+def numbered_batches(forward: ForwardCall) -> list[tuple[int | str, Tensor]]:
+    """Return all tensors of whole numbers with two axes that a model was given, targets among them."""
+    given: list[tuple[int | str, object]] = [*enumerate(forward.args), *forward.kwargs.items()]
+    return [(key, each.detach()) for key, each in given if isinstance(each, Tensor) and _are_symbols(each)]
 
 
 def _are_symbols(value: Tensor) -> bool:
-    return (
-        is_plain_watched_tensor(value)
-        and value.dim() == 2
-        and value.dtype in (torch.int64, torch.int32)
-        and watched_on_host(value)
-    )
+    return is_plain_watched_tensor(value) and value.dim() == 2 and value.dtype in (torch.int64, torch.int32)
 
 
-def _task(key: int | str, given: Tensor, axis: int, loss: LossCall) -> SequenceProbeTask | None:
-    size, ignored = given.shape[axis], loss.options.get("ignore_index", -100)
+def places_ahead(given: Tensor, axis: int, targets: Tensor, ignored: int) -> int | None:
+    """Return by how many places each target's symbol is further on in what is given; None where the numbers do not tell.
+
+    The targets may be as many as the symbols, or fewer by those that are cut off at the end.
+    """
+    size = given.shape[axis]
     if size < LEAST:
         return None
-    for is_next, shorter in ((True, 0), (True, 1), (False, 0)):
-        asked = given.narrow(axis, int(is_next), size - 1) if is_next else given
-        if _same(asked, _as(given, axis, shorter, loss.target), axis, ignored):
-            return SequenceProbeTask(key, given, axis, is_next)
+    for ahead, shorter in ((1, 0), (1, 1), (0, 0), (2, 0), (2, 1), (2, 2)):
+        asked = given.narrow(axis, ahead, size - ahead)
+        if _same(asked, _as(given, axis, shorter, targets), axis, ignored):
+            return ahead
     return None
 
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from truestep.core.errors import OptionError, check_number
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
-from truestep.frameworks.wrong_use import habits_of, refuse_other_habits, refuse_unprepared
+from truestep.frameworks.wrong_use import (
+    habits_of,
+    refuse_other_habits,
+    refuse_other_model,
+    refuse_unprepared,
+    weights_of,
+)
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
 
 if TYPE_CHECKING:
@@ -62,6 +68,7 @@ class ExactResume:
     def _load_state(self) -> None:
         newest = self._kept.newest()
         if newest is not None:
+            refuse_other_model(newest.place, self._weights(), self._kept.directory)
             self._accelerator.load_state(str(newest.path))
             self._place, self._epoch, self._saved = newest.place, newest.place["pass"], newest.step
             refuse_other_habits(newest.place, self._habits(), self._kept.directory)
@@ -69,6 +76,9 @@ class ExactResume:
 
     def _habits(self) -> dict[str, int | None]:
         return habits_of(self._loader, self._accelerator.gradient_accumulation_steps)
+
+    def _weights(self) -> dict[str, list[int]]:
+        return weights_of(*getattr(self._accelerator, "_models", ()))
 
     @property
     def epoch(self) -> int:
@@ -111,7 +121,11 @@ class ExactResume:
             return False
         self._saved += self._since
         self._since = 0
-        place = {**self._passes.place(self._epoch, self._batches), "habits": self._habits()}
+        place = {
+            **self._passes.place(self._epoch, self._batches),
+            "habits": self._habits(),
+            "weights": self._weights(),
+        }
         place["random"] = loop_random_state(self._accelerator.device)
         with self._kept.saving(self._saved, place) as folder:
             self._accelerator.save_state(str(folder / "accelerate"))

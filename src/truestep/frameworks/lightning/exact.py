@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 from truestep.core.errors import OptionError, check_number
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
-from truestep.frameworks.wrong_use import HookOfAnInstance, habits_of, refuse_other_habits
+from truestep.frameworks.wrong_use import (
+    HookOfAnInstance,
+    habits_of,
+    refuse_other_habits,
+    refuse_other_model,
+    weights_of,
+)
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
 
 try:
@@ -68,6 +74,9 @@ class ExactResume(Callback):
         self._kept.take_note_of_use()
         refuse_processes(trainer.world_size, "Lightning")
         newest = self._kept.newest()
+        is_whole = type(pl_module).configure_model.__module__.startswith(("lightning.", "pytorch_lightning."))
+        if newest is not None and is_whole:  # else layers are made later
+            refuse_other_model(newest.place, weights_of(pl_module), self._kept.directory)
         self._trainer = trainer
         self._place = None if newest is None else newest.place
         self._since = 0
@@ -154,7 +163,7 @@ class ExactResume(Callback):
         place = self._passes.place(trainer.current_epoch, batch_idx)
         place["random"] = loop_random_state(pl_module.device)
         place["metrics"] = {name: value.detach().cpu() for name, value in trainer.callback_metrics.items()}
-        place["habits"] = self._habits
+        place["habits"], place["weights"] = self._habits, weights_of(pl_module)
         place["logged"] = loop._batches_that_stepped
         place["means"] = {
             name: {

@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 from truestep.core.errors import OptionError
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
-from truestep.frameworks.wrong_use import habits_of, refuse_other_habits
+from truestep.frameworks.wrong_use import habits_of, refuse_other_habits, refuse_other_model, weights_of
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -39,11 +39,22 @@ class ExactResume(TrainerCallback):
         self._begins: int | None = None
         self._number = 0
         self._habits: dict[str, int | None] = {}
+        self._weights: dict[str, list[int]] = {}
 
     @property
     def checkpoint(self) -> str | None:
         """The path for `trainer.train(resume_from_checkpoint=...)`; None where nothing is saved yet."""
-        return self._kept.path_to_go_on_from()
+        path, newest = self._kept.path_to_go_on_from(), self._kept.newest()
+        if newest is not None:
+            refuse_other_model(newest.place, self._weights, self._kept.directory)
+        return path
+
+    def on_init_end(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Look at the model before the Trainer loads into it."""
+        model = kwargs.get("model")
+        self._weights = {} if model is None else weights_of(model)
 
     def setup(self, *_given: Any, **_named: Any) -> None:
         """Refuse the Trainer of Lightning, which calls this first: its hooks have other names."""
@@ -71,6 +82,7 @@ class ExactResume(TrainerCallback):
             )
         self._habits = habits_of(kwargs.get("train_dataloader"), args.gradient_accumulation_steps)
         if newest is not None:
+            refuse_other_model(newest.place, self._weights, self._kept.directory)
             refuse_other_habits(newest.place, self._habits, self._kept.directory)
         self._passes.begin(None if newest is None else newest.place)
 
@@ -92,7 +104,11 @@ class ExactResume(TrainerCallback):
         """Keep what the Trainer has just saved."""
         done = state.epoch or 0.0
         batches = round((done - self._number) * len(kwargs["train_dataloader"]))
-        place = {**self._passes.place(self._number, batches), "habits": self._habits}
+        place = {
+            **self._passes.place(self._number, batches),
+            "habits": self._habits,
+            "weights": self._weights,
+        }
         self._kept.keep(
             Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", state.global_step, place
         )

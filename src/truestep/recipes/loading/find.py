@@ -63,7 +63,9 @@ def description_of(path: Path) -> str:
         raise OptionError(f"{path} can't be read: {error}.") from error
     missing = [name for name in ("Config", "train") if name not in set(_bound_names(tree))]
     if missing:
-        raise OptionError(f"{path} has no {' and no '.join(missing)}. {WHAT_TO_WRITE}")
+        raise OptionError(
+            f"{path} has no {' and no '.join(missing)}. {WHAT_TO_WRITE}\nA script that trains by itself is run by python {path}"
+        )
     return ast.get_docstring(tree) or ""
 
 

@@ -56,6 +56,6 @@ class InputAsTarget(SequenceProbe):
 
     def judge(self, forward: ForwardCall, task: SequenceProbeTask, sight: SequenceProbeSight) -> Observations:
         """Report outputs that depend on their own step and no later one, where that step is asked for."""
-        if not task.is_next and sight.of_itself and not sight.of_later:
+        if task.ahead == 0 and sight.of_itself and not sight.of_later:
             text = "Each target is the symbol that the model is given at the same step."
             yield Observation(forward.place, text, BUG, {"model": forward.called})

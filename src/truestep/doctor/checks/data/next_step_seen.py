@@ -58,7 +58,7 @@ class NextStepSeen(SequenceProbe):
 
     def judge(self, forward: ForwardCall, task: SequenceProbeTask, sight: SequenceProbeSight) -> Observations:
         """Report an output that changes with a later step, where the next one is asked for."""
-        if task.is_next and sight.of_later:
+        if task.ahead == 1 and sight.of_later:
             begin = f", from {sight.where} on" if sight.where else ""
             text = (
                 f"The targets are the next symbols, and the output for a step depends on later ones{begin}."

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds in the graph of an error a side that is made of the other side's model: what is known, plus a share of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.doctor.runtime.signs import operation_of_node
+
+_DEPTH = 12  # operations behind a side
+# what picks one of a model's answers, or changes its shape; a model's own layers are none of these
+_PICKING = frozenset(
+    {"Max", "Min", "Amax", "Amin", "Maximum", "Minimum", "Gather", "Index", "Select", "Slice", "TakeAlongDim"}
+    | {
+        "View",
+        "UnsafeView",
+        "ReshapeAlias",
+        "Squeeze",
+        "Unsqueeze",
+        "Permute",
+        "Transpose",
+        "T",
+        "Clone",
+        "Expand",
+    }
+    | {"Where", "MaskedFill", "IndexPut", "CopySlices", "Stack", "Cat", "Unbind", "Mean"}
+)
+_SUMS = frozenset({"Add", "Sub"})
+_OF_ERRORS = frozenset(
+    {"Mean", "Sum", "Mul", "Div", "Add", "Pow", "Neg", "View", "Abs"}
+)  # how errors become one loss
+
+
+def answers_within(node: Any) -> Iterator[Any]:
+    """Yield the nodes behind a side that may be a model's answer: it was scaled by a known number, and a known one added."""
+    yield from _answers(node, frozenset({"Add", "Mul"}), _DEPTH)
+
+
+def _answers(node: Any, wanted: frozenset[str], depth: int) -> Iterator[Any]:
+    if not wanted:
+        yield node
+    name = operation_of_node(node)
+    kind = "Add" if name in _SUMS else "Mul" if name in ("Mul", "Div") else ""
+    if not depth or not (kind or name in _PICKING):
+        return
+    edges = [each for each, _ in node.next_functions]
+    behind = [each for each in edges if each is not None]
+    left = wanted - {kind} if len(behind) == 1 and len(edges) == 2 else wanted  # the other side is known
+    for each in behind:
+        yield from _answers(each, left, depth - 1)
+
+
+def nodes_behind(node: Any, stop: int = 200) -> set[Any]:
+    """Return nodes of the graph behind a side, with itself."""
+    found, waiting = {node}, [node]
+    while waiting and len(found) < stop:
+        for each, _ in waiting.pop().next_functions:
+            if each is not None and each not in found:
+                found.add(each)
+                waiting.append(each)
+    return found
+
+
+def sides_of_squares(root: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield both sides of the squared differences near behind what goes backward."""
+    waiting = [(root, _DEPTH)] if root is not None else []
+    seen = {root}
+    while waiting:
+        node, left = waiting.pop()
+        behind = [each for each, _ in node.next_functions if each is not None]
+        if operation_of_node(node) == "Sub" and left < _DEPTH and len(behind) == 2:
+            yield behind[0], behind[1]
+        elif left and operation_of_node(node) in _OF_ERRORS:
+            fresh = [each for each in behind if each not in seen]
+            seen.update(fresh)
+            waiting += [(each, left - 1) for each in fresh]
