@@ -160,6 +160,7 @@ ONE_IMPORTER = {
     "penalties": "what is computed of gradients, asked of any loss; the check that asks is one of its uses",
     "project": "the files that are read together; tests and tools make one without reading anything",
     "replays": "a part of tracing.py, which would have 450 lines and more",
+    "scaled": "whether a loss or its gradients may be divided; with the check one file of 400 lines and two matters",
     "tracing": "the walk itself; with entries.py one file of 530 lines",
     "unseen": "which functions nobody can follow; with closed.py one file of 430 lines",
     "worlds": "a part of tracing.py, which would have 450 lines and more",

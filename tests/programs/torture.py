@@ -3,10 +3,10 @@
 
 A slice ends when its draws or its minutes are over. What broke a law is shrunk to the fewest habits that still do, and printed. The
 tally (build/programs.json) counts, for each law and habit, how many programs ran, were refused, and failed; each slice counts once.
+`python -m programs.tally` adds its slices to those that are kept in tally.txt.
 """
 
 import argparse
-import json
 import subprocess
 import tempfile
 import time
@@ -15,12 +15,10 @@ from pathlib import Path
 
 from programs.compose import Program
 from programs.draws import fitted, shrunk, trials
-from programs.habits import all_habits
-from programs.laws import LAWS, ViolationError, hold
+from programs.laws import ViolationError, hold
+from programs.tally import TALLY, table, tallied, total_of
 
-TALLY = Path("build/programs.json")
 SLICE = 1000
-ENDS = ("run", "refused", "failed")
 
 
 def outcome(law: str, program: Program) -> tuple[str, str]:
@@ -43,29 +41,6 @@ def fewest(law: str, program: Program, most_tries: int = 25) -> Program:
         return next(tries, None) is not None and held == simpler and outcome(law, simpler)[0] == "failed"
 
     return shrunk(program, fails)
-
-
-def tallied(path: Path, number: int, counts: Counter, violations: list[dict], seconds: float) -> dict:
-    """Put a slice into the tally, and return all of it."""
-    kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    counted = {" ".join(key): value for key, value in counts.items()}
-    kept[str(number)] = {"counts": counted, "violations": violations, "seconds": round(seconds)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(kept, indent=1, sort_keys=True), "utf-8")
-    return kept
-
-
-def table(kept: dict) -> str:
-    """Return, law by law and habit by habit, how many programs ran, were refused, and failed."""
-    total: Counter = Counter()
-    for each in kept.values():
-        total.update(each["counts"])
-    names = ["all", *(habit.name for habit in all_habits())]
-    lines = [f"{'run / refused / failed':34}" + "".join(f"{law:>14}" for law in LAWS)]
-    for name in names:
-        cells = ["/".join(str(total[f"{law} {name} {end}"]) for end in ENDS) for law in LAWS]
-        lines.append(f"{name:34}" + "".join(f"{cell:>14}" for cell in cells))
-    return "\n".join(lines)
 
 
 def run_slice(number: int, minutes: float, count: int) -> tuple[Counter, list[dict]]:
@@ -102,7 +77,7 @@ def main() -> int:
     print(f"slice {asked.slice}, {asked.count} programs", flush=True)
     counts, violations = run_slice(asked.slice, asked.minutes, asked.count)
     kept = tallied(TALLY, asked.slice, counts, violations, time.monotonic() - begun)
-    print(table(kept))
+    print(table(total_of(kept)))
     done = sum(value for (_, name, _), value in counts.items() if name == "all")
     print(f"slice {asked.slice}: {done} laws held over programs, {len(violations)} broken")
     return bool(violations)

@@ -14,7 +14,6 @@ from truestep.engine.averages import LearnerAverage
 from truestep.engine.compiling import LossCompiler
 from truestep.engine.counters import UpdateCounters
 from truestep.engine.delayed_reports import DelayedUpdateReports
-from truestep.engine.fused import FusedOptimizerStep
 from truestep.engine.optimizers import given_optimizer_options, optimizer_needs_closure
 from truestep.engine.options import LearnerOptions
 from truestep.engine.policy import GradientPolicy
@@ -25,6 +24,7 @@ from truestep.engine.switches import ModuleSwitches
 from truestep.engine.transient import TransientLearnerBuffers
 from truestep.engine.unsaved import UnsavedFields
 from truestep.engine.weights import LearnerWeights
+from truestep.engine.whole_matrices import optimizer_step
 
 if TYPE_CHECKING:
     from truestep.engine.context import LearnerContext
@@ -60,7 +60,8 @@ class LearnerParts:
     def __post_init__(self) -> None:
         self.name: str = self.options.name
         gathered = self.weights.parameters if self.weights.are_usual else ()
-        self.steppers = [FusedOptimizerStep(optimizer, gathered) for optimizer in self.optimizers]
+        divided = self.weights.are_divided
+        self.steppers = [optimizer_step(each, gathered, are_divided=divided) for each in self.optimizers]
         self.switches = ModuleSwitches(self)
         self.given_options = given_optimizer_options(self.optimizers)
         self.as_given = self.options.as_given(self.policy.clip, self.precision)

@@ -51,6 +51,8 @@ class StreamCursor:
     """Whether the last pass was begun beside a leader and outlasted the body that it was begun in, as in `zip`."""
     in_body: bool = False
     """Whether a batch was given out that is not done."""
+    waits: bool = False
+    """Whether that was before the first update of a body that another stream leads."""
     limit: int | None = None
     """How many batches the pass under way has at most, where the code says so."""
     is_left: bool = False
@@ -243,6 +245,8 @@ class RunCursor:
     """Batches given out so far."""
     done: int = 0
     """Batches whose body is over: what a save counts."""
+    most_updates: int = 0
+    """Of all bodies so far."""
     streams: dict[str, StreamCursor] = field(default_factory=dict)
     leader: StreamCursor | None = None
     finished: bool = False
@@ -337,6 +341,7 @@ class RunCursor:
             "streams": streams,
             "finished": self.finished,
             "behind": self.is_behind_a_pass,
+            "most_updates": self.most_updates,
         }
 
     def end_epoch(self) -> None:
@@ -436,7 +441,7 @@ class RunCursor:
         """Take over the place in everything."""
         # A save counts bodies that are over: here what was given out and what is done are the same.
         self.epoch, self.step, self.done = state["epoch"], state["step"], state["step"]
-        self.finished = state.get("finished", False)
+        self.finished, self.most_updates = state.get("finished", False), state.get("most_updates", 0)
         for name, saved in state["streams"].items():
             if name not in self.streams:
                 self.streams[name] = StreamCursor(

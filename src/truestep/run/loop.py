@@ -152,6 +152,7 @@ class RunLoop:
             run.cursor.step += 1
         run.context.note_made(made.making)
         if not leads:
+            self._session.bodies.given_beside(stream)
             return
         run.context.advance(run.cursor.step)
         if self._tuner.active:

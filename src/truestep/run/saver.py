@@ -15,6 +15,7 @@ from truestep.report.history import NOTHING, MetricsMark
 from truestep.run import snapshot
 from truestep.run.agreement import LoopWishes
 from truestep.run.announcements import RunBeginning
+from truestep.run.bodies import LoopBodies
 from truestep.run.directory import CHECKPOINTS
 from truestep.run.endings import end_all
 from truestep.run.kept_settings import with_secrets_of_code
@@ -48,9 +49,8 @@ class RunSaver:
         self._metrics: dict[str, float] = {}  # logged for the weights as they are
         self._logged: set[str] = set()
         self._left_at: int | None = None
-        # of updates by all learners, up to the last moment between two batches, and to the begin of the body
-        self._attempts = self._begun = 0
-        self._longest = 0  # the most of them in one body
+        self._attempts = 0  # updates of all learners, up to the last moment between two batches
+        self.bodies = LoopBodies(run)
 
     @property
     def store(self) -> "CheckpointStore":
@@ -160,11 +160,8 @@ class RunSaver:
     def body_done(self) -> int:
         """The next batch is asked for: note how many updates this body made, and return it."""
         self._run.mirrored.look()
-        updates = self._run.attempts
-        made = updates - self._begun
-        self._longest = max(self._longest, made)
-        self._attempts = self._begun = updates
-        return made
+        self._attempts = self._run.attempts
+        return self.bodies.end()
 
     @property
     def may_be_due(self) -> bool:
@@ -241,7 +238,7 @@ class RunSaver:
         for learner in self._run.context.learners.values():
             learner.switches.enter()
         self._metrics.clear()
-        self._begun = self._run.attempts
+        self.bodies.begin()
 
     def loop_left(self) -> None:
         """A pass or an epoch is over, or was left: it may be that nothing of the loop follows."""
@@ -293,15 +290,6 @@ class RunSaver:
         self.store.give_up(
             found.name for found in whole if found.name == self._went_on_from or not _finds_its_way(found)
         )
-
-    @property
-    def is_body_whole(self) -> bool:
-        """Whether as many updates were made in this body as in the longest, as far as can be known.
-
-        For the end of a process that says nothing: `break` behind the updates looks there like an exit between two of them.
-        """
-        usual = self._longest or sum(learner.started for learner in self._run.context.learners.values())
-        return not self._run.cursor.in_body or self._run.attempts - self._begun >= usual
 
     def _newest(self) -> str:
         self._wait()
@@ -402,7 +390,8 @@ class RunSaver:
         )
 
     def _mark_boundary(self) -> None:
-        self._attempts = self._begun = self._run.attempts
+        self._attempts = self._run.attempts
+        self.bodies.begin()
 
     def close(self, *, alive: bool = True, ended: str | None = None) -> None:
         """Finish what is being written and let go of the directory.

@@ -45,10 +45,10 @@ class RunSession:
     ) -> None:
         self._run, self.owner, self.random = run, run.owner, run.random
         self.say = run.screen.say
-        self._signals = StopSignals(statuses)
-        self._endings = LoopEndings(self)
+        self._signals, self._endings = StopSignals(statuses), LoopEndings(self)
         self.dropped = self._endings.dropped
         self._saver, self._moments = RunSaver(run, self._signals), SaveMoments(run)
+        self.bodies = self._saver.bodies
         self._first_steps = DoctorOfFirstSteps(run, wanted=doctor)
         self._layers, self._rates = RunLayers(run, watch_layers), RunRates(run)
         self._omissions = RunOmissions(run)
@@ -409,7 +409,7 @@ class RunSession:
 
     def process_ends(self) -> None:
         """The process ends, and nobody closed the run."""
-        half_done = self._run.cursor.half_done or not self._saver.is_body_whole
+        half_done = self._run.cursor.half_done or not self.bodies.is_whole
         self._close(complete=self._moments.is_end_resumable and not half_done)
 
     def _close(self, *, complete: bool) -> None:

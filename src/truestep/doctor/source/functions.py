@@ -76,7 +76,7 @@ class ProgramFunctions:
             owner = self._classes.of(call.func.value)
             if owner is not None and (method := self._classes.method(owner, call.func.attr)) is not None:
                 return method
-        return self._kept(call.func) or self._of_object(call.func)
+        return self.kept(call.func) or self._of_object(call.func)
 
     def _of_object(self, name: ast.expr) -> Function | None:
         """Return the `__call__` of an object of the program that is called."""
@@ -84,17 +84,21 @@ class ProgramFunctions:
             return None
         return self._classes.method(self._classes.of(name), "__call__")
 
-    def _kept(self, name: ast.expr, depth: int = 0) -> Function | None:
+    def kept(self, name: ast.expr, depth: int = 0) -> Function | None:
         """Return the function that a variable or an attribute was given: `self.loss = loss`, `value = Objective(net).value`."""
         made = self._values.definitions(name) if isinstance(name, ast.Name | ast.Attribute) else []
         value = made[0] if len(made) == 1 else None
         value = self._cast_within(value) or value
         if isinstance(value, ast.Name):
-            behind = self._kept(value, depth + 1) if depth < MAX_NAMES else None
-            return self.named(value) or behind or self._of_object(value)
-        if isinstance(value, ast.Attribute) and value.attr in self.index.held:
-            return self._classes.method(self._classes.of(value.value), value.attr)
+            return self.named(value) or self._behind(value, depth) or self._of_object(value)
+        if isinstance(value, ast.Attribute):
+            held = value.attr in self.index.held
+            method = self._classes.method(self._classes.of(value.value), value.attr) if held else None
+            return method or self._behind(value, depth)
         return None
+
+    def _behind(self, name: ast.expr, depth: int) -> Function | None:
+        return self.kept(name, depth + 1) if depth < MAX_NAMES else None
 
     def _cast_within(self, value: ast.expr | None) -> ast.expr | None:
         """Return f of `torch.autocast("cuda")(f)`."""

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table that is kept, habit by law: slices are added once, and what it shows is what was counted."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+from programs.draws import drawn_program
+from programs.habits import all_habits
+from programs.laws import LAWS
+from programs.tally import ENDS, KEPT, read_table, table, tallied, total_of, with_slices
+
+NAMES = ["all", *(habit.name for habit in all_habits()[:20])]
+KEYS = st.tuples(st.sampled_from([*LAWS]), st.sampled_from(NAMES), st.sampled_from(ENDS))
+COUNTS = st.dictionaries(KEYS, st.integers(1, 3000), min_size=1).map(Counter)
+
+
+@given(st.lists(COUNTS, min_size=1, max_size=4))
+def test_slices_are_added_once_however_often_they_are_kept(slices):
+    tally = {
+        str(number): {"counts": {" ".join(key): n for key, n in each.items()}}
+        for number, each in enumerate(slices)
+    }
+    text = ""
+    for number, each in tally.items():
+        text = with_slices(text, {number: each})
+    assert with_slices(text, tally) == text == with_slices("", tally)
+    assert text.startswith("slices " + " ".join(tally) + "\n")
+    assert read_table(text.partition("\n")[2]) == total_of(tally)
+
+
+def test_the_kept_table_is_one_that_can_be_added_to():
+    text = KEPT.read_text("utf-8")
+    assert with_slices(text, {}) == text
+    total = read_table(text.partition("\n")[2])
+    assert {law for law, name, _ in map(str.split, total) if name == "all"} == {*LAWS}
+
+
+def test_a_slice_is_written_and_read_again(tmp_path):
+    drawn = drawn_program(1)
+    counts = Counter({("plain", habit.name, "run"): 2 for habit in drawn.habits})
+    kept = tallied(tmp_path / "build" / "programs.json", 7, counts, [], 1.0)
+    assert tallied(tmp_path / "build" / "programs.json", 7, counts, [], 1.0) == kept
+    assert read_table(table(total_of(kept))) == total_of(kept)
