@@ -46,7 +46,7 @@ class AugmentedEvaluation(SourceCheck):
 
     Fix: one transform for training, and one without chance for evaluation.
 
-    Evidence: bed B: 1 true, 0 false; 186 repositories: 6 true, 0 false.
+    Evidence: bed B: 1 true, 0 false; bed H: 0 true, 1 false; 186 repositories: 6 true, 0 false.
     """
 
     code = "DATA019"

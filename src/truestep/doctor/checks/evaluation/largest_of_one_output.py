@@ -28,7 +28,7 @@ class LargestOfOneOutput(SourceCheck):
     Fix: one logit is compared with 0, a probability with 0.5; two classes by argmax need two outputs.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/052/main.py:78;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/066/main.py:75.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/066/main.py:75; bed H: 0 true, 1 false.
     """
 
     code = "EVAL031"

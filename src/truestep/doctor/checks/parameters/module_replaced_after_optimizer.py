@@ -45,7 +45,7 @@ class ModuleReplacedAfterOptimizer(SourceCheck, Watcher):
 
     Fix: build, move, replace; then make the optimizer (or opt.add_param_group).
 
-    Evidence: the plain form of row 54 of docs/mistakes.md.
+    Evidence: the plain form of row 54 of docs/mistakes.md; bed H: 0 true, 1 false.
     """
 
     code = "PARAM005"

@@ -44,8 +44,8 @@ class NamesExchanged(SourceCheck):
 
     Fix: exchange them, or give them by name.
 
-    Evidence: bed B: 0 true, 3 debatable, 0 false; bed D: 1 true, 0 false; bed F: 1 true, 0 false; 186
-    repositories: 3 true, 0 false.
+    Evidence: bed B: 0 true, 3 debatable, 0 false; bed D: 1 true, 0 false; bed F: 1 true, 0 false; bed H: 0
+    true, 1 false; 186 repositories: 3 true, 0 false.
     """
 
     code = "VALUE012"
