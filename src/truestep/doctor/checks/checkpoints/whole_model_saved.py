@@ -55,10 +55,20 @@ class WholeModelSaved(SourceCheck):
 def _is_state(module: SourceModule, given: ast.expr) -> bool:
     """Tell what every caller gives as a state: `save(net.state_dict(), path)`, be it in a dict of several."""
     origins = list(value_origins(module, given))
-    return bool(origins) and all(
-        isinstance(each, ast.Dict) or getattr(getattr(each, "func", None), "attr", "") == "state_dict"
-        for each in origins
-    )
+    return bool(origins) and all(each is not None and _is_state_itself(each) for each in origins)
+
+
+def _is_state_itself(value: ast.expr) -> bool:
+    """Tell `net.state_dict()`, a copy of it, and a dict."""
+    while isinstance(value, ast.Call) and (dotted(value.func) or "").rpartition(".")[2] in (
+        "copy",
+        "deepcopy",
+        "dict",
+    ):
+        inside = value.func.value if isinstance(value.func, ast.Attribute) and not value.args else None
+        value = value.args[0] if value.args else inside or ast.Dict()
+    asked = getattr(getattr(value, "func", None), "attr", "") == "state_dict"
+    return asked or isinstance(value, ast.Dict | ast.DictComp)
 
 
 def _is_filled_by_keys(module: SourceModule, given: ast.expr) -> bool:

@@ -10,7 +10,7 @@ from truestep.doctor.source.anew import is_made_anew_behind
 from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, is_none
+from truestep.doctor.source.names import Function, is_none, walk
 from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, literal, value_origins
 
@@ -99,12 +99,37 @@ def _has_forward_before(trace: Trace, event: TraceEvent) -> bool:
     return any(order[each] < order[event] for each in trace.within(path, "forward") if each.inside(path))
 
 
+def _is_kept_from_elsewhere(module: SourceModule, scope: ast.AST, made: ast.expr | None) -> bool:
+    """Tell a value that another function computed, or that reads one which an object keeps from there: who calls may repeat."""
+    if made is None or module.home(made).scope(made) is not scope:
+        return True
+    parts = [
+        each for each in walk(made) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)
+    ]
+    kept = [each for part in parts for each in module.definitions(part) if each is not None]
+    return any(
+        isinstance(each, ast.expr)
+        and module.home(each).scope(each) is not scope
+        and not loses_graph(each)
+        and _is_applied(module, each)
+        for each in kept
+    )
+
+
+def _is_applied(module: SourceModule, value: ast.expr) -> bool:
+    """Tell what a model gives from the models, losses and numbers that an object is made with."""
+    calls = [each for each in walk(value) if isinstance(each, ast.Call)]
+    return any(
+        module.kind(each.func) in ("module", "ddp") and module.qualify(each.func) is None for each in calls
+    )
+
+
 def _is_given_back(module: SourceModule, event: TraceEvent) -> bool:
     """Tell a function that is given its loss, or gives back a value with a graph: its caller may go through it again."""
     scope = module.scope(event.node)
     if not isinstance(scope, Function):
         return False
     made = list(value_origins(module, event.receiver)) if event.receiver is not None else [None]
-    if None in made:
-        return True  # the loss itself came from there
+    if None in made or any(_is_kept_from_elsewhere(module, scope, each) for each in made):
+        return True  # the loss itself, or the graph behind it, came from there
     return any(not loses_graph(each) for each in module.functions.results(scope) if not is_none(each))

@@ -2,6 +2,7 @@
 """A call that its function refuses."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
@@ -11,12 +12,15 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, receiver_of
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.signatures import is_left_open
-from truestep.doctor.source.values import forwards_all
+from truestep.doctor.source.values import constant, forwards_all
 
 _ONE_BY_ONE = frozenset(
     f"{home}.{name}"
     for name in operations(numbers="rectified activated")
     for home in ("torch", "torch.nn.functional")
+)
+_STANDS_FOR_OTHERS = re.compile(
+    r"#\s*(\.\.\.|…|etc\b|and so on|same\b|(the )?other\b|as (above|before))", re.IGNORECASE
 )
 _SAME_PARAMETERS = (
     "no_grad",
@@ -63,12 +67,20 @@ class ArgumentsThatDoNotFit(SourceCheck):
         if "torch" not in module.text:
             return
         for call in module.all(ast.Call):
-            if forwards_all(call) or _is_tried(module, call):
+            if forwards_all(call) or _is_tried(module, call) or _leaves_out(module, call):
                 continue
             function = _function_of(module, call)
             text = _misfit(module, function, call) if function is not None else _dimension(module, call)
             if text is not None:
                 yield At(call, text)
+
+
+def _leaves_out(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a call of a manual that gives some arguments alone: `...` among them, or a comment that stands for the others."""
+    if any(constant(each) is Ellipsis for each in call.args):
+        return True
+    lines = module.text.splitlines()[call.lineno - 1 : call.end_lineno]
+    return len(lines) > 1 and any(_STANDS_FOR_OTHERS.search(each) for each in lines)
 
 
 def _function_of(module: SourceModule, call: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

@@ -65,9 +65,11 @@ class ResultNeverUsed(SourceCheck):
                     and _is_work(module, node.value)
                 ):
                     if (text := _lost(module, function, node, name.id)) is not None:
-                        is_risk = _is_trained_with(module, function) and not _is_left_over(
-                            module, function, node
-                        )
+                        is_kept = isinstance(
+                            node.value, ast.Name
+                        )  # another name for a value that is used by its own
+                        is_risk = not is_kept and _is_trained_with(module, function)
+                        is_risk = is_risk and not _is_left_over(module, function, node)
                         yield At(node, text, RISK if is_risk else ADVICE)
 
 

@@ -18,6 +18,7 @@ _MAKES_NAMES = {"exec", "globals", "locals", "vars", "__builtins__", "execfile"}
 _HOLE = re.compile(r"_+$|TODO|FIXME|YOUR_|FILL", re.IGNORECASE)  # to be filled in, as in homework
 _FILES = (".py", ".ipynb")
 _USUAL = ("x", "y")  # of the examples in manuals
+_ENDS = ast.Return | ast.Raise | ast.Continue | ast.Break
 NUM_OF_FRAGMENT = 3  # a file that reads so many names at its top which it never binds goes on from another
 
 # what notebooks, profilers, systems and earlier versions of Python give a value
@@ -135,10 +136,38 @@ def _is_passed_over(module: SourceModule, name: ast.Name) -> bool:
             isinstance(each.test, ast.Constant) or f"'{name.id}'" in ast.unparse(each.test)
         ):
             return True
+        if _is_never_run(each, below):
+            return True
         if isinstance(each, ast.Try) and each.handlers:
             return True
         below = each
     return False
+
+
+def _is_never_run(above: ast.AST, below: ast.AST) -> bool:
+    """Tell what stands behind a `return` in its block, beneath `while False` or `if x and False`, or behind `False and`."""
+    match above:
+        case ast.If() | ast.While():
+            if below is not above.test and below not in above.orelse and _is_false(above.test):
+                return True
+        case ast.IfExp():
+            return below is above.body and _is_false(above.test)
+        case ast.BoolOp(op=ast.And()):
+            before = above.values[: above.values.index(below)] if isinstance(below, ast.expr) else []
+            return any(_is_false(each) for each in before)
+    for _, block in ast.iter_fields(above):
+        if isinstance(block, list) and below in block:
+            ended = [each for each in block[: block.index(below)] if isinstance(each, _ENDS)]
+            if ended:
+                return True
+    return False
+
+
+def _is_false(test: ast.expr) -> bool:
+    """Tell what is false as it is written: `False`, `0`, `x and False`."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(_is_false(each) for each in test.values)
+    return isinstance(test, ast.Constant) and not test.value
 
 
 @dataclass(frozen=True)
