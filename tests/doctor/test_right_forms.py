@@ -77,6 +77,7 @@ NOTES = (
     "saved = torch.load('best.pt')\nprint(f'{saved[\"epoch\"]} at {saved[\"step\"]}')\n",
     "saved = torch.load('best.pt')\nlogger.info('best of %d', saved.get('epoch'))\n",
     "metrics = read_metrics()\nplot(metrics['step'])\n",
+    "class Own(torch.optim.Optimizer):\n    def step(self):\n        state = self.state[p]\n        p.add_(1 / state['step'])\n",
     "saved = torch.load('best.pt')\nepoch = saved['epoch']\nprint(epoch)\n",
 )  # fmt: skip
 STARTS = ("saved['epoch'] + 1", "saved.get('epoch', 0)", "int(saved['epoch'])")
@@ -296,6 +297,37 @@ def test_a_page_that_leaves_arguments_out(place: str) -> None:
     assert not [each for each in reading.findings if each.code == "VALUE040"]
 
 
+CRITERIA = (
+    "criterion = nn.CrossEntropyLoss()",
+    "criterion = nn.MSELoss(reduction='sum').cuda()",
+    "criterion = nn.BCELoss() if n else nn.L1Loss()",
+)
+GIVEN = {
+    "criterion(net(x), y)": False,
+    "criterion(*pair)": False,
+    "criterion(input=x, target=y)": False,
+    "criterion(net(x))": True,
+}
+
+
+@pytest.mark.parametrize("made", CRITERIA)
+@pytest.mark.parametrize("called", GIVEN)
+def test_a_loss_of_torch_that_is_given_no_target(made: str, called: str) -> None:
+    assert loud("VALUE040", f"{made}\nfor x, y in loader:\n    {called}.backward()\n") is GIVEN[called]
+    made_here = made.replace("criterion", "self.criterion")
+    held = "class Loss(nn.Module):\n    def __init__(self, n):\n        super().__init__()\n"
+    held += f"        {made_here}\n"
+    held += f"    def forward(self, net, x, y, pair):\n        return self.{called}\n"
+    assert loud("VALUE040", held) is GIVEN[called]
+
+
+def test_a_loss_that_is_made_with_one_argument_and_one_of_the_authors() -> None:
+    own = "class OneLoss(nn.Module):\n    def forward(self, x):\n        return x.mean()\n"
+    assert not told(
+        "VALUE040", own + "criterion = OneLoss()\ncriterion(x)\nother = nn.CrossEntropyLoss(weights)\n"
+    )
+
+
 # ── VALUE001, PARAM038: what is left over ─────────────────────────────────────────────────────
 
 FORWARD = """
@@ -507,6 +539,9 @@ def test_a_graph_that_another_method_made_is_the_callers(made: str, back: str) -
 
 
 def test_a_graph_that_is_made_and_left_here() -> None:
+    losses = "def of_net(net, x):\n    return net(x).mean()\n"
+    twice = "def twice(net, x):\n    one, two = of_net(net, x), of_net(net, x + 1)\n    one.backward(retain_graph=True)\n"
+    assert loud("GRAD011", losses + twice + "    two.backward(retain_graph=True)\n")
     text = "def once(net, x):\n    loss = net(x).mean()\n    loss.backward(retain_graph=True)\n"
     assert loud("GRAD011", text)
 
@@ -517,6 +552,7 @@ FIXED = (
     "T.Resize((32, 32)), T.RandomCrop(32), T.ToTensor()",
     "T.Resize(side), T.RandomCrop((side, side)), T.ToTensor()",
     "T.RandomCrop(32), T.ToTensor()",
+    "T.Scale(side), T.RandomCrop(side), T.ToTensor()",
     "T.Resize((side, side)), T.ToTensor(), T.RandomCrop(side)",
 )
 RANDOM = (
@@ -603,3 +639,42 @@ def test_a_dropped_value_that_told_nothing(text: str) -> None:
 @pytest.mark.parametrize("text", ['"net.pt".format(epoch)', '"{}-{}.log".format(name, epoch, epoch + 1)'])
 def test_a_dropped_value_that_told_files_apart(text: str) -> None:
     assert loud("VALUE030", f"name = sys.argv[1]\nfor epoch in range(3):\n    torch.save(net, {text})\n")
+
+
+# ── SAVE011: another arm loads for itself ─────────────────────────────────────────────────────
+
+SAVED = """
+net = nn.Linear(2, 1)
+opt = torch.optim.Adam(net.parameters())
+mode = sys.argv[1]
+{arms}
+"""
+TRAINS = """
+saved = torch.load("c.pt")
+net.load_state_dict(saved["net"])
+opt.load_state_dict(saved["opt"])
+for epoch in range(saved["epoch"], 9):
+    for x, y in loader:
+        opt.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        opt.step()
+    torch.save({"net": net.state_dict(), "opt": opt.state_dict(), "epoch": epoch}, "c.pt")
+"""
+TESTS = "saved = torch.load('c.pt')\nnet.load_state_dict(saved['net'])\nprint(net.eval()(torch.rand(1, 2)))\n"
+ARMS = (
+    "if mode == 'train':\n{train}elif mode == 'test':\n{test}",
+    "if mode == 'test':\n{test}else:\n{train}",
+    "if mode == 'train':\n{train}\nif mode == 'test':\n{test}",
+    "if mode != 'test':\n    if True:\n        pass\n{train}else:\n    print(mode)\n{test}",
+    "if mode == 'none':\n    pass\nelif mode == 'train':\n{train}else:\n{test}",
+)
+
+
+@pytest.mark.parametrize("arms", ARMS)
+def test_a_load_of_another_arm_reads_for_itself(arms: str) -> None:
+    written = arms.format(train=textwrap.indent(TRAINS, "    "), test=textwrap.indent(TESTS, "    "))
+    assert not told("SAVE011", SAVED.format(arms=written))
+
+
+def test_a_run_that_goes_on_without_its_optimizer() -> None:
+    assert loud("SAVE011", SAVED.format(arms=TRAINS.replace('opt.load_state_dict(saved["opt"])', "pass")))

@@ -2,6 +2,7 @@
 """A checkpoint that can't be resumed from."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck, Unsure
@@ -13,6 +14,7 @@ from truestep.doctor.source.names import dotted, receiver_of, walk
 from truestep.doctor.source.values import argument, constant, seen_through, value_origins
 
 _SHOWS = ("print", "info", "debug", "warning", "log", "write", "format", "set_description")
+_LOADED = re.compile(r"ckpt|check|saved|load|resum|snap|restor|state_dict", re.IGNORECASE)
 _STATES = ("state", "__dict__", "param_groups")
 
 
@@ -144,10 +146,12 @@ def _is_gone_on_from(module: SourceModule, key: ast.expr | None) -> bool:
 
 
 def _may_be_loaded(module: SourceModule, held: ast.expr) -> bool:
-    """Tell what comes from a file, or from nowhere in sight, from another dict of the program and other functions' results."""
-    made = [each for each in value_origins(module, held) if each is not None]
+    """Tell what comes from a file; of what is out of sight, what is called so, from other dicts of the program."""
+    made = list(value_origins(module, held))
     names = [(dotted(each.func) or "").lower() for each in made if isinstance(each, ast.Call)]
-    return not made or any("load" in each or "checkpoint" in each or "restore" in each for each in names)
+    if any("load" in each or "checkpoint" in each or "restore" in each for each in names):
+        return True
+    return not names and bool(_LOADED.search(ast.unparse(held)))
 
 
 def _is_shown(module: SourceModule, read: ast.expr) -> bool:

@@ -110,7 +110,7 @@ def _takes_all(module: SourceModule, crop: ast.AST, side: int | None) -> bool:
     resized = [
         each
         for each in before
-        if isinstance(each, ast.Call) and (module.qualify(each.func) or "").endswith(".Resize")
+        if isinstance(each, ast.Call) and (module.qualify(each.func) or "").endswith((".Resize", ".Scale"))
     ]
     wanted = _size(module, argument(crop, 0, "size"))
     if not resized:

@@ -11,6 +11,7 @@ from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, is_none, walk
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, literal, value_origins
 
@@ -99,21 +100,19 @@ def _has_forward_before(trace: Trace, event: TraceEvent) -> bool:
     return any(order[each] < order[event] for each in trace.within(path, "forward") if each.inside(path))
 
 
-def _is_kept_from_elsewhere(module: SourceModule, scope: ast.AST, made: ast.expr | None) -> bool:
-    """Tell a value that another function computed, or that reads one which an object keeps from there: who calls may repeat."""
-    if made is None or module.home(made).scope(made) is not scope:
-        return True
-    parts = [
-        each for each in walk(made) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)
-    ]
-    kept = [each for part in parts for each in module.definitions(part) if each is not None]
-    return any(
-        isinstance(each, ast.expr)
-        and module.home(each).scope(each) is not scope
-        and not loses_graph(each)
-        and _is_applied(module, each)
-        for each in kept
-    )
+def _is_kept_from_elsewhere(module: SourceModule, scope: ast.AST, value: ast.expr) -> bool:
+    """Tell what is computed from a result of a model that an object keeps from another function: who calls may repeat."""
+
+    def behind(node: ast.expr) -> list[ast.expr]:
+        given = [
+            each for part in walk(node) if isinstance(part, ast.Name) for each in module.definitions(part)
+        ]
+        return [each for each in given if each is not None and module.home(each).scope(each) is scope]
+
+    parts = [part for each in each_once([value], behind) for part in walk(each)]
+    kept = [part for part in parts if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load)]
+    made = [each for part in kept for each in module.definitions(part) if each is not None]
+    return any(module.home(each).scope(each) is not scope and _is_applied(module, each) for each in made)
 
 
 def _is_applied(module: SourceModule, value: ast.expr) -> bool:
@@ -130,6 +129,7 @@ def _is_given_back(module: SourceModule, event: TraceEvent) -> bool:
     if not isinstance(scope, Function):
         return False
     made = list(value_origins(module, event.receiver)) if event.receiver is not None else [None]
-    if None in made or any(_is_kept_from_elsewhere(module, scope, each) for each in made):
+    is_kept = event.receiver is not None and _is_kept_from_elsewhere(module, scope, event.receiver)
+    if None in made or is_kept:
         return True  # the loss itself, or the graph behind it, came from there
     return any(not loses_graph(each) for each in module.functions.results(scope) if not is_none(each))
