@@ -68,11 +68,11 @@ class ArgumentsThatDoNotFit(SourceCheck):
         if "torch" not in module.text:
             return
         for call in module.all(ast.Call):
-            if forwards_all(call) or _is_tried(module, call) or _leaves_out(module, call):
+            if forwards_all(call) or _is_tried(module, call):
                 continue
             function = _function_of(module, call)
             text = _misfit(module, function, call) if function is not None else _of_torch(module, call)
-            if text is not None:
+            if text is not None and not _leaves_out(module, call):
                 yield At(call, text)
 
 
