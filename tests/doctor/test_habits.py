@@ -184,27 +184,6 @@ def test_a_threshold_is_found_row_by_row(rows, turned):
     assert ("EVAL041" in codes(text)) is not bool(turned)
 
 
-# ── the critic's gradient ─────────────────────────────────────────────────────────────────────
-
-NORMALISED = (
-    "", "advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)\n    ", "advantage = advantage / 10\n    ",
-    "advantage = advantage - advantage.mean()\n    ",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("normalised", NORMALISED)
-@pytest.mark.parametrize("cut", ["", ".detach()"])
-def test_an_advantage_is_followed_through_its_normalising(normalised, cut):
-    text = (
-        "for states, actions, returns in loader:\n    logits, values = net(states)\n"
-        f"    advantage = returns - values{cut}\n    {normalised}"
-        "logp = torch.distributions.Categorical(logits=logits).log_prob(actions)\n"
-        "    loss = -(logp * advantage).mean() + F.mse_loss(values, returns)\n"
-        "    opt.zero_grad()\n    loss.backward()\n    opt.step()\n"
-    )
-    assert ("GRAD059" in codes(text)) is not bool(cut)
-
-
 # ── states that a comprehension keeps ─────────────────────────────────────────────────────────
 
 KEPT = (

@@ -95,6 +95,7 @@ GRAD055 penalty-through-batch-norm: no code of strangers is known in which it wa
 GRAD056 accumulated-loss-divided-twice: no code of strangers is known in which it was true; the plain form is GRAD005.
 GRAD057 loss-never-trained-on: no code of strangers is known in which it was true; the plain form is GRAD022.
 GRAD058 term-of-choices: no code of strangers is known in which it was true; the plain form is GRAD022.
+GRAD059 advantage-with-gradient: no code of strangers is known in which it was true.
 GRAD060 stepped-without-a-way: no code of strangers is known in which it was true; the plain form is GRAD020.
 GRAD061 clipped-in-every-micro-batch: no code of strangers is known in which it was true; the plain form is GRAD008.
 GRAD062 step-test-never-holds: no code of strangers is known in which it was true; the plain form is GRAD007.

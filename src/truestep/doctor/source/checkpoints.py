@@ -33,9 +33,16 @@ def loads_of(module: SourceModule) -> Iterator[LoadInSource]:
         loaded = LoadInSource(call)
         scope = module.scope(call)
         for read in module.reads(name):
-            if scope in (module.scope(read), *module.ancestors(read)):
+            if scope in (module.scope(read), *module.ancestors(read)) and _may_read(module, read, call):
                 _note(module, loaded, read)
         yield loaded
+
+
+def _may_read(module: SourceModule, read: ast.expr, call: ast.Call) -> bool:
+    """Tell whether a name may hold this checkpoint where it is read: another arm of a test has one of its own."""
+    return not isinstance(read, ast.Name) or any(
+        each.value is None or each.value is call for each in module.resolver.reaching(read)
+    )
 
 
 def _note(module: SourceModule, loaded: LoadInSource, read: ast.expr) -> None:

@@ -91,5 +91,5 @@ def is_made_anew(module: SourceModule, loop: ast.AST, model: ast.expr) -> bool:
     if any(isinstance(each.ctx, ast.Store) and dotted(each) == dotted(model) for each in stores):
         return True
     scope = module.scope(model)
-    made = [each for each in module.definitions(model) if isinstance(each, ast.Call)]
+    made = [each for each in [model, *module.definitions(model)] if isinstance(each, ast.Call)]
     return module.scope(loop) is not scope and any(module.scope(each) is scope for each in made)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, stored_in, walk
-from truestep.doctor.source.once import asked_once
+from truestep.doctor.source.once import asked_once, each_once
 
 BATCHES, UPDATES = "batches", "updates"
 _KEEPS = ("int", "round", "max", "min", "ceil", "floor", "float")
@@ -126,6 +126,13 @@ def _is_in_window(module: SourceModule, node: ast.AST) -> bool:
 
 def counts_batches(module: SourceModule, node: ast.expr) -> bool:
     """Tell a number of batches that nothing divides, be it by a number whose name says nothing."""
-    values = [node, *given(module, node)]
+    values = each_once([node], lambda each: _made_of(module, each))
     divided = any(isinstance(each, ast.Div | ast.FloorDiv) for value in values for each in walk(value))
     return not divided and counted_unit(module, node) == BATCHES
+
+
+def _made_of(module: SourceModule, value: ast.expr) -> Iterator[ast.expr]:
+    """Yield what the names in an expression are given."""
+    for part in walk(value):
+        if isinstance(part, ast.Name | ast.Attribute):
+            yield from given(module, part)

@@ -239,12 +239,31 @@ class ReachingBindings:
         above = set(self.index.ancestors(name))
         is_later = [each.line >= name.lineno or self._statement(each) is statement for each in bindings]
         before = [each for each, later in zip(bindings, is_later, strict=True) if not later]
+        before = [each for each in before if not self._is_in_other_arm(each, name, above)]
         kept, is_certain = self._not_replaced(before, above)
         if not is_certain:  # nothing certain came first: what comes later in the same loop may have
             loops = [each for each in above if isinstance(each, ast.For | ast.While)]
             after = [each for each, later in zip(bindings, is_later, strict=True) if later]
             kept += [each for each in after if any(loop in self.index.ancestors(each.node) for loop in loops)]
         return kept or [each for each in bindings if each.how == "parameter"]
+
+    def _is_in_other_arm(self, binding: Binding, name: ast.Name, above: set[ast.AST]) -> bool:
+        """Tell a binding in that arm of an `if` which is not taken where the name is read; a loop around both may come again."""
+        ways = [each for each in self.index.ancestors(binding.node) if each in above]
+        choice = ways[0] if ways else None
+        if not isinstance(choice, ast.If) or any(isinstance(each, ast.For | ast.While) for each in ways):
+            return False
+        arms = {self._arm(choice, each) for each in (binding.node, name)}
+        return arms == {"body", "orelse"}
+
+    def _arm(self, choice: ast.If, node: ast.AST) -> str:
+        """Return the part of an `if` that a node stands in."""
+        below = node
+        for each in self.index.ancestors(node):
+            if each is choice:
+                break
+            below = each
+        return "body" if below in choice.body else "orelse" if below in choice.orelse else "test"
 
     def _not_replaced(self, before: list[Binding], above: set[ast.AST]) -> tuple[list[Binding], bool]:
         """Return the bindings, last first, that no later one replaces, and whether one of them is in force for certain."""

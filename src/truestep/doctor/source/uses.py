@@ -21,6 +21,9 @@ _OF_OTHERS = (ast.Global, ast.Nonlocal)
 _SEES_ALL = ("locals", "vars", "eval", "exec", "globals")  # what calls these may read any name
 
 
+_EXITS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
+
+
 @dataclass(frozen=True)
 class _Exits:
     """The names that are read behind the ways out of a block."""
@@ -196,6 +199,30 @@ def in_other_arms(module: SourceModule, first: ast.AST, second: ast.AST) -> bool
 
 def _without_pass(body: list[ast.stmt]) -> list[ast.stmt]:
     return [each for each in body if not isinstance(each, ast.Pass)]
+
+
+def is_behind_exit(module: SourceModule, node: ast.AST) -> bool:
+    """Tell what stands behind a break, a continue, a return or a raise of its block, and never runs."""
+    below = node
+    for above in module.ancestors(node):
+        if below in _behind_exits(module, above):
+            return True
+        below = above
+    return False
+
+
+def _behind_exits(module: SourceModule, owner: ast.AST) -> frozenset[ast.AST]:
+    """Return the statements of a node's blocks that stand behind an exit, found once."""
+    key = (_behind_exits, owner)
+    if key not in module.remembered:
+        blocks = [getattr(owner, name, None) for name in ("body", "orelse", "finalbody")]
+        behind: list[ast.AST] = []
+        for block in (each for each in blocks if isinstance(each, list)):
+            first = next((i for i, each in enumerate(block) if isinstance(each, _EXITS)), len(block))
+            behind += block[first + 1 :]
+        module.remembered[key] = frozenset(behind)
+    found: frozenset[ast.AST] = module.remembered[key]
+    return found
 
 
 def is_in_comment(text: str, place: str) -> bool:

@@ -12,6 +12,8 @@ from truestep.doctor.source.names import dotted, is_none, walk
 from truestep.doctor.source.questions import imported_names
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 
+_WRITTEN = (ast.Constant, ast.Tuple, ast.List, ast.Set)
+
 
 class BestWeightsShared(SourceCheck):
     """The result of state_dict() is kept in a training loop as it is, to be used after it.
@@ -43,7 +45,7 @@ class BestWeightsShared(SourceCheck):
     Fix: copy.deepcopy(net.state_dict()), or save it to a file at once.
 
     Evidence: bed A: 3 true, 0 false; bed B: 3 true, 0 false; bed D: 1 true, 0 false; bed E: 1 true, 0 false;
-    bed F: 1 true, 0 false; bed G: 1 true, 0 false; 186 repositories: 1 true, 0 false.
+    bed F: 1 true, 0 false; bed G: 1 true, 0 false; bed H: 0 true, 1 false; 186 repositories: 1 true, 0 false.
     """
 
     code = "SAVE013"
@@ -79,6 +81,24 @@ def _is_by_count(module: SourceModule, call: ast.Call) -> bool:
     parts = walk(block.test) if isinstance(block, ast.If) else []
     tests = [each for each in parts if isinstance(each, ast.Compare) and not is_none(each.comparators[0])]
     return bool(tests) and all(any(counted_loops(module, each) for each in _sides(test)) for test in tests)
+
+
+def _is_by_phase(module: SourceModule, loop: ast.AST, call: ast.Call) -> bool:
+    """Tell `if phase == "val":` of a loop over phases and no other test: what is kept is the last of each epoch."""
+    above = list(module.ancestors(call))
+    tests = [each.test for each in above[: above.index(loop)] if isinstance(each, ast.If)]
+    phases = [
+        each for each in above if isinstance(each, ast.For) and isinstance(each.iter, ast.List | ast.Tuple)
+    ]
+    names = {dotted(each.target) for each in phases}
+    return bool(tests) and all(
+        isinstance(each, ast.Compare)
+        and any(dotted(side) in names for side in (each.left, each.comparators[0]))
+        and all(
+            dotted(side) in names or isinstance(side, _WRITTEN) for side in (each.left, each.comparators[0])
+        )
+        for each in tests
+    )
 
 
 def _sides(test: ast.Compare) -> list[ast.expr]:
@@ -123,7 +143,7 @@ def _is_read_after(module: SourceModule, loop: ast.AST, call: ast.Call, name: st
     """Tell whether the name is read behind the loop, or in a later iteration; not at once, nor under the same test."""
     scope, end = module.scope(call), getattr(loop, "end_lineno", 0)
     block = module.parents[module.statement(call)]
-    if not isinstance(block, ast.If):
+    if not isinstance(block, ast.If) or _is_by_phase(module, loop, call):
         return False  # it is kept anew in each iteration
     reads = [each for each in module.reads(name) if module.scope(each) is scope or name.startswith("self.")]
     later = [each for each in reads if each.lineno > end and block not in module.ancestors(each)]

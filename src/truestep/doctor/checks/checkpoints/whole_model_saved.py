@@ -27,8 +27,8 @@ class WholeModelSaved(SourceCheck):
 
     Evidence: HumanCompatibleAI/imitation e5ef1880 src/imitation/scripts/train_preference_comparisons.py:46;
     corpus: 1 true, 2 false; bed A: 3 true, 0 false; bed B: 2 true, 0 false; bed C: 6 true, 0 false; bed D: 4
-    true, 1 false; bed E: 4 true, 1 debatable, 1 false; bed F: 2 true, 0 false; bed G: 1 true, 0 false; 186
-    repositories: 10 true, 4 debatable, 5 false.
+    true, 1 false; bed E: 4 true, 1 debatable, 1 false; bed F: 2 true, 0 false; bed G: 1 true, 0 false; bed H: 9
+    true, 1 false; 186 repositories: 10 true, 4 debatable, 5 false.
     """
 
     code = "SAVE001"
@@ -55,10 +55,20 @@ class WholeModelSaved(SourceCheck):
 def _is_state(module: SourceModule, given: ast.expr) -> bool:
     """Tell what every caller gives as a state: `save(net.state_dict(), path)`, be it in a dict of several."""
     origins = list(value_origins(module, given))
-    return bool(origins) and all(
-        isinstance(each, ast.Dict) or getattr(getattr(each, "func", None), "attr", "") == "state_dict"
-        for each in origins
-    )
+    return bool(origins) and all(each is not None and _is_state_itself(each) for each in origins)
+
+
+def _is_state_itself(value: ast.expr) -> bool:
+    """Tell `net.state_dict()`, a copy of it, and a dict."""
+    while isinstance(value, ast.Call) and (dotted(value.func) or "").rpartition(".")[2] in (
+        "copy",
+        "deepcopy",
+        "dict",
+    ):
+        inside = value.func.value if isinstance(value.func, ast.Attribute) and not value.args else None
+        value = value.args[0] if value.args else inside or ast.Dict()
+    asked = getattr(getattr(value, "func", None), "attr", "") == "state_dict"
+    return asked or isinstance(value, ast.Dict | ast.DictComp)
 
 
 def _is_filled_by_keys(module: SourceModule, given: ast.expr) -> bool:

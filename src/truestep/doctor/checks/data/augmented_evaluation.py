@@ -20,6 +20,10 @@ _DRAWS = re.compile(
     r"|random\.(random|randint|uniform|gauss|choice|randrange|normalvariate))$"
 )
 _HELD_OUT = ("test", "val", "valid", "validation")
+# the data sets of square pictures, with their side
+_SIDES = {
+    "CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28, "KMNIST": 28, "EMNIST": 28, "STL10": 96, "USPS": 16,
+}  # fmt: skip
 _PARTS_HELD_OUT = {*_HELD_OUT, "dev", "eval"}
 
 
@@ -46,7 +50,7 @@ class AugmentedEvaluation(SourceCheck):
 
     Fix: one transform for training, and one without chance for evaluation.
 
-    Evidence: bed B: 1 true, 0 false; 186 repositories: 6 true, 0 false.
+    Evidence: bed B: 1 true, 0 false; bed H: 0 true, 1 false; 186 repositories: 6 true, 0 false.
     """
 
     code = "DATA019"
@@ -59,7 +63,12 @@ class AugmentedEvaluation(SourceCheck):
             held_out = literal(module, argument(call, None, "train")) is False or (
                 literal(module, argument(call, None, "split")) in _HELD_OUT
             )
-            if held_out and transform is not None and (random := self._random_part(module, transform)):
+            square = _SIDES.get(name.rsplit(".", 1)[-1])
+            if (
+                held_out
+                and transform is not None
+                and (random := self._random_part(module, transform, square))
+            ):
                 yield At(call, f"{name.rsplit('.', 1)[-1]} for evaluation is augmented by {random}.", RISK)
 
         for call in module.calls("torch.utils.data.random_split"):
@@ -72,14 +81,14 @@ class AugmentedEvaluation(SourceCheck):
                 if random:
                     yield At(call, f"Both parts are augmented by {random}, the one for evaluation too.", RISK)
 
-    def _random_part(self, module: SourceModule, transform: ast.expr) -> str | None:
+    def _random_part(self, module: SourceModule, transform: ast.expr, side: int | None = None) -> str | None:
         sources = [transform, *module.definitions(transform)]
         if len(sources) > 2 or None in sources:
             return None
         for source in sources:
             for call in walk(source) if source is not None else ():
                 name = module.qualify(call.func) or "" if isinstance(call, ast.Call) else ""
-                if _RANDOM.match(name) and not _always(module, call):
+                if _RANDOM.match(name) and not _always(module, call) and not _takes_all(module, call, side):
                     return name.rsplit(".", 1)[-1]
         return None
 
@@ -89,6 +98,35 @@ def _always(module: SourceModule, call: ast.AST) -> bool:
     given = argument(call, 0, "p") if isinstance(call, ast.Call) else None
     name = module.qualify(call.func) or "" if isinstance(call, ast.Call) else ""
     return name.endswith(_BY_CHANCE_ALONE) and literal(module, given) in (0, 1)
+
+
+def _takes_all(module: SourceModule, crop: ast.AST, side: int | None) -> bool:
+    """Tell a random crop of the size that pictures have already: by the Resize before it, or as the data set has them (square)."""
+    around = module.parents.get(crop)
+    is_crop = isinstance(crop, ast.Call) and (module.qualify(crop.func) or "").endswith(".RandomCrop")
+    if not (is_crop and isinstance(crop, ast.Call)) or argument(crop, 1, "padding") is not None:
+        return False
+    before = around.elts[: around.elts.index(crop)] if isinstance(around, ast.List | ast.Tuple) else []
+    resized = [
+        each
+        for each in before
+        if isinstance(each, ast.Call) and (module.qualify(each.func) or "").endswith((".Resize", ".Scale"))
+    ]
+    wanted = _size(module, argument(crop, 0, "size"))
+    if not resized:
+        return wanted is not None and wanted == (side, side)
+    given = argument(resized[-1], 0, "size")
+    is_pair = isinstance(given, ast.Tuple | ast.List) or side is not None  # one number is the shorter edge
+    return is_pair and wanted is not None and wanted == _size(module, given)
+
+
+def _size(module: SourceModule, given: ast.expr | None) -> tuple[object, object] | None:
+    """Return height and width that an argument tells, as numbers or as what is written."""
+    if given is None:
+        return None
+    parts = given.elts if isinstance(given, ast.Tuple | ast.List) else [given, given]
+    values = [value if (value := literal(module, each)) is not None else ast.unparse(each) for each in parts]
+    return (values[0], values[-1]) if len(values) == 2 else None
 
 
 def _splits_off(module: SourceModule, call: ast.Call) -> bool:

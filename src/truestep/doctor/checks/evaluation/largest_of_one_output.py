@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.outputs import named_already, num_outputs
 from truestep.doctor.source.values import argument, constant
 
@@ -28,7 +29,7 @@ class LargestOfOneOutput(SourceCheck):
     Fix: one logit is compared with 0, a probability with 0.5; two classes by argmax need two outputs.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/052/main.py:78;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/066/main.py:75.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/066/main.py:75; bed H: 0 true, 1 false.
     """
 
     code = "EVAL031"
@@ -38,10 +39,28 @@ class LargestOfOneOutput(SourceCheck):
         """Report max along axis 1 of what a model gives whose last layer has one output."""
         for call in module.all(ast.Call):
             given = _given(module, call)
-            if given is None or named_already(module, given):
+            if given is None or named_already(module, given) or not _takes_index(module, call):
                 continue
             if num_outputs(module, given) == 1:
                 yield At(call, "The model has one output: the index of the largest is always 0.")
+
+
+def _takes_index(module: SourceModule, given: ast.expr) -> bool:
+    """Tell whether the second of the two that a maximum gives is read: `[1]`, `.indices`, `_, pred = ...`."""
+    above = module.parents[given]
+    match above:
+        case ast.Subscript(slice=index):
+            return constant(index) in (1, -1)
+        case ast.Attribute(attr=name):
+            return name == "indices"
+        case ast.Assign(targets=[ast.Tuple(elts=[_, second])]):
+            return bool(module.reads(dotted(second) or ""))
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            scope = module.scope(given)
+            return any(
+                _takes_index(module, each) for each in module.reads(name) if module.scope(each) is scope
+            )
+    return False
 
 
 def _given(module: SourceModule, call: ast.Call) -> ast.expr | None:

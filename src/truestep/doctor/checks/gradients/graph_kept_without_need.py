@@ -10,7 +10,8 @@ from truestep.doctor.source.anew import is_made_anew_behind
 from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, is_none
+from truestep.doctor.source.names import Function, is_none, walk
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, literal, value_origins
 
@@ -38,8 +39,8 @@ class GraphKeptWithoutNeed(SourceCheck):
     Fix: drop retain_graph; if torch then says "backward a second time", detach what is carried over.
 
     Evidence: THUDM/CogDL 281f4742 examples/GRB/attack/injection/speit.py:381; corpus: 1 true, 0 false; bed B: 1
-    true, 0 false; bed E: 2 true, 1 false; bed F: 1 true, 0 false; 186 repositories: 3 true, 1 debatable, 0
-    false.
+    true, 0 false; bed E: 2 true, 1 false; bed F: 1 true, 0 false; bed H: 2 true, 1 false; 186 repositories: 3
+    true, 1 debatable, 0 false.
     """
 
     code = "GRAD011"
@@ -99,12 +100,36 @@ def _has_forward_before(trace: Trace, event: TraceEvent) -> bool:
     return any(order[each] < order[event] for each in trace.within(path, "forward") if each.inside(path))
 
 
+def _is_kept_from_elsewhere(module: SourceModule, scope: ast.AST, value: ast.expr) -> bool:
+    """Tell what is computed from a result of a model that an object keeps from another function: who calls may repeat."""
+
+    def behind(node: ast.expr) -> list[ast.expr]:
+        given = [
+            each for part in walk(node) if isinstance(part, ast.Name) for each in module.definitions(part)
+        ]
+        return [each for each in given if each is not None and module.home(each).scope(each) is scope]
+
+    parts = [part for each in each_once([value], behind) for part in walk(each)]
+    kept = [part for part in parts if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load)]
+    made = [each for part in kept for each in module.definitions(part) if each is not None]
+    return any(module.home(each).scope(each) is not scope and _is_applied(module, each) for each in made)
+
+
+def _is_applied(module: SourceModule, value: ast.expr) -> bool:
+    """Tell what a model gives from the models, losses and numbers that an object is made with."""
+    calls = [each for each in walk(value) if isinstance(each, ast.Call)]
+    return any(
+        module.kind(each.func) in ("module", "ddp") and module.qualify(each.func) is None for each in calls
+    )
+
+
 def _is_given_back(module: SourceModule, event: TraceEvent) -> bool:
     """Tell a function that is given its loss, or gives back a value with a graph: its caller may go through it again."""
     scope = module.scope(event.node)
     if not isinstance(scope, Function):
         return False
     made = list(value_origins(module, event.receiver)) if event.receiver is not None else [None]
-    if None in made:
-        return True  # the loss itself came from there
+    is_kept = event.receiver is not None and _is_kept_from_elsewhere(module, scope, event.receiver)
+    if None in made or is_kept:
+        return True  # the loss itself, or the graph behind it, came from there
     return any(not loses_graph(each) for each in module.functions.results(scope) if not is_none(each))

@@ -2,6 +2,7 @@
 """A call that its function refuses."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
@@ -11,12 +12,16 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, receiver_of
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.signatures import is_left_open
-from truestep.doctor.source.values import forwards_all
+from truestep.doctor.source.values import constant, forwards_all, value_origins
 
 _ONE_BY_ONE = frozenset(
     f"{home}.{name}"
     for name in operations(numbers="rectified activated")
     for home in ("torch", "torch.nn.functional")
+)
+_LOSS = re.compile(r"^torch\.nn\.\w+Loss$")
+_STANDS_FOR_OTHERS = re.compile(
+    r"#\s*(\.\.\.|…|etc\b|and so on|same\b|(the )?other\b|as (above|before))", re.IGNORECASE
 )
 _SAME_PARAMETERS = (
     "no_grad",
@@ -51,12 +56,12 @@ class ArgumentsThatDoNotFit(SourceCheck):
 
     Fix: the arguments that the function's first line names.
 
-    Evidence: bed E: 85 true, 0 false; bed F: 25 true, 4 false; bed G: 12 true, 12 false; 186 repositories: 110
-    true, 1 debatable, 5 false.
+    Evidence: bed E: 85 true, 0 false; bed F: 25 true, 4 false; bed G: 12 true, 12 false; bed H: 29 true, 2
+    false; 186 repositories: 110 true, 1 debatable, 5 false.
     """
 
     code = "VALUE040"
-    words = ("def ", "dim")
+    words = ("def ", "dim", "Loss(")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report calls of functions in sight, and a dimension for a function that works number by number."""
@@ -66,9 +71,17 @@ class ArgumentsThatDoNotFit(SourceCheck):
             if forwards_all(call) or _is_tried(module, call):
                 continue
             function = _function_of(module, call)
-            text = _misfit(module, function, call) if function is not None else _dimension(module, call)
-            if text is not None:
+            text = _misfit(module, function, call) if function is not None else _of_torch(module, call)
+            if text is not None and not _leaves_out(module, call):
                 yield At(call, text)
+
+
+def _leaves_out(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a call of a manual that gives some arguments alone: `...` among them, or a comment that stands for the others."""
+    if any(constant(each) is Ellipsis for each in call.args):
+        return True
+    lines = module.text.splitlines()[call.lineno - 1 : call.end_lineno]
+    return len(lines) > 1 and any(_STANDS_FOR_OTHERS.search(each) for each in lines)
 
 
 def _function_of(module: SourceModule, call: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
@@ -214,9 +227,22 @@ def _misfit(
     return f"{function.name} is not given {missing[0]!r}, which has no default." if missing else None
 
 
-def _dimension(module: SourceModule, call: ast.Call) -> str | None:
-    """Tell `F.relu(x, dim=1)`: what works on each number by itself takes no dimension."""
+def _of_torch(module: SourceModule, call: ast.Call) -> str | None:
+    """Tell `F.relu(x, dim=1)`: what works on each number by itself takes no dimension; and a loss that is given no target."""
     name = module.qualify(call.func) or ""
     if name in _ONE_BY_ONE and any(each.arg == "dim" for each in call.keywords):
         return f"{name} works on each number by itself: it takes no dim. A softmax takes one."
-    return None
+    return _without_target(module, call)
+
+
+def _without_target(module: SourceModule, call: ast.Call) -> str | None:
+    """Say what `criterion(outputs)` lacks where torch made the loss: each of them is given a target, too."""
+    if len(call.args) != 1 or call.keywords or module.qualify(call.func) is not None:
+        return None
+    made = [call.func] if isinstance(call.func, ast.Call) else list(value_origins(module, call.func))
+    names = [module.qualify(each.func) or "" for each in made if isinstance(each, ast.Call)]
+    if not names or len(names) != len(made) or not all(_LOSS.match(each) for each in names):
+        return None
+    return (
+        f"{names[0].rpartition('.')[2]} is given {ast.unparse(call.args[0])} alone: it needs the target, too."
+    )

@@ -2,6 +2,7 @@
 """`".jpg".format(name)`."""
 
 import ast
+import builtins
 import re
 import string
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.values import literal
 
 _SHOWS = ("print", "log", "info", "debug", "warn", "warning", "error", "write", "set_description", "title")
 _ONE_FILE = re.compile(r"(^|[^a-zA-Z])(best|last|latest|newest|final|current)([^a-zA-Z]|$)", re.IGNORECASE)
@@ -31,8 +32,8 @@ class FormatWithoutPlace(SourceCheck):
 
     Fix: write {} where the value belongs.
 
-    Evidence: bed E: 0 true, 2 debatable, 0 false; bed F: 0 true, 2 debatable, 0 false; 186 repositories: 2
-    true, 0 false.
+    Evidence: bed E: 0 true, 2 debatable, 0 false; bed F: 0 true, 2 debatable, 0 false; bed H: 2 true, 6
+    debatable, 0 false; 186 repositories: 2 true, 0 false.
     """
 
     code = "VALUE030"
@@ -49,7 +50,7 @@ class FormatWithoutPlace(SourceCheck):
                 continue
             dropped = _dropped(call, fields)
             if dropped is not None:
-                severity = ADVICE if _says_it(text, dropped) else BUG
+                severity = ADVICE if _says_it(module, text, dropped) else BUG
                 yield At(call, f"{text!r} has no place for {ast.unparse(dropped)}: it is dropped.", severity)
 
 
@@ -80,10 +81,18 @@ def _dropped(call: ast.Call, fields: list[str]) -> ast.expr | None:
     return named[0].value if named and not fields else None
 
 
-def _says_it(text: str, dropped: ast.expr) -> bool:
-    """Tell a text that names one file on purpose, or holds the dropped constant already: what is left over does no harm."""
-    value = constant(dropped)
-    return bool(_ONE_FILE.search(text)) or (value is not None and str(value) in text)
+def _says_it(module: SourceModule, text: str, dropped: ast.expr) -> bool:
+    """Tell a text that names one file on purpose, or a dropped value that tells nothing further: what is left over does no harm.
+
+    It stands in the text already, or is a function or module, which is the same in every run.
+    """
+    value = literal(module, dropped)
+    is_function = isinstance(dropped, ast.Name | ast.Attribute) and (
+        module.functions.named(dropped) is not None
+        or module.qualify(dropped) is not None
+        or getattr(dropped, "id", "") in dir(builtins)
+    )
+    return bool(_ONE_FILE.search(text)) or is_function or (value is not None and str(value) in text)
 
 
 def _is_message(module: SourceModule, call: ast.Call) -> bool:

@@ -46,7 +46,8 @@ class ResultNeverUsed(SourceCheck):
 
     Evidence: bed A: 0 true, 7 debatable, 0 false; bed B: 2 true, 2 debatable, 0 false; bed C: 3 true, 2
     debatable, 0 false; bed D: 0 true, 1 debatable, 0 false; bed E: 1 true, 1 debatable, 0 false; bed F: 0 true,
-    6 debatable, 0 false; bed G: 0 true, 3 debatable, 0 false; 186 repositories: 1 true, 13 debatable, 0 false.
+    6 debatable, 0 false; bed G: 0 true, 3 debatable, 0 false; bed H: 0 true, 6 debatable, 0 false; 186
+    repositories: 1 true, 13 debatable, 0 false.
     """
 
     code = "VALUE001"
@@ -64,9 +65,11 @@ class ResultNeverUsed(SourceCheck):
                     and _is_work(module, node.value)
                 ):
                     if (text := _lost(module, function, node, name.id)) is not None:
-                        is_risk = _is_trained_with(module, function) and not _is_left_over(
-                            module, function, node
-                        )
+                        is_kept = isinstance(
+                            node.value, ast.Name
+                        )  # another name for a value that is used by its own
+                        is_risk = not is_kept and _is_trained_with(module, function)
+                        is_risk = is_risk and not _is_left_over(module, function, node)
                         yield At(node, text, RISK if is_risk else ADVICE)
 
 

@@ -13,11 +13,13 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.replacement import parse_source
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Scope
+from truestep.doctor.source.uses import is_behind_exit
 
 _MAKES_NAMES = {"exec", "globals", "locals", "vars", "__builtins__", "execfile"}
 _HOLE = re.compile(r"_+$|TODO|FIXME|YOUR_|FILL", re.IGNORECASE)  # to be filled in, as in homework
 _FILES = (".py", ".ipynb")
 _USUAL = ("x", "y")  # of the examples in manuals
+_NEVER = 10**9  # behind every line
 NUM_OF_FRAGMENT = 3  # a file that reads so many names at its top which it never binds goes on from another
 
 # what notebooks, profilers, systems and earlier versions of Python give a value
@@ -53,8 +55,8 @@ class VariableWithoutValue(SourceCheck):
 
     Fix: `global NAME` (of an outer function: `nonlocal NAME`), a parameter, or the name that is meant.
 
-    Evidence: bed E: 12 true, 0 false; bed F: 8 true, 0 false; bed G: 9 true, 1 debatable, 0 false; 186
-    repositories: 91 true, 12 debatable, 0 false.
+    Evidence: bed E: 12 true, 0 false; bed F: 8 true, 0 false; bed G: 9 true, 1 debatable, 0 false; bed H: 28
+    true, 3 debatable, 0 false; 186 repositories: 91 true, 12 debatable, 0 false.
     """
 
     code = "VALUE041"
@@ -125,6 +127,8 @@ def _severity(module: SourceModule, name: ast.Name) -> Severity:
 
 def _is_passed_over(module: SourceModule, name: ast.Name) -> bool:
     """Tell what may never be computed: an annotation, a part of `if False` or TYPE_CHECKING, what is guarded."""
+    if is_behind_exit(module, name):
+        return True
     below: ast.AST = name
     for each in module.ancestors(name):
         if isinstance(each, ast.arg) or (isinstance(each, ast.AnnAssign) and below is each.annotation):
@@ -135,10 +139,33 @@ def _is_passed_over(module: SourceModule, name: ast.Name) -> bool:
             isinstance(each.test, ast.Constant) or f"'{name.id}'" in ast.unparse(each.test)
         ):
             return True
+        if _is_never_run(each, below):
+            return True
         if isinstance(each, ast.Try) and each.handlers:
             return True
         below = each
     return False
+
+
+def _is_never_run(above: ast.AST, below: ast.AST) -> bool:
+    """Tell what stands beneath `while False` or `if x and False`, or behind `False and`."""
+    match above:
+        case ast.If() | ast.While():
+            if below is not above.test and below not in above.orelse and _is_false(above.test):
+                return True
+        case ast.IfExp():
+            return below is above.body and _is_false(above.test)
+        case ast.BoolOp(op=ast.And()):
+            before = above.values[: above.values.index(below)] if isinstance(below, ast.expr) else []
+            return any(_is_false(each) for each in before)
+    return False
+
+
+def _is_false(test: ast.expr) -> bool:
+    """Tell what is false as it is written: `False`, `0`, `x and False`."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(_is_false(each) for each in test.values)
+    return isinstance(test, ast.Constant) and not test.value
 
 
 @dataclass(frozen=True)
@@ -154,14 +181,43 @@ class _UndefinedRead:
 def _may_lack_a_value(module: SourceModule) -> bool:
     """Tell whether any name of a file is worth asking about: most files bind each, once, and need not be read twice."""
     linker, index = module.names, module.index
-    known = {*dir(builtins), *_GIVEN}
+    known = {*dir(builtins), *_GIVEN, "__file__"}
     names = {(each.id, index.scope_of[each]) for each in module.all(ast.Name) if each.id not in known}
+    first_read = _first_reads(module)
     for name, scope in names:
         owner, outer = linker.owner(name, scope), index.names[scope].outer
-        is_own = owner is scope and outer is not None
-        if owner is None or (is_own and outer is not None and linker.owner(name, outer.scope) is not None):
+        if owner is None:
+            return True
+        is_local = owner is scope and isinstance(scope, Function) and outer is not None
+        is_own = is_local and outer is not None and linker.owner(name, outer.scope) is not None
+        if is_own and first_read.get((name, scope), _NEVER) <= _bound_at(module, scope, name):
             return True
     return False
+
+
+def _first_reads(module: SourceModule) -> dict[tuple[str, Scope], int]:
+    """Return the first line on which each name of a scope is read, `x += 1` among them; 0 for one that is deleted."""
+    first: dict[tuple[str, Scope], int] = {}
+    added = {each.target for each in module.all(ast.AugAssign)}
+    for each in module.all(ast.Name):
+        if isinstance(each.ctx, ast.Store) and each not in added:
+            continue
+        key = each.id, module.index.scope_of[each]
+        line = 0 if isinstance(each.ctx, ast.Del) else each.lineno
+        first[key] = min(line, first.get(key, _NEVER))
+    return first
+
+
+def _bound_at(module: SourceModule, scope: Scope, name: str) -> int:
+    """Return the last line of the first statement, or head of a block, that gives a function's name a value; 0 for a parameter."""
+    bound = module.index.names[scope].bindings.get(name, [])
+    if not bound or any(each.how == "parameter" for each in bound):
+        return 0 if bound else _NEVER
+    first = min(bound, key=lambda each: each.line)
+    statement = module.statement(first.node)
+    body = getattr(statement, "body", None)
+    last = body[0].lineno - 1 if isinstance(body, list) and body else statement.end_lineno
+    return max(first.line, last or 0)
 
 
 def _names_without_value(text: str, path: str) -> Iterator[_UndefinedRead]:
