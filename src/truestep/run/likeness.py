@@ -2,7 +2,6 @@
 """That the ranks of a run are alike: the same code, options and weights at the start, the same weights at every save."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,9 +22,7 @@ def refuse_different_ranks(agreement: RunAgreement, learners: Mapping[str, Learn
 
 
 def _what_is_trained(learners: Mapping[str, LearnerParts]) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        f"the code of {Path(path).name}": code for path, code in CodeOfRun().hashes().items()
-    }
+    facts: dict[str, Any] = {f"the code of {path}": code for path, code in CodeOfRun().hashes().items()}
     facts |= {"the torch": str(torch.__version__), "the learners": list(learners)}
     for name, learner in learners.items():
         facts |= {f"{key} of {name!r}": value for key, value in learner_settings(learner).items()}
