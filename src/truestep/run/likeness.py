@@ -2,7 +2,6 @@
 """That the ranks of a run are alike: the same code, options and weights at the start, the same weights at every save."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.shards import part_on_this_rank
 from truestep.engine.state import learner_settings
-from truestep.run.agreement import RunAgreement
+from truestep.run.agreement import CODE_OF, RunAgreement
 from truestep.run.own_code import CodeOfRun
 
 
@@ -23,9 +22,7 @@ def refuse_different_ranks(agreement: RunAgreement, learners: Mapping[str, Learn
 
 
 def _what_is_trained(learners: Mapping[str, LearnerParts]) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        f"the code of {Path(path).name}": code for path, code in CodeOfRun().hashes().items()
-    }
+    facts: dict[str, Any] = {f"{CODE_OF}{path}": code for path, code in CodeOfRun().hashes().items()}
     facts |= {"the torch": str(torch.__version__), "the learners": list(learners)}
     for name, learner in learners.items():
         facts |= {f"{key} of {name!r}": value for key, value in learner_settings(learner).items()}

@@ -43,7 +43,7 @@ class CodeOfRun:
             return
         try:
             self._hashes[_name(path)] = _hash(path)
-        except (OSError, ValueError):  # gone since it was imported, or on another drive
+        except (OSError, ValueError):  # gone since it was imported
             return
 
 
