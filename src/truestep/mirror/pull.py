@@ -63,10 +63,9 @@ def fetch_files(objects: MirrorObjects, files: dict[Path, StoredFile]) -> None:
     """Write files from their pieces, several at a time, on the disk when this returns."""
 
     def fetch(path: Path, at: int, piece: StoredPiece) -> None:
-        data = get_piece(objects, piece)
         with path.open("r+b") as file:
             file.seek(at)
-            file.write(data)
+            file.write(get_piece(objects, piece))
 
     for path, file in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
