@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The line to the store is slow, breaks or is away: the end of a run comes in time, and what was sent is not sent again."""
 
+import os
 import signal
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -176,3 +178,25 @@ def test_a_store_that_is_away_stops_nothing_and_is_caught_up(proxy, s3_store, tm
     assert "Training goes on" in mirror.said[0]
     mirror_of(s3_store, tmp_path / "b").close()
     assert newest(tmp_path / "b") == (5, 5.0)
+
+
+def test_who_interrupts_a_start_does_not_wait_for_a_line_that_hangs(proxy, s3_store, tmp_path):
+    """What asks for pieces hangs for minutes; the place is given back, and nothing is left."""
+    save(tmp_path / "a", 1, **{f"part{number}": {"weight": torch.ones(number + 1)} for number in range(12)})
+    mirror_of(s3_store, tmp_path / "a").close()
+
+    def interrupt():
+        while not any(b"/pieces/" in each for each in proxy.requests[begun:]):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    begun, proxy.unanswered = len(proxy.requests), b"/pieces/"
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        mirror_of(s3_store, tmp_path / "b", lease=60.0)
+    interrupting.join()
+    assert [path.name for path in (tmp_path / "b" / "checkpoints").iterdir()] == [".lock"]
+    proxy.unanswered = None
+    mirror_of(s3_store, tmp_path / "c", lease=60.0).close()
+    assert newest(tmp_path / "c") == (1, 1.0)

@@ -11,10 +11,14 @@ CHUNK = 65536
 
 
 class SlowProxy:
-    """Forwards to a port; `bytes_per_second` limits what is sent there, `away()` ends all connections and takes no more."""
+    """Forwards to a port; `bytes_per_second` limits what is sent there, `away()` ends all connections and takes no more.
+
+    A request for what has `unanswered` in its path is not forwarded.
+    """
 
     def __init__(self, port: int) -> None:
         self.bytes_per_second = float("inf")
+        self.unanswered: bytes | None = None
         self.requests: list[bytes] = []
         self.bytes = 0
         self._to, self._is_away = port, False
@@ -60,6 +64,8 @@ class SlowProxy:
                 if to_server:
                     self.bytes += len(data)
                     self.requests += [data[:200]] if data.startswith(METHODS) else []
+                    if self.unanswered and data.startswith(b"GET ") and self.unanswered in data.split()[1]:
+                        continue
                     time.sleep(len(data) / self.bytes_per_second)
                 target.sendall(data)
         self._end(source, target)

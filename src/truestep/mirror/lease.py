@@ -135,8 +135,8 @@ def wait_for_turn(objects: MirrorObjects, ours: str, seconds: float) -> SeenLeas
         if again.raw != seen.raw:
             who = f"by {again.lease.holder}" if again.lease else "by another process"
             raise RunDirectoryError(
-                f"The mirror {objects.address} is in use {who}, which is at work. Two runs that write to one place would go on from "
-                "each other's checkpoints: end that process, or give this run another address."
+                f"The mirror {objects.address} is in use {who}, which is at work. Two runs that write to one place would go on "
+                "from each other's checkpoints: end that process, or give this run another address."
             )
         if asked - since >= length:
             break

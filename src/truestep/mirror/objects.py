@@ -74,6 +74,7 @@ class MirrorObjects:
         self.address = address
         self._store = _open_store(address, is_made=is_made)
         self._process, self._end = os.getpid(), float("inf")
+        self._is_closed, self._closing = False, threading.Lock()
         self._runner = asyncio.Runner()
         self._loop = self._runner.get_loop()
         self._thread = threading.Thread(target=self._run, name="truestep-mirror", daemon=True)
@@ -151,9 +152,13 @@ class MirrorObjects:
 
     def close(self) -> None:
         """End the thread that requests run in; requests under way are cut off."""
-        if self._process == os.getpid() and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+        if self._process != os.getpid():
+            return
+        with self._closing:  # what is asked for after this is refused: nobody would answer
+            if not self._is_closed:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._is_closed = True
+        self._thread.join()
 
     def _run(self) -> None:
         with self._runner:  # which cuts off what is under way at its end
@@ -171,10 +176,14 @@ class MirrorObjects:
             self._refuse_late()  # asked where the end is set, so that no request begins after the others were cut off
             return await request()
 
-        if not self._thread.is_alive():
-            raise StoreAwayError("the mirror is closed")
+        if self._process != os.getpid():
+            raise StoreAwayError("the mirror is another process's")
+        with self._closing:
+            if self._is_closed:
+                raise StoreAwayError("the mirror is closed")
+            answer = asyncio.run_coroutine_threadsafe(begun(), self._loop)
         try:
-            return asyncio.run_coroutine_threadsafe(begun(), self._loop).result()
+            return answer.result()
         except (CancelledError, asyncio.CancelledError) as error:
             raise StoreAwayError("the time is over") from error
         except (FileNotFoundError, StoreError):

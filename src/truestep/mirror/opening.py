@@ -2,6 +2,7 @@
 """Taking a run's place in the store, and bringing its directory to what is newer there."""
 
 import socket
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,6 +34,8 @@ from truestep.mirror.pull import Fetch, read_commits
 from truestep.mirror.push import Push
 
 Say = Callable[[str], None]
+GIVE_BACK_SECONDS = 5.0
+"""How long a start that failed, or was interrupted, tries to give its place back."""
 
 
 class MirrorOpening(NamedTuple):
@@ -107,7 +110,8 @@ class _LeaseTaking:
         if self._has_run:
             raise RunDirectoryError(
                 f"{self._directory} holds a run that the mirror {address} knows nothing of, and checkpoints of a run are there "
-                "already. To go on with the one in the store, give an empty directory; to go on with this one, give another address."
+                "already. To go on with the one in the store, give an empty directory; to go on with this one, give another "
+                "address."
             )
 
     def _is_known(self, seen: SeenLease) -> bool:
@@ -131,12 +135,15 @@ class _LeaseTaking:
             self._objects.close()  # or who is refused would wait for the download
             ahead.shutdown()
             raise
-        ahead.shutdown()
         held = HeldLease(self._objects, lease)
         try:
+            ahead.shutdown()
             return self._begun(held)
         except BaseException:
+            self._objects.end_at(time.monotonic() + GIVE_BACK_SECONDS)
             held.give_back()
+            self._objects.close()
+            ahead.shutdown()
             raise
 
     def _fetch_ahead(self, seen: SeenLease) -> None:

@@ -63,27 +63,29 @@ def fetch_files(objects: MirrorObjects, files: dict[Path, StoredFile]) -> None:
     """Write files from their pieces, several at a time, on the disk when this returns."""
 
     def fetch(path: Path, at: int, piece: StoredPiece) -> None:
-        data = get_piece(objects, piece)
         with path.open("r+b") as file:
             file.seek(at)
-            file.write(data)
+            file.write(get_piece(objects, piece))
 
     for path, file in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         os.truncate(path, file.bytes)
-    with ThreadPoolExecutor(NUM_THREADS, "truestep-fetch") as threads:
+    threads = ThreadPoolExecutor(NUM_THREADS, "truestep-fetch")
+    try:
         waiting = [
             threads.submit(fetch, path, number * PIECE_BYTES, piece)
             for path, file in files.items()
             for number, piece in enumerate(file.pieces)
         ]
-        try:
-            for each in waiting:
-                each.result()
-        except BaseException:
-            threads.shutdown(cancel_futures=True)
-            raise
+        for each in waiting:
+            each.result()
+    except (
+        BaseException
+    ) as error:  # who is interrupted does not wait: what is under way ends when the store is closed
+        threads.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+        raise
+    threads.shutdown()
     for path in files:
         with path.open("rb") as opened:
             sync_file(opened.fileno())
