@@ -678,3 +678,8 @@ def test_a_load_of_another_arm_reads_for_itself(arms: str) -> None:
 
 def test_a_run_that_goes_on_without_its_optimizer() -> None:
     assert loud("SAVE011", SAVED.format(arms=TRAINS.replace('opt.load_state_dict(saved["opt"])', "pass")))
+
+
+def test_networks_that_are_made_where_they_are_handed_on() -> None:
+    made = "def main():\n    return Learner(nn.Linear(2, 1), nn.Linear(2, 1))\nmain().update()\n"
+    assert loud("PARAM035", LEARNER + made)
