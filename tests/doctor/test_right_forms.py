@@ -94,6 +94,13 @@ def test_a_counter_that_is_a_note_beside_the_best_weights(behind: str) -> None:
     assert not loud("SAVE005", saved(KEPT, behind))
 
 
+@pytest.mark.parametrize("test", ["score(net) > best", "best < score(net)", "acc >= self.best"])
+def test_the_best_weights_of_every_hundredth_step(test: str) -> None:
+    kept = "            if i % 100 == 0:\n                if TEST:\n                    torch.save({'net': net.state_dict(), 'step': i}, 'best.pt')"
+    assert not loud("SAVE005", saved(kept.replace("TEST", test)))
+    assert loud("SAVE005", saved(kept.replace("TEST", "net is not None")))
+
+
 @pytest.mark.parametrize("start", STARTS)
 def test_a_counter_that_a_run_goes_on_from(start: str) -> None:
     assert loud("SAVE005", saved(KEPT, RESUME.format(start=start)))
@@ -620,6 +627,29 @@ def test_a_name_in_lines_that_never_run(lines: str, tmp_path) -> None:  # type: 
 
     assert names(lines) == []
     assert names("print(nowhere)") == ["VALUE041"]
+
+
+READ_FIRST = (
+    "images = images.cuda()",
+    "if net:\n            images = images.cuda()",
+    "print(images)\n        images = x",
+    "images += x",
+)
+LATER = (
+    "if i > 0:\n            print(images)\n        images = x",
+    "images = x\n        print(images)",
+    "images = [images for images in x]",
+)
+
+
+@pytest.mark.parametrize("body", [*READ_FIRST, *LATER])
+def test_a_name_of_a_function_that_is_read_before_it_is_given_a_value(body: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "run.py"
+    path.write_text(
+        f"import torch\ndef run(net, loader):\n    for i, x in enumerate(loader):\n        {body}\n"
+    )
+    found = [each.code for each in read_text(path.read_text(), str(path)).findings if each.code == "VALUE041"]
+    assert found == ["VALUE041"] * (body in READ_FIRST)
 
 
 HARMLESS = (

@@ -118,7 +118,16 @@ def _is_chosen(module: SourceModule, call: ast.Call) -> bool:
     """Tell a save in a branch that no counter's remainder opens: of the best weights, or at a goal, as a rule."""
     tests = [each.test for each in module.ancestors(call) if isinstance(each, ast.If)]
     remainders = [part for test in tests for part in walk(test) if isinstance(part, ast.Mod)]
-    return bool(tests) and not remainders
+    return bool(tests) and (not remainders or any(_is_of_two_values(each) for each in tests))
+
+
+def _is_of_two_values(test: ast.expr) -> bool:
+    """Tell `accuracy > best`, be it within what is done at every hundredth step."""
+    ordered = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Gt | ast.GtE | ast.Lt | ast.LtE)
+    sides = [test.left, *test.comparators] if isinstance(test, ast.Compare) and ordered else []
+    return bool(sides) and all(
+        isinstance(each, ast.Name | ast.Attribute | ast.Subscript | ast.Call) for each in sides
+    )
 
 
 def _holds_optimizer(module: SourceModule, value: ast.expr) -> bool:
