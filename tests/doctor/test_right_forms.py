@@ -96,7 +96,8 @@ def test_a_counter_that_is_a_note_beside_the_best_weights(behind: str) -> None:
 
 @pytest.mark.parametrize("test", ["score(net) > best", "best < score(net)", "acc >= self.best"])
 def test_the_best_weights_of_every_hundredth_step(test: str) -> None:
-    kept = "            if i % 100 == 0:\n                if TEST:\n                    torch.save({'net': net.state_dict(), 'step': i}, 'best.pt')"
+    kept = "            if i % 100 == 0:\n                if TEST:\n"
+    kept += "                    torch.save({'net': net.state_dict(), 'step': i}, 'best.pt')"
     assert not loud("SAVE005", saved(kept.replace("TEST", test)))
     assert loud("SAVE005", saved(kept.replace("TEST", "net is not None")))
 
