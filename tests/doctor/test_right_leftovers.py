@@ -307,6 +307,7 @@ READ_FIRST = (
     "if net:\n            images = images.cuda()",
     "print(images)\n        images = x",
     "images += x",
+    "if net and x > images:\n            images = x",
 )
 LATER = (
     "if i > 0:\n            print(images)\n        images = x",

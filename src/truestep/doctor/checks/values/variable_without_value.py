@@ -115,11 +115,18 @@ def _comes_round(module: SourceModule, read: ast.Name) -> bool:
     loops = [each for each in above if isinstance(each, ast.For | ast.While)]
     bound = [each.node for each in module.names.bindings(read)]
     bound = [each for each in bound if module.statement(each) is not module.statement(read)]
+    bound = [each for each in bound if not _is_behind_test(module, each, read)]
     loops = [each for each in loops if any(each in module.ancestors(node) for node in bound)]
     conditions = ast.If | ast.IfExp | ast.BoolOp | ast.Try
     return bool(loops) and any(
         isinstance(each, conditions) and loops[-1] in module.ancestors(each) for each in above
     )
+
+
+def _is_behind_test(module: SourceModule, bound: ast.AST, read: ast.Name) -> bool:
+    """Tell `if score > best: best = score`: the test reads the name, before what it opens gives it a value."""
+    tests = [each.test for each in module.ancestors(bound) if isinstance(each, ast.If | ast.While)]
+    return any(each is read or each in module.ancestors(read) for each in tests)
 
 
 def _severity(module: SourceModule, name: ast.Name) -> Severity:
