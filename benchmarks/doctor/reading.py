@@ -6,8 +6,8 @@
 Prints the processor time of the fastest of five readings: other load on the machine lengthens the wall time.
 """
 
+import os
 import tempfile
-import time
 from pathlib import Path
 
 from truestep.doctor.catalogue import checks
@@ -27,14 +27,20 @@ def write(folder):
     return sum(len(path.read_text("utf-8").splitlines()) for path in folder.iterdir())
 
 
+def processor_time():
+    """Return the seconds of this process and of those that it has waited for: reading shares its work among several."""
+    taken = os.times()
+    return taken.user + taken.system + taken.children_user + taken.children_system
+
+
 def main():
     with tempfile.TemporaryDirectory() as work:
         lines = write(Path(work))
         times = []
         for _ in range(TIMES):
-            started = time.process_time()
+            started = processor_time()
             read_paths([Path(work)])
-            times.append(time.process_time() - started)
+            times.append(processor_time() - started)
     print(f"{FILES} files, {lines} lines: {min(times):.2f} s of processor time")
 
 

@@ -118,7 +118,16 @@ def _is_chosen(module: SourceModule, call: ast.Call) -> bool:
     """Tell a save in a branch that no counter's remainder opens: of the best weights, or at a goal, as a rule."""
     tests = [each.test for each in module.ancestors(call) if isinstance(each, ast.If)]
     remainders = [part for test in tests for part in walk(test) if isinstance(part, ast.Mod)]
-    return bool(tests) and not remainders
+    return bool(tests) and (not remainders or any(_is_of_two_values(each) for each in tests))
+
+
+def _is_of_two_values(test: ast.expr) -> bool:
+    """Tell `accuracy > best`, be it within what is done at every hundredth step."""
+    ordered = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Gt | ast.GtE | ast.Lt | ast.LtE)
+    sides = [test.left, *test.comparators] if isinstance(test, ast.Compare) and ordered else []
+    return bool(sides) and all(
+        isinstance(each, ast.Name | ast.Attribute | ast.Subscript | ast.Call) for each in sides
+    )
 
 
 def _holds_optimizer(module: SourceModule, value: ast.expr) -> bool:
@@ -126,23 +135,29 @@ def _holds_optimizer(module: SourceModule, value: ast.expr) -> bool:
     parts = [each for each in walk(value) if isinstance(each, ast.Name | ast.Attribute)]
     asked = [each for each in parts if isinstance(module.parents[each], ast.Attribute)]
     given = [each for each in parts if each not in asked]
-    given += [each.value for each in given if isinstance(each, ast.Attribute) and each.attr in _STATES]
-    return any(module.kind(each) == "optimizer" for each in given)
+    states = [each.value for each in given if isinstance(each, ast.Attribute) and each.attr in _STATES]
+    return any(module.kind(each) == "optimizer" for each in [*given, *states])
 
 
 def _is_gone_on_from(module: SourceModule, key: ast.expr | None) -> bool:
     """Tell whether some part of the program reads the key of what it loads, and does more than to show it."""
     name = constant(key)
-    for other in module.program.linked if name is not None else ():
-        for each in [*other.all(ast.Subscript), *other.method_calls("get", "pop")]:
-            if isinstance(each, ast.Subscript):
-                held, asked = each.value, each.slice if isinstance(each.ctx, ast.Load) else None
-            else:
-                held, asked = receiver_of(each), each.args[0] if each.args else None
-            is_it = asked is not None and constant(asked) == name and held is not None
-            if is_it and held is not None and _may_be_loaded(other, held) and not _is_shown(other, each):
-                return True
-    return False
+    return name is not None and any(
+        constant(asked) == name and _may_be_loaded(other, held) and not _is_shown(other, read)
+        for other in module.program.linked
+        for read, held, asked in _read_keys(other)
+    )
+
+
+def _read_keys(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
+    """Yield each `held[asked]`, `held.get(asked)` and `held.pop(asked)` of a file."""
+    for each in module.all(ast.Subscript):
+        if isinstance(each.ctx, ast.Load):
+            yield each, each.value, each.slice
+    for call in module.method_calls("get", "pop"):
+        held = receiver_of(call)
+        if held is not None and call.args:
+            yield call, held, call.args[0]
 
 
 def _may_be_loaded(module: SourceModule, held: ast.expr) -> bool:

@@ -11,6 +11,8 @@ from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, inserted_behind
 from truestep.doctor.source.values import value_origins
 
+_COPIES = ("copy", "deepcopy", "dict")
+
 
 class WholeModelSaved(SourceCheck):
     """A whole module is saved instead of its state_dict.
@@ -60,14 +62,12 @@ def _is_state(module: SourceModule, given: ast.expr) -> bool:
 
 def _is_state_itself(value: ast.expr) -> bool:
     """Tell `net.state_dict()`, a copy of it, and a dict."""
-    while isinstance(value, ast.Call) and (dotted(value.func) or "").rpartition(".")[2] in (
-        "copy",
-        "deepcopy",
-        "dict",
-    ):
-        inside = value.func.value if isinstance(value.func, ast.Attribute) and not value.args else None
-        value = value.args[0] if value.args else inside or ast.Dict()
-    asked = getattr(getattr(value, "func", None), "attr", "") == "state_dict"
+    while isinstance(value, ast.Call) and (dotted(value.func) or "").rpartition(".")[2] in _COPIES:
+        inside = value.func.value if isinstance(value.func, ast.Attribute) else None
+        if not value.args and inside is None:
+            return True  # dict(net=...)
+        value = value.args[0] if value.args or inside is None else inside
+    asked = isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "state_dict"
     return asked or isinstance(value, ast.Dict | ast.DictComp)
 
 

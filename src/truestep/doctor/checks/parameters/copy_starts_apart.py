@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, stored_in
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.values import seen_through
 
 _NAME = re.compile(r"(^|_)(old|target)(_|$)")
@@ -88,9 +88,10 @@ def _is_copied_by_owner(module: SourceModule, node: ast.Assign) -> bool:
     """Tell whether the function that makes a network which is handed on here sets its weights, too."""
     made = _made_by(module, node)
     home = module.home(made)
-    scope, stored = home.scope(made), stored_in(home.statement(made))
-    if scope is module.scope(node) or stored is None:
+    scope, statement = home.scope(made), home.statement(made)
+    if scope is module.scope(node) or not isinstance(statement, ast.Assign):
         return False
+    stored = statement.targets[0]
     copies = [each for each in home.method_calls("load_state_dict") if home.scope(each) is scope]
     return any(
         dotted(stored) == dotted(each.func.value) for each in copies if isinstance(each.func, ast.Attribute)

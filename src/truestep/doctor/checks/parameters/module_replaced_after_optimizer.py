@@ -106,7 +106,8 @@ def _is_same_model(module: SourceModule, given: ast.expr, base: ast.expr) -> boo
         return False
     if module.scope(given) is not module.scope(base):
         return True
-    stores = [each for each in module.all(ast.Name, ast.Attribute) if isinstance(each.ctx, ast.Store)]
+    places: list[ast.Name | ast.Attribute] = [*module.all(ast.Name), *module.all(ast.Attribute)]
+    stores = [each for each in places if isinstance(each.ctx, ast.Store)]
     between = [each for each in stores if given.lineno < each.lineno < base.lineno and dotted(each) == name]
     block = module.parents[module.statement(base)]
     return not any(block in module.ancestors(each) for each in between)

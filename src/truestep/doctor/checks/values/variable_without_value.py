@@ -84,9 +84,10 @@ def _names_in(module: SourceModule) -> tuple[list[ast.Name], list[ast.Name]]:
         name = places.get((found.line, found.column, found.name))
         if name is None or _is_passed_over(module, name):
             continue
+        if _comes_round(module, name):
+            continue
         if found.is_local:
-            if not _comes_round(module, name):
-                local.append(name)
+            local.append(name)
         elif not _HOLE.match(found.name) and not _is_of_other_cell(module, found.name):
             unbound.setdefault(found.name, name)
     return local, list(unbound.values())
@@ -113,11 +114,19 @@ def _comes_round(module: SourceModule, read: ast.Name) -> bool:
     above = list(module.ancestors(read))
     loops = [each for each in above if isinstance(each, ast.For | ast.While)]
     bound = [each.node for each in module.names.bindings(read)]
+    bound = [each for each in bound if module.statement(each) is not module.statement(read)]
+    bound = [each for each in bound if not _is_behind_test(module, each, read)]
     loops = [each for each in loops if any(each in module.ancestors(node) for node in bound)]
     conditions = ast.If | ast.IfExp | ast.BoolOp | ast.Try
     return bool(loops) and any(
         isinstance(each, conditions) and loops[-1] in module.ancestors(each) for each in above
     )
+
+
+def _is_behind_test(module: SourceModule, bound: ast.AST, read: ast.Name) -> bool:
+    """Tell `if score > best: best = score`: the test reads the name, before what it opens gives it a value."""
+    tests = [each.test for each in module.ancestors(bound) if isinstance(each, ast.If | ast.While)]
+    return any(each is read or each in module.ancestors(read) for each in tests)
 
 
 def _severity(module: SourceModule, name: ast.Name) -> Severity:
@@ -185,12 +194,11 @@ def _may_lack_a_value(module: SourceModule) -> bool:
     names = {(each.id, index.scope_of[each]) for each in module.all(ast.Name) if each.id not in known}
     first_read = _first_reads(module)
     for name, scope in names:
-        owner, outer = linker.owner(name, scope), index.names[scope].outer
+        owner = linker.owner(name, scope)
         if owner is None:
             return True
-        is_local = owner is scope and isinstance(scope, Function) and outer is not None
-        is_own = is_local and outer is not None and linker.owner(name, outer.scope) is not None
-        if is_own and first_read.get((name, scope), _NEVER) <= _bound_at(module, scope, name):
+        is_local = owner is scope and isinstance(scope, Function)
+        if is_local and first_read.get((name, scope), _NEVER) <= _bound_at(module, scope, name):
             return True
     return False
 
