@@ -17,7 +17,7 @@ COOKBOOK = REPOSITORY / "docs" / "cookbook"
 TABLE = COOKBOOK / "replaces.md"
 PAGES = sorted(COOKBOOK.glob("*.md"))
 RECIPES = [page for page in PAGES if page.name not in ("index.md", TABLE.name)]
-PARTS = ["In short", "As it goes round", "What is wrong", "Plain PyTorch", "Truestep"]
+PARTS = ["In short", "What people write", "What is wrong", "Plain PyTorch", "Truestep"]
 SNIPPETS = REPOSITORY / "tests" / "doctor" / "snippets.txt"
 CODE = re.compile(r"\b[A-Z]{3,5}\d{3}\b")
 SHOWN = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -85,7 +85,7 @@ def test_a_page_is_in_the_table(page):
 
 @pytest.mark.parametrize("page", RECIPES, ids=name_of)
 def test_what_the_doctor_finds_in_a_snippet_stands_in_its_row(page):
-    goes_round = text_of(page).partition("\n## As it goes round\n")[2].partition("\n## What is wrong\n")[0]
+    goes_round = text_of(page).partition("\n## What people write\n")[2].partition("\n## What is wrong\n")[0]
     found = {each.code for each in read_text(PRELUDE + "\n".join(SHOWN.findall(goes_round))).findings}
     named = {code for row in rows() if f"]({page.name})" in row[2] for code in CODE.findall(row[3])}
     assert sorted(found - named) == []
