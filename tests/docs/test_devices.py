@@ -17,6 +17,7 @@ NAMES_ALONE = {
     "log.md": "what was measured, with the machine beside it",
     "selfcheck.md": "the page itself",
     "symptoms.md": "the way to pages",
+    "tutorial.md": "the way to pages",
 }
 TRANSLATED = "zh/"
 
