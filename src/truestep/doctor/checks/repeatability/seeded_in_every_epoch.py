@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, given_to, names_in, walk
 from truestep.doctor.source.once import each_once
-from truestep.doctor.source.signatures import own_name
 
 _SEEDS = functions("seeds the host", "seeds devices", "seeds everything")
 _STATES = (
@@ -23,7 +23,6 @@ _STATES = (
     "set_rng_state",
     "setstate",
 )
-_OFF = {"no_grad", "inference_mode"}
 _APART = ("eval", "valid", "test", "sample", "predict", "generate", "worker", "infer")
 _COUNTS = re.compile(r"epoch|step|iter|round|fold|rank|time")
 _DEEP = 3  # calls from the loop to the seed
@@ -131,7 +130,7 @@ def _changing(module: SourceModule, loop: ast.For | ast.While) -> frozenset[str]
 
 def _is_apart(module: SourceModule, call: ast.Call, within: ast.AST, changing: frozenset[str]) -> bool:
     """Tell what happens in some turns only, what is restored behind it, and what is no training."""
-    if _is_without_grad(module, call):
+    if is_without_grad(module, call):
         return True
     for above in module.ancestors(call):
         if above is within:
@@ -164,15 +163,3 @@ def _makes_an_optimizer(module: SourceModule, loop: ast.AST) -> bool:
 
     reached = each_once([loop], called, _DEEP)
     return any(module.kind(call) == "optimizer" for each in reached for call in module.inside(each, ast.Call))
-
-
-def _is_without_grad(module: SourceModule, node: ast.AST) -> bool:
-    """Tell whether something is computed where gradients are off."""
-    for above in module.ancestors(node):
-        if isinstance(above, ast.With):
-            managers = [each.context_expr for each in above.items if isinstance(each.context_expr, ast.Call)]
-            if any(own_name(each.func) in _OFF for each in managers):
-                return True
-        if isinstance(above, ast.FunctionDef):
-            return any(_OFF & {own_name(part) for part in walk(each)} for each in above.decorator_list)
-    return False
