@@ -84,6 +84,8 @@ class World:
         """How often something in a loss has exchanged tensors: its backward does, too."""
         self.counts_nothing = False
         """Whether the loss is being called with an example that counts nothing."""
+        self.dividing: Group | None = None
+        """The group by which torch gathers divided weights: of all runs, since each group keeps sockets open."""
         self._num_begun = 0
         self._is_mute = False  # the store does not answer
         self._is_closed = False

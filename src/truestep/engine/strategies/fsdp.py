@@ -78,9 +78,10 @@ class Fsdp:
         from torch.distributed.device_mesh import DeviceMesh
 
         end_if_stuck(self.world)
-        limit = timedelta(seconds=self.world.timeout_seconds)
-        group = dist.new_group(timeout=limit)  # torch waits for what it gathers, and nobody watches
-        return DeviceMesh.from_group(group, device.type)
+        if self.world.dividing is None:
+            # torch waits for what it gathers, and nobody watches
+            self.world.dividing = dist.new_group(timeout=timedelta(seconds=self.world.timeout_seconds))
+        return DeviceMesh.from_group(self.world.dividing, device.type)
 
     def hooks(self, learners: Sequence[LearnerWeights], names: str) -> "FsdpHooks":
         """Return what is done in the updates of these learners."""
