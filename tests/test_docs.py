@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every Python block in README and docs runs, page by page, in a folder of its own.
 
-A block after the comment `<!--- skip: next REASON -->` is shown but not run.
+A block after the comment `<!--- skip: next REASON -->` is shown but not run. One that begins with `# NAME.py` is written to that
+file, which later blocks run or import.
 """
 
 import os
@@ -27,6 +28,7 @@ def blocks(page: Path):
         yield match["reason"], "\n" * text[: match.start("code")].count("\n") + match["code"]
 
 
+FILE = re.compile(r"\s*# (\w+\.py)\n")
 WITH_CODE = [page for page in PAGES if any(reason is None for reason, _ in blocks(page))]
 
 
@@ -51,7 +53,10 @@ def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for reason, code in blocks(page):
-            if reason is None:
+            if reason is None and (file := FILE.match(code)):
+                (tmp_path / file[1]).write_text(code, "utf-8")
+                sys.path.insert(0, str(tmp_path))  # as Python does for a script beside it
+            elif reason is None:
                 exec(compile(code, str(page), "exec"), names)
     os.environ.clear()
     os.environ.update(before)
