@@ -2,7 +2,7 @@
 """Every Python block in README and docs runs, page by page, in a folder of its own.
 
 A block after the comment `<!--- skip: next REASON -->` is shown but not run. One that begins with `# NAME.py` is written to that
-file, which later blocks run or import.
+file, which later blocks run or import. A block of text below "It prints:" is printed, whatever its line breaks.
 """
 
 import os
@@ -22,12 +22,17 @@ BLOCK = re.compile(
 )
 
 
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
 def blocks(page: Path):
     text = page.read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
         yield match["reason"], "\n" * text[: match.start("code")].count("\n") + match["code"]
 
 
+PRINTED = re.compile(r"^It prints:\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"\s*# (\w+\.py)\n")
 WITH_CODE = [page for page in PAGES if any(reason is None for reason, _ in blocks(page))]
 
@@ -46,7 +51,7 @@ def modules_of_the_page_alone(tmp_path):
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
-def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
+def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     before = dict(os.environ)
     names = {"__name__": "__main__"}
@@ -60,3 +65,5 @@ def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
                 exec(compile(code, str(page), "exec"), names)
     os.environ.clear()
     os.environ.update(before)
+    printed = words(capsys.readouterr().out)
+    assert [shown for shown in PRINTED.findall(page.read_text("utf-8")) if words(shown) not in printed] == []
