@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every Python block in README and docs runs, page by page, in a folder of its own.
 
-A block after the comment `<!--- skip: next REASON -->` is shown but not run.
+A block after the comment `<!--- skip: next REASON -->` is shown but not run. One that begins with `# NAME.py` is written to that
+file, which later blocks run or import. A block of text below "It prints:" is printed, whatever its line breaks.
 """
 
 import os
@@ -21,12 +22,18 @@ BLOCK = re.compile(
 )
 
 
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
 def blocks(page: Path):
     text = page.read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
         yield match["reason"], "\n" * text[: match.start("code")].count("\n") + match["code"]
 
 
+PRINTED = re.compile(r"^It prints:\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"\s*# (\w+\.py)\n")
 WITH_CODE = [page for page in PAGES if any(reason is None for reason, _ in blocks(page))]
 
 
@@ -44,14 +51,19 @@ def modules_of_the_page_alone(tmp_path):
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
-def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
+def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     before = dict(os.environ)
     names = {"__name__": "__main__"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for reason, code in blocks(page):
-            if reason is None:
+            if reason is None and (file := FILE.match(code)):
+                (tmp_path / file[1]).write_text(code, "utf-8")
+                sys.path.insert(0, str(tmp_path))  # as Python does for a script beside it
+            elif reason is None:
                 exec(compile(code, str(page), "exec"), names)
     os.environ.clear()
     os.environ.update(before)
+    printed = words(capsys.readouterr().out)
+    assert [shown for shown in PRINTED.findall(page.read_text("utf-8")) if words(shown) not in printed] == []
