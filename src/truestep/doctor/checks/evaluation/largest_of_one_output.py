@@ -53,8 +53,8 @@ def _takes_index(module: SourceModule, given: ast.expr) -> bool:
             return constant(index) in (1, -1)
         case ast.Attribute(attr=name):
             return name == "indices"
-        case ast.Assign(targets=[ast.Tuple(elts=[_, second])]):
-            return bool(module.reads(dotted(second) or ""))
+        case ast.Assign(targets=[ast.Tuple(elts=[first, second])]):
+            return dotted(first) == "_" or bool(module.reads(dotted(second) or ""))
         case ast.Assign(targets=[ast.Name(id=name)]):
             scope = module.scope(given)
             return any(

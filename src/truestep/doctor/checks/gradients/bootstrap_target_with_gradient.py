@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.finding import Place
+from truestep.doctor.library.losses import losses
 from truestep.doctor.source.behind import calls_with_graph, is_model, is_without_grad
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.losses import losses_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from truestep.doctor.runtime.history import ForwardCall, LossCall, OptimizerRecord, WatchHistory
 
-_LOSSES = ("mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss")
+_LOSSES = losses(given="numbers")
 _OF_RETURNS = re.compile(r"gamma|discount|reward|returns?\b|done|terminal|\b0?[.]9\d*\b", re.I)
 _MOST = 16  # applications of one step that are kept
 _TEXT = "The target is computed from {}'s own answer, with its gradient: the loss also moves the target towards the prediction."
