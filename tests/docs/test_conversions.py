@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from support.old_torch import SAYS_TODAYS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -14,6 +15,7 @@ def made():
     return runpy.run_path(str(DOCS / "make_conversions_table.py"))
 
 
+@SAYS_TODAYS
 def test_the_table_on_the_page_is_what_running_each_line_gives(made):
     assert made["PAGE"].read_text(encoding="utf-8") == made["page"](), (
         "run: python docs/make_conversions_table.py"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from support.old_torch import HAS_DIVISION
 from torch import nn
 
 import truestep.doctor
@@ -146,6 +147,8 @@ def test_torch_takes_the_targets_that_the_table_says(known):
     loss_by(known, indices if known.target == "classes" else like).backward()
     assert getattr(nn, known.layer)
     one_hot = F.one_hot(indices, 3)
+    if known.function == "mse_loss" and not HAS_DIVISION:
+        pytest.skip("torch 2.11 refuses whole targets of mse_loss, later ones take them")
     if known.whole == "taken":
         loss_by(known, one_hot).backward()
     else:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.old_torch import DIVIDES
 from support.ranks import finish, on_ranks, start
 
 import truestep as ts
@@ -109,6 +110,7 @@ def killed(folder, size, rank, sync, expected):
     return [checkpoint.step for checkpoint in left]
 
 
+@DIVIDES
 def test_a_rank_that_is_killed_in_the_midst_of_a_save_leaves_the_last_good_checkpoint(tmp_path):
     (tmp_path / "calm").mkdir()
     _, expected, _ = on(2, tmp_path / "calm", 2)
@@ -144,6 +146,7 @@ def damage(checkpoint, rank):
     return path.name
 
 
+@DIVIDES
 def test_damage_that_one_rank_reads_is_named_on_all_and_an_older_checkpoint_is_used(tmp_path):
     for name in ("calm", "damaged"):
         (tmp_path / name).mkdir()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.old_torch import DIVIDES
 from support.ranks import on_ranks
 from torch import nn
 
@@ -28,7 +29,9 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.sliced(3)
-@pytest.mark.parametrize(("size", "strategy"), [(2, "ddp"), (3, "ddp"), (2, "fsdp")])
+@pytest.mark.parametrize(
+    ("size", "strategy"), [(2, "ddp"), (3, "ddp"), pytest.param(2, "fsdp", marks=DIVIDES)]
+)
 def test_filled_buffers_are_those_of_the_whole_batch_or_refused_by_name(
     alone, tmp_path, monkeypatch, size, strategy
 ):

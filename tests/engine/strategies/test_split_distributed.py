@@ -5,17 +5,12 @@ import re
 
 import pytest
 import torch
+from support.old_torch import DIVIDES
 from support.ranks import on_ranks
 from support.split_over_ranks import DIVIDED, MORE_DIVIDED, PROGRAM, check, differences, program
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 
 from truestep.engine.strategies.units import fsdp_blocks
-
-DIVIDES = pytest.mark.skipif(
-    not hasattr(FSDPModule, "set_reduce_scatter_unused_params"),
-    reason=f'strategy="fsdp" needs torch 2.13, and this is {torch.__version__}',
-)
 
 
 def test_two_ranks_train_as_one_process_does(tmp_path):
