@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from support import warm
+from torch import nn
+
+import truestep as ts
 
 HERE = Path(__file__).parent / "windows"
 SPAWNED = """
@@ -168,6 +172,7 @@ COMMANDS = {
     "checks LOSS001": 0,
     "train digits --epochs 1 --out runs/digits": 0,
     "runs": 2,
+    "report runs/own": 0,
 }
 
 
@@ -175,6 +180,11 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_end_as_elsewhere_behind_a_pipe_of_cp1252(tmp_path, command):
     """The file has a byte order mark and CRLF."""
+    if command.startswith("report"):
+        with ts.Run(tmp_path / "runs" / "own", progress=False, quiet=True) as run:
+            net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+            for _ in run.steps(3):
+                net.update(lambda rows: net(rows).square().squeeze(1), torch.ones(2, 2))
     (tmp_path / "mistake.py").write_bytes(b"\xef\xbb\xbf" + MISTAKE.replace("\n", "\r\n").encode())
     ended = subprocess.run(
         [sys.executable, "-m", "truestep", *command.split()],
