@@ -37,7 +37,7 @@ def wrapper(tmp_path):
     def make(target, folder="opt/bin"):
         path = tmp_path / folder / "nvcc"
         path.parent.mkdir(parents=True)
-        path.write_text(f'#!/bin/sh\nexec {target} "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec "{target}" "$@"\n')
         path.chmod(0o755)
         return path
 

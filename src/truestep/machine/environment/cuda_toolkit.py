@@ -13,6 +13,7 @@ from truestep.machine.environment.system import version_of_program
 
 DEFAULT_HOME = Path("/usr/local/cuda")
 _SCRIPT_BYTES = 64 * 1024
+_NAMED = re.compile(rb"""(["'])(?P<quoted>/[^"']+/bin/nvcc)\1|(?P<plain>/[^\s"';]+/bin/nvcc)\b""")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +106,8 @@ def toolkit_of_nvcc(nvcc: Path) -> Path | None:
     except OSError:
         return None
     if text.startswith(b"#!"):
-        for named in re.findall(rb"(/[^\s\"';]+/bin/nvcc)\b", text):
-            target = Path(os.path.realpath(os.fsdecode(named)))
+        for match in _NAMED.finditer(text):
+            target = Path(os.path.realpath(os.fsdecode(match["quoted"] or match["plain"])))
             if target != real and is_visible_file(target):
                 return target.parent.parent
         return None
