@@ -108,9 +108,8 @@ class LearnerAverage:
             return
         # A number on the device, so that nobody waits to know whether the step was made; lerp would read it on the host.
         steps = torch._foreach_sub(current, means)
-        exact = torch.promote_types(
-            means[0].dtype, torch.float32
-        )  # a flag in single precision would round the weight
+        # a flag in single precision would round the weight
+        exact = torch.promote_types(means[0].dtype, torch.float32)
         torch._foreach_mul_(steps, applied.to(exact) * weight)
         torch._foreach_add_(means, steps)
 

@@ -32,9 +32,8 @@ class RankTotals:
         self._names: list[str] = []  # of the metrics
         self._vector = torch.empty(0)
         self._is_new = False  # whether this rank's metrics are
-        self._said: tuple[bool, int] | None = (
-            None  # on the host: whether one is weighted, and the total weight where not
-        )
+        # by the hosts, where nothing is read: whether an example has a weight, and the total weight where none has
+        self._said: tuple[bool, int] | None = None
 
     @property
     def num_numbers(self) -> int:
