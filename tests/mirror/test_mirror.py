@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A directory's checkpoints go to a store and come back on an empty machine; one process at a time writes there."""
 
+import os
 import shutil
 import threading
+import time
 
 import pytest
 import torch
-from support.mirrors import mirror_of, newest, requests_of, save, sent
+from support import warm
+from support.mirrors import TESTS, mirror_of, newest, requests_of, save, sent
 
 from truestep.core.errors import CheckpointError, RunDirectoryError
 
@@ -133,27 +136,52 @@ def test_attempts_are_counted_on_fresh_machines(folder_store, tmp_path):
     assert newest(tmp_path / "4") in ((1, 1.0), (2, 2.0))
 
 
-@pytest.mark.parametrize("races", [2, pytest.param(100, marks=pytest.mark.slow)])
+MACHINE = """
+import sys, time
+from pathlib import Path
+from support.mirrors import mirror_of
+from truestep.core.errors import RunDirectoryError
+
+store, begin, end = sys.argv[1], Path("begin"), Path("end")
+Path(f"there-{sys.argv[2]}").touch()
+while not begin.exists():
+    time.sleep(0.001)
+try:
+    mirror = mirror_of(store, Path(sys.argv[2]), lease=6.0)
+except RunDirectoryError:
+    print("refused")
+else:
+    print("held", flush=True)
+    while not end.exists():
+        time.sleep(0.01)
+    mirror.close()
+"""
+
+
+def wait_until(done, seconds=120.0):
+    until = time.monotonic() + seconds
+    while not done() and time.monotonic() < until:
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("races", [2, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
 def test_of_eight_one_gets_the_lease(store, tmp_path, races):
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (warm.paths(), str(TESTS))))}
     for race in range(races):  # each second one is for a place that its holder gave back
-        held, refused = [], []
-        start = threading.Barrier(8)
-
-        def enter(number, race=race, held=held, refused=refused, start=start):
-            start.wait()
-            try:
-                held.append(mirror_of(f"{store}/{race // 2}", tmp_path / f"{race}-{number}", lease=4.0))
-            except RunDirectoryError as error:
-                refused.append(error)
-
-        threads = [threading.Thread(target=enter, args=(number,)) for number in range(8)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        for mirror in held:
-            mirror.close()
-        assert (len(held), len(refused)) == (1, 7)
+        here, address = tmp_path / str(race), f"{store}/{race // 2}"
+        here.mkdir()
+        machines = [
+            warm.Process("-c", MACHINE, address, str(number), cwd=here, env=env) for number in range(8)
+        ]
+        try:
+            wait_until(lambda here=here: len([*here.glob("there-*")]) == 8)
+            (here / "begin").touch()
+            wait_until(lambda machines=machines: sum(each.poll() is None for each in machines) <= 1)
+        finally:
+            for name in ("begin", "end"):
+                (here / name).touch()
+        assert [each.wait() for each in machines] == [0] * 8, [each.error for each in machines]
+        assert sorted(each.output for each in machines) == ["held\n", *["refused\n"] * 7]
 
 
 def damaged(data: bytes) -> list[bytes]:
