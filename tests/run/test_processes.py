@@ -76,10 +76,10 @@ def hook(error):
     "act",
     [
         lambda run: hook(ConnectionResetError("the parent is gone")),  # as torch's workers do
-        lambda run: run.session.crashed(ValueError()),
+        lambda run: run.session.end.crashed(ValueError()),
         lambda run: run.close(),
         lambda run: run.__exit__(None, None, None),
-        lambda run: run.session._endings._process_ends(),
+        lambda run: run.session.end.endings._process_ends(),
         lambda run: run.session._saver.store.forget_attempts(),
         lambda run: run.session._saver.store.save(99, {"a": 1}),
     ],

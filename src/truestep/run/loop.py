@@ -44,7 +44,7 @@ class RunLoop:
         finally:
             if cursor.epochs is body:  # a loop that is closed late has no part in the one that runs now
                 cursor.epochs = None
-        session.finish()
+        session.end.finish()
 
     def steps(self, total: int, keeps: object) -> Generator[int]:
         """Yield the numbers of the steps still to do."""
@@ -58,7 +58,7 @@ class RunLoop:
         stream = cursor.steps(total)
         session.begin_steps(total)
         yield from self.batches(stream, keeps)
-        session.finish()
+        session.end.finish()
 
     def batches(
         self,

@@ -158,7 +158,7 @@ class Run(SealedAttributes, Shown):
         set_run_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
         self.context.observer = self.session  # last: whatever is computed now comes to a run that is whole
-        weakref.finalize(self, weakly(self.session.dropped)).atexit = False
+        weakref.finalize(self, weakly(self.session.end.endings.dropped)).atexit = False
         self._seal()
 
     # ------------------------------------------------------------------ what is trained, and on what
@@ -199,7 +199,7 @@ class Run(SealedAttributes, Shown):
         """
         from truestep.run import opening
 
-        refuse_after_run_start("run.learner(...)", "its weights", started=self.session.started)
+        refuse_after_run_start("run.learner(...)", "its weights", started=self._shared.has_begun)
         options = LearnerOptions(
             name=name or self._free_name(modules),
             precision=precision or self._said,
@@ -238,7 +238,9 @@ class Run(SealedAttributes, Shown):
         share = world.share if world is not None else WHOLE
         source = open_source(data, given, seed=seed, device=self.context.device, share=share, world=world)
         label = label_of_run_data(cursor.labels, f"data_{cursor.num_sources + 1}")
-        if (edits := cursor.add(source, label, is_late=self.session.started)) and self.resume_as != "edited":
+        if (
+            edits := cursor.add(source, label, is_late=self._shared.has_begun)
+        ) and self.resume_as != "edited":
             from truestep.run.directory import refused_run_edits
 
             raise refused_run_edits(DataError, edits, self.directory)
@@ -262,7 +264,7 @@ class Run(SealedAttributes, Shown):
             objects: each by the name that its state is kept under.
         """
         given = ", ".join(f"{name}=..." for name in objects)
-        refuse_after_run_start(f"run.track({given})", "their states", started=self.session.started)
+        refuse_after_run_start(f"run.track({given})", "their states", started=self._shared.has_begun)
         self._shared.tracked.add(objects, per_rank=per_rank)
 
     # ------------------------------------------------------------------ the loop

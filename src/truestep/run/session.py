@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run at work: what happens when it starts, between two batches, when it is asked to stop, and at its end."""
+"""A run at work: what happens when it starts, between two batches, and when it is asked to stop."""
 
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 
-from truestep.core.errors import CheckpointError, RunDirectoryError
+from truestep.core.errors import RunDirectoryError
 from truestep.core.files import remove_unfinished_files
 from truestep.core.forks import undo_in_children
-from truestep.core.trials import TrialOver
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
 from truestep.model.layers.interval import Every
@@ -19,14 +16,15 @@ from truestep.run.announcements import nothing_is_left, run_taken_over, said_at_
 from truestep.run.beside import BesideUpdates
 from truestep.run.cursor import StreamCursor
 from truestep.run.directory import write_run_config
-from truestep.run.endings import LoopEndings, end_all, error_identity, explain_loop_error, noting_error
+from truestep.run.end import RunEnd
+from truestep.run.endings import explain_loop_error
 from truestep.run.first_steps import DoctorOfFirstSteps
 from truestep.run.layers import RunLayers
 from truestep.run.likeness import refuse_different_ranks, share_run_weights
 from truestep.run.media.folder import log_media
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.moments import SaveMoments, refuse_other_thread
-from truestep.run.notebook import end_process_or_cell, is_interactive_session
+from truestep.run.notebook import is_interactive_session
 from truestep.run.omissions import RunOmissions
 from truestep.run.owner import HOLDERS, refuse_later_process_group, take_over_run
 from truestep.run.rates import RunRates
@@ -38,24 +36,25 @@ from truestep.run.tracking import tracked_sizes
 
 
 class RunSession:
-    """Starts, saves, stops and ends a run; the engine's observer."""
+    """Starts a run, saves and stops it between two batches; the engine's observer."""
 
     def __init__(
         self, run: RunState, statuses: Mapping[int, int] | None, *, doctor: bool, watch_layers: Every
     ) -> None:
         self._run, self.owner, self.random = run, run.owner, run.random
         self.say = run.screen.say
-        self._signals, self._endings = StopSignals(statuses), LoopEndings(self)
-        self.dropped = self._endings.dropped
+        self._signals = StopSignals(statuses)
         self._saver, self._moments = RunSaver(run, self._signals), SaveMoments(run)
         self.bodies = self._saver.bodies
         self._first_steps = DoctorOfFirstSteps(run, wanted=doctor)
         self._layers, self._rates = RunLayers(run, watch_layers), RunRates(run)
         self._omissions = RunOmissions(run)
         self._beside = BesideUpdates(run, self._omissions)
-        self.started = self.save_requested = False
-        self._handled: int | None = None  # the exception that was being handled when the loop began
-        self._crashed = False  # an exception ended it: what is there now is no state to go on from
+        calls_in = self._first_steps, self._layers, self._beside
+        self.end = RunEnd(
+            run, self._saver, self._moments, self._signals, omissions=self._omissions, calls_in=calls_in
+        )
+        self.save_requested = False
 
     # ------------------------------------------------------------------ whose it is
 
@@ -77,39 +76,37 @@ class RunSession:
 
     def give_up(self) -> None:
         """Another run of this process takes the directory over."""
-        if self._endings.watching and not self.owner.is_here and self.owner.thread.is_alive():
+        if self.end.endings.watching and not self.owner.is_here and self.owner.thread.is_alive():
             raise RunDirectoryError(
                 f"{self._run.directory} is in use by the thread {self.owner.thread.name!r} of this process, which trains there. "
                 "End that loop first, or choose another directory."
             )
-        if not (self._run.is_closed or self._endings.ended or is_interactive_session()):
+        if not (self._run.is_closed or self.end.endings.ended or is_interactive_session()):
             self.say(run_taken_over(self._run.directory))
         self._run.is_closed = True
-        self.close()
+        self.end.close()
         self.owner.follower = self._run.directory
 
     def _disarm(self) -> None:
         """In a forked process: undo what is in place, so that nothing there acts for the run."""
-        self._endings.release()
-        self._signals.release()
-        self._signals.requested = None
+        self.end.disarm()
         self._run.screen.silence()
         HOLDERS.pop(os.path.realpath(self._run.directory), None)
 
     @property
     def is_at_work(self) -> bool:
         """Whether a loop runs: none does behind an exception out of one, whatever a notebook still holds of it."""
-        return self._endings.watching
+        return self.end.endings.watching
 
     # ------------------------------------------------------------------ start
 
     def starting(self) -> None:
         """Before the first computation: restore what is to be restored (the engine calls this each time)."""
-        if not self.started:
+        if not self._run.has_begun:
             self.owner.check()
             self._restore()
         self._omissions.computes_from = self._run.cursor.step
-        if self._run.cursor.left and self._on_its_way() is None:
+        if self._run.cursor.left and self.end.error_on_its_way is None:
             self._run.cursor.go_on()
 
     def _restore(self) -> None:
@@ -122,7 +119,7 @@ class RunSession:
         resumed = self._saver.resume()
         if resumed is None:
             share_run_weights(run.context)
-        self.started = True  # only now: a run that could not be restored must not save what it holds
+        self._run.has_begun = True  # only now: a run that could not be restored must not save what it holds
         self._beside.begin()
         if run.edits and run.is_main:  # what the code has changed is its configuration from now on
             write_run_config(run.directory, run.described, run.secrets)
@@ -138,12 +135,9 @@ class RunSession:
         refuse_later_process_group(self._run.world_size, self._run.strategy)
         self.starting()
         self._omissions.loop_begins()
-        self._crashed = self._run.is_closed = False
-        self._handled = error_identity(sys.exception())
         self._beside.begin()
         self._first_steps.begin()
-        self._signals.listen()
-        self._endings.watch()
+        self.end.watch()
 
     def begin(self, total_epochs: int) -> None:
         """The epochs begin: show progress."""
@@ -209,7 +203,7 @@ class RunSession:
         only_if = stream.has_more if stream.is_open_ended else None
         if asked.signal:
             if resumable:
-                self.stop(only_if=only_if)
+                self.end.stop(only_if=only_if)
             self._moments.tell_that_it_waits()
         if resumable:
             self._saver.save_due(only_if=only_if)
@@ -245,7 +239,7 @@ class RunSession:
         wishes = self._wishes()._replace(is_time=self._saver.has_waited)
         asked = self._take_up(self._run.agreement.asked("the end of an epoch", wishes))
         if asked.signal:
-            self.stop()
+            self.end.stop()
         self._saver.between_epochs(has_waited=asked.is_time)
 
     def log(self, values: dict[str, float], media: Mapping[str, LoggedMedia]) -> None:
@@ -263,7 +257,7 @@ class RunSession:
         for learner in run.context.learners.values():
             learner.schedules.logged(values)
         self._saver.logged(values)
-        if self._endings.ended:
+        if self.end.endings.ended:
             run.logbook.close()
             leave_run_report(run)
             self._saver.close(alive=False)
@@ -293,111 +287,11 @@ class RunSession:
             self._moments.tell_that_it_waits()
         return resumable
 
-    def stop(self, *, only_if: Callable[[], bool] | None = None) -> None:
-        """Save, say where, and leave as the signal asks: out of the process, or back to the notebook's cell.
-
-        Return where `only_if` finds, when the state has been taken, that a run could not go on from it.
-        """
-        status = self._signals.exit_status
-        if (saved := self._saver.save_now(f"signal {self._signals.requested}", only_if=only_if)) is None:
-            return
-        self._finish()
-        self.say(
-            f"stopped as asked after step {self._run.cursor.done}; saved {saved}. A run in "
-            f"{self._run.directory} goes on from there."
-        )
-        self._signals.requested = None
-        if is_interactive_session():
-            self._run.cursor.take_up()
-        end_process_or_cell(status)
-
-    def _stop_after_the_end(self) -> None:
-        """A signal came after the last moment at which the loop looks: all is saved, and what follows is not begun."""
-        if self._signals.requested is not None:
-            status, self._signals.requested = self._signals.exit_status, None
-            end_process_or_cell(status)
-
     def leave(self, error: BaseException | None) -> None:
         """The `with` block ends, by itself or by an exception (which goes on upwards unchanged)."""
-        if error is not None:
-            self.crashed(error)
-        else:
-            self.close()
-            self._stop_after_the_end()
-
-    def crashed(self, error: BaseException) -> None:
-        """An exception goes through the loop: save what is there, marked so; nothing here may hide it."""
-        if self.owner.is_this_process:
-            with noting_error(
-                error, "besides, the run could not be ended in order: "
-            ):  # no file can be opened, say
-                self._end_by(error)
-
-    def _end_by(self, error: BaseException) -> None:
-        if self._endings.ended or not self.started or isinstance(error, TrialOver):
-            self._finish()
-            return
-        self._crashed = True
-        if self._left_together(error):
-            return
-        if self._moments.explained(error):
-            self._give_up_behind_passes(error)
-            return
-        explain_loop_error(error)
-        meant = isinstance(error, SystemExit | GeneratorExit)
-        try:
-            with noting_error(error, "besides, the run could not be saved: "):  # a full disk, say
-                resumable = self._moments.are_resumable and not self.random.repeats
-                saved = self._saver.save_crashed(error, resumable=resumable)
-                self.say(f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}")
-        finally:
-            self._finish(alive=meant)
-
-    def _left_together(self, error: BaseException) -> bool:
-        """Of several processes, tell the others that this one has failed: they can't save, and go on from the last checkpoint."""
-        world = self._run.context.world
-        if world is not None:
-            world.failed(error)
-            with noting_error(error, "", CheckpointError):  # a save in flight needed the rank that failed
-                self._finish(alive=False)
-        return world is not None
-
-    def _give_up_behind_passes(self, error: BaseException) -> None:
-        try:
-            with noting_error(error, "besides, the checkpoints could not be marked: "):
-                self._saver.give_up_behind_passes()
-        finally:
-            self._finish(alive=False)
-
-    def interrupted(self) -> None:
-        """A cell was interrupted in the middle of a body: what stands there is no state to go on from, unless the user does."""
-        cursor = self._run.cursor
-        cursor.half_done = cursor.in_body
-        cursor.take_up()
-
-    def _on_its_way(self) -> BaseException | None:
-        """Return the exception that left a loop and is being handled now: in a `finally` it may yet be the end of the run."""
-        error = sys.exception()
-        return error if error_identity(error) != self._handled and self._run.cursor.is_within else None
-
-    # ------------------------------------------------------------------ the end
-
-    def finish(self) -> None:
-        """All epochs are done: save, write the report, give everything back."""
-        self._omissions.run_ended()
-        if unsaved := self._is_unsaved(looks_at_tracked=True):
-            self._saver.save_at_end("finished")
-        self._finish(ended=None if unsaved else "finished")
-        self._stop_after_the_end()
-
-    def close(self) -> None:
-        """End the run wherever it stands; more calls do nothing."""
-        if (error := self._on_its_way()) is not None:
-            self.crashed(error)
-        elif self.owner.is_this_process:
-            if not (self.started or self._endings.ended or self._run.is_closed):
-                self._begin_for_state()
-            self._close(complete=not self._run.cursor.half_done)
+        if error is None and self.end.error_on_its_way is None and self.end.may_begin:
+            self._begin_for_state()
+        self.end.leave(error)
 
     def _begin_for_state(self) -> None:
         """Nothing was computed: begin all the same if `run.state` has something, and keep what it had with what was put in now."""
@@ -406,44 +300,3 @@ class RunSession:
         if given and self._run.world_size == 1:
             self.starting()
             self._run.user.update(given)
-
-    def process_ends(self) -> None:
-        """The process ends, and nobody closed the run."""
-        half_done = self._run.cursor.half_done or not self.bodies.is_whole
-        self._close(complete=self._moments.is_end_resumable and not half_done)
-
-    def _close(self, *, complete: bool) -> None:
-        cursor = self._run.cursor
-        if cursor.in_body and complete and not self._crashed:  # a loop that was left: its body counts
-            self._run.logbook.write_if_due(cursor.step, cursor.epoch)
-        cursor.done = cursor.step
-        looks = self.started and not self._crashed
-        if looks:
-            self._omissions.run_ended()
-        unsaved = looks and self._is_unsaved(looks_at_tracked=not self._run.is_closed)
-        if unsaved:
-            self._saver.save_at_end("closed", complete=complete and not self.random.repeats)
-        self._finish(ended="closed" if looks and not unsaved and not self._run.is_closed else None)
-        self._run.is_closed = True
-
-    def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
-        if (world := self._run.context.world) is not None and world.error is not None:
-            return False
-        unsaved = self._saver.is_unsaved or (looks_at_tracked and self._saver.is_tracked_unsaved)
-        return self._run.agreement.rank_0_says("the end of the run", unsaved)
-
-    def _finish(self, *, alive: bool = True, ended: str | None = None) -> None:
-        run, streams = self._run, self._run.cursor.streams.values()
-        calls_in = (
-            self._first_steps,
-            self._layers,
-            self._beside,
-        )  # first whatever could call in: hooks, signals
-        end_all(
-            *(each.end for each in calls_in),
-            *(self._endings.release, self._signals.release, run.screen.progress.close),
-            partial(self._saver.close, alive=alive, ended=ended),
-            run.logbook.close,
-            *(stream.source.close for stream in streams),
-            *([partial(leave_run_report, run)] if self.started else []),
-        )
