@@ -6,12 +6,12 @@ from typing import Any
 
 from truestep.core.errors import OptionError
 from truestep.engine.data.source import MadeBatch
-from truestep.run.cursor import StreamCursor
 from truestep.run.data_files import RunDataFiles
 from truestep.run.device import RunCudnnTuner
 from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
+from truestep.run.stream_cursor import StreamCursor
 
 
 class RunLoop:
@@ -55,7 +55,7 @@ class RunLoop:
                 "run.steps is the outermost loop of a training, without run.epochs or run.batches around it: it counts the steps "
                 "of the whole run. Write range(...) for a loop within."
             )
-        stream = cursor.steps(total)
+        stream = cursor.streams.steps(total)
         session.begin_steps(total)
         yield from self.batches(stream, keeps)
         session.end.finish()

@@ -234,12 +234,12 @@ class Run(SealedAttributes, Shown):
         cursor, world, given = self.cursor, self.context.world, DataOptions.of(options)
         if self.session.is_at_work:
             refuse_in_run_loop(cursor)
-        seed = random_key(self.context.seed, cursor.num_sources)
+        seed = random_key(self.context.seed, cursor.streams.num_sources)
         share = world.share if world is not None else WHOLE
         source = open_source(data, given, seed=seed, device=self.context.device, share=share, world=world)
-        label = label_of_run_data(cursor.labels, f"data_{cursor.num_sources + 1}")
+        label = label_of_run_data(cursor.streams.labels, f"data_{cursor.streams.num_sources + 1}")
         if (
-            edits := cursor.add(source, label, is_late=self._shared.has_begun)
+            edits := cursor.streams.add(source, label, is_late=self._shared.has_begun)
         ) and self.resume_as != "edited":
             from truestep.run.directory import refused_run_edits
 
@@ -300,7 +300,7 @@ class Run(SealedAttributes, Shown):
             check_loop_count(
                 "run.batches(source, limit=...), how many batches a pass has,", limit, at_least=1
             )
-        stream = self.cursor.stream_of(source)
+        stream = self.cursor.streams.stream_of(source)
         self._start_pass()
         batches = refuse_misread_batches(self._loop.batches(stream, self, limit))
         return Batches(batches, self.cursor.num_left(stream, limit))

@@ -14,7 +14,6 @@ from truestep.model.layers.interval import Every
 from truestep.run.agreement import LoopWishes
 from truestep.run.announcements import nothing_is_left, run_taken_over, said_at_run_start
 from truestep.run.beside import BesideUpdates
-from truestep.run.cursor import StreamCursor
 from truestep.run.directory import write_run_config
 from truestep.run.end import RunEnd
 from truestep.run.endings import explain_loop_error
@@ -32,6 +31,7 @@ from truestep.run.readers import leave_run_report, write_run_environment
 from truestep.run.saver import RunSaver
 from truestep.run.signals import StopSignals
 from truestep.run.state import RunState
+from truestep.run.stream_cursor import StreamCursor
 from truestep.run.tracking import tracked_sizes
 
 

@@ -71,7 +71,7 @@ class RunState:
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, screen.say)
         learners = self.context.learners
         self.logbook = RunLogbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
-        self.logbook.drawn = self.cursor.drawn
+        self.logbook.drawn = self.cursor.streams.drawn
 
     def mirror_at(self, address: str | None) -> None:
         """Keep the run in a store, too."""
