@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a run ends: as it was asked to, by an exception, behind its last epoch, or with the process."""
 
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from truestep.core.errors import CheckpointError
+from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.core.trials import TrialOver
+from truestep.run.announcements import run_taken_over
 from truestep.run.endings import LoopEndings, end_all, error_identity, explain_loop_error, noting_error
 from truestep.run.moments import SaveMoments
 from truestep.run.notebook import end_process_or_cell, is_interactive_session
 from truestep.run.omissions import RunOmissions
+from truestep.run.owner import HOLDERS
 from truestep.run.readers import leave_run_report
 from truestep.run.saver import RunSaver
 from truestep.run.signals import StopSignals
@@ -58,6 +61,21 @@ class RunEnd:
         self.endings.release()
         self._signals.release()
         self._signals.requested = None
+        self._run.screen.silence()
+        HOLDERS.pop(os.path.realpath(self._run.directory), None)
+
+    def give_up(self) -> None:
+        """Another run of this process takes the directory over."""
+        if self.endings.watching and not self.owner.is_here and self.owner.thread.is_alive():
+            raise RunDirectoryError(
+                f"{self._run.directory} is in use by the thread {self.owner.thread.name!r} of this process, which trains there. "
+                "End that loop first, or choose another directory."
+            )
+        if not (self._run.is_closed or self.endings.ended or is_interactive_session()):
+            self._run.screen.say(run_taken_over(self._run.directory))
+        self._run.is_closed = True
+        self.close()
+        self.owner.follower = self._run.directory
 
     @property
     def may_begin(self) -> bool:
@@ -75,6 +93,7 @@ class RunEnd:
         status = self._signals.exit_status
         if (saved := self._saver.save_now(f"signal {self._signals.requested}", only_if=only_if)) is None:
             return
+        # before the words, which are a promise: all is on disk and the lock is free
         self._finish()
         self._run.screen.say(
             f"stopped as asked after step {self._run.cursor.done}; saved {saved}. A run in "
@@ -111,6 +130,7 @@ class RunEnd:
         if self.endings.ended or not self._run.has_begun or isinstance(error, TrialOver):
             self._finish()
             return
+        # noted first: a program that catches the exception and closes the run has nothing more saved
         self._crashed = True
         if self._left_together(error):
             return
@@ -183,6 +203,7 @@ class RunEnd:
         cursor = self._run.cursor
         if cursor.in_body and complete and not self._crashed:  # a loop that was left: its body counts
             self._run.logbook.write_if_due(cursor.step, cursor.epoch)
+        # a save counts bodies that are over; nobody comes back to this one
         cursor.done = cursor.step
         looks = self._run.has_begun and not self._crashed
         if looks:
@@ -196,7 +217,8 @@ class RunEnd:
     def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
         if (world := self._run.context.world) is not None and world.error is not None:
             return False
-        unsaved = self._saver.is_unsaved or (looks_at_tracked and self._saver.is_tracked_unsaved)
+        # what is tracked is read only at the end, since reading it may be slow
+        unsaved = self._saver.place.is_unsaved or (looks_at_tracked and self._saver.place.is_tracked_unsaved)
         return self._run.agreement.rank_0_says("the end of the run", unsaved)
 
     def _finish(self, *, alive: bool = True, ended: str | None = None) -> None:
@@ -204,7 +226,7 @@ class RunEnd:
         end_all(
             *(each.end for each in self._calls_in),  # first whatever could call in: hooks, signals
             *(self.endings.release, self._signals.release, run.screen.progress.close),
-            partial(self._saver.close, alive=alive, ended=ended),
+            partial(self._saver.files.close, alive=alive, ended=ended),
             run.logbook.close,
             *(stream.source.close for stream in streams),
             *([partial(leave_run_report, run)] if self._run.has_begun else []),

@@ -7,15 +7,29 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from truestep.core.trials import ask_for_end_of_trial, ask_no_more
 from truestep.engine.processes.world import World
 from truestep.run.notebook import notebook_shell
 from truestep.run.own_frames import HIDDEN, without_our_frames
+from truestep.run.owner import RunOwner
 
-if TYPE_CHECKING:
-    from truestep.run.end import RunEnd
+
+class ToldOfEnd(Protocol):
+    """What is told how a loop ends."""
+
+    owner: RunOwner
+
+    def crashed(self, error: BaseException) -> None:
+        """An exception goes through the loop."""
+
+    def interrupted(self) -> None:
+        """A cell was interrupted, and the next one may go on."""
+
+    def process_ends(self) -> None:
+        """The process ends, and nobody closed the run."""
+
 
 _watching: "list[LoopEndings]" = []
 """Those of all runs that are at work, in the order in which their loops began; one hook tells them all."""
@@ -24,7 +38,7 @@ _watching: "list[LoopEndings]" = []
 class LoopEndings:
     """Hooks that are in place from a loop's start to its end, and gone before and after, and in every forked process."""
 
-    def __init__(self, end: "RunEnd") -> None:
+    def __init__(self, end: ToldOfEnd) -> None:
         self._end = end
         self.ended = False
 

@@ -232,7 +232,7 @@ class Run(SealedAttributes, Shown):
         from truestep.run.readers import note_run_data
 
         cursor, world, given = self.cursor, self.context.world, DataOptions.of(options)
-        if self.session.is_at_work:
+        if self.session.end.endings.watching:
             refuse_in_run_loop(cursor)
         seed = random_key(self.context.seed, cursor.streams.num_sources)
         share = world.share if world is not None else WHOLE

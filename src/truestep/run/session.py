@@ -5,14 +5,13 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from truestep.core.errors import RunDirectoryError
 from truestep.core.files import remove_unfinished_files
 from truestep.core.forks import undo_in_children
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
 from truestep.model.layers.interval import Every
 from truestep.run.agreement import LoopWishes
-from truestep.run.announcements import nothing_is_left, run_taken_over, said_at_run_start
+from truestep.run.announcements import nothing_is_left, said_at_run_start
 from truestep.run.beside import BesideUpdates
 from truestep.run.directory import write_run_config
 from truestep.run.end import RunEnd
@@ -23,7 +22,6 @@ from truestep.run.likeness import refuse_different_ranks, share_run_weights
 from truestep.run.media.folder import log_media
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.moments import SaveMoments, refuse_other_thread
-from truestep.run.notebook import is_interactive_session
 from truestep.run.omissions import RunOmissions
 from truestep.run.owner import HOLDERS, refuse_later_process_group, take_over_run
 from truestep.run.rates import RunRates
@@ -61,9 +59,9 @@ class RunSession:
     def hold(self) -> None:
         """Take the directory's lock; an older run of this process lets go of it: its cell was run again."""
         take_over_run(self._run.directory)
-        HOLDERS[os.path.realpath(self._run.directory)] = self
-        self._saver.open()
-        undo_in_children(self, RunSession._disarm)
+        HOLDERS[os.path.realpath(self._run.directory)] = self.end
+        self._saver.files.open()
+        undo_in_children(self.end, RunEnd.disarm)
 
     @contextmanager
     def opening(self) -> Iterator[None]:
@@ -71,32 +69,8 @@ class RunSession:
         try:
             yield
         except BaseException:
-            self._saver.close(alive=False)
+            self._saver.files.close(alive=False)
             raise
-
-    def give_up(self) -> None:
-        """Another run of this process takes the directory over."""
-        if self.end.endings.watching and not self.owner.is_here and self.owner.thread.is_alive():
-            raise RunDirectoryError(
-                f"{self._run.directory} is in use by the thread {self.owner.thread.name!r} of this process, which trains there. "
-                "End that loop first, or choose another directory."
-            )
-        if not (self._run.is_closed or self.end.endings.ended or is_interactive_session()):
-            self.say(run_taken_over(self._run.directory))
-        self._run.is_closed = True
-        self.end.close()
-        self.owner.follower = self._run.directory
-
-    def _disarm(self) -> None:
-        """In a forked process: undo what is in place, so that nothing there acts for the run."""
-        self.end.disarm()
-        self._run.screen.silence()
-        HOLDERS.pop(os.path.realpath(self._run.directory), None)
-
-    @property
-    def is_at_work(self) -> bool:
-        """Whether a loop runs: none does behind an exception out of one, whatever a notebook still holds of it."""
-        return self.end.endings.watching
 
     # ------------------------------------------------------------------ start
 
@@ -114,9 +88,11 @@ class RunSession:
         if run.is_main:
             remove_unfinished_files(run.directory)
             write_run_environment(run)
+        # before anything is restored or shared: shapes that differ would break the exchanges that follow
         refuse_different_ranks(run.agreement, run.context.learners)
-        self._saver.divide()
+        self._saver.files.divide()
         resumed = self._saver.resume()
+        # a checkpoint is read by all; without one each rank may have drawn weights of its own
         if resumed is None:
             share_run_weights(run.context)
         self._run.has_begun = True  # only now: a run that could not be restored must not save what it holds
@@ -125,6 +101,7 @@ class RunSession:
             write_run_config(run.directory, run.described, run.secrets)
         run.trackers.open()
         self._layers.open()
+        # last, since what is said here is a promise: all of it is restored by now
         tracked = resumed.tracked if resumed else tracked_sizes(run.tracked.state())
         for text in said_at_run_start(run, resumed, tracked):
             self.say(text)
@@ -133,6 +110,7 @@ class RunSession:
         """A loop begins: listen for signals and for the ways in which it can end."""
         self.owner.check()
         refuse_later_process_group(self._run.world_size, self._run.strategy)
+        # what can be refused is refused before hooks and signal handlers are in place
         self.starting()
         self._omissions.loop_begins()
         self._beside.begin()
@@ -167,6 +145,7 @@ class RunSession:
 
     def pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
         """A pass begins, or goes on."""
+        # each rank draws for itself within a pass; a resumed run then has the streams of its save on top
         if leads:
             self.random.pass_begins()
         self.random.resume()
@@ -180,26 +159,30 @@ class RunSession:
     def batch_done(self, stream: StreamCursor) -> None:
         """Between two batches: write, show, save, stop."""
         run, cursor = self._run, self._run.cursor
+        # first of all: between two batches of this thread another one may be in the middle of an update
         refuse_other_thread(run.context)
         if run.logbook.write_if_due(cursor.step, cursor.epoch):
             self._rates.look(stream)
         if self._run.screen.progress.tick(cursor.step, cursor.epoch, stream.batch):
             self._run.screen.progress.show(run.logbook.newest)
+        # before anything may save: from here on this body counts as done
         made = self._saver.body_done()
         if run.context.nonfinite == "rollback" and (checkpoint := self._saver.roll_back_if_stuck()):
             self.say(
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
         self._moments.body_done(made)
+        # Most batches end here. Several ranks must ask each time, since any of them may have been signalled.
         is_asked = self._signals.requested is not None or self.save_requested
-        if is_asked or not run.agreement.is_alone or self._saver.may_be_due:
+        if is_asked or not run.agreement.is_alone or self._saver.due.is_possible:
             asked = self._take_up(run.agreement.between_batches(self._wishes()))
-            if self._saver.is_due(asked) or asked.signal:
+            if self._saver.due.note(asked) or asked.signal:
                 self._save_or_stop(stream, asked)
 
     def _save_or_stop(self, stream: StreamCursor, asked: LoopWishes) -> None:
         """Do what is asked for if a run could go on from here; else it waits for a moment where one can."""
         resumable = self._moments.is_between_batches_of(stream)
+        # Reading ahead costs a batch, so whether this one was the last is asked only if something is to be saved.
         only_if = stream.has_more if stream.is_open_ended else None
         if asked.signal:
             if resumable:
@@ -209,7 +192,7 @@ class RunSession:
             self._saver.save_due(only_if=only_if)
 
     def _wishes(self) -> LoopWishes:
-        return LoopWishes(self._signals.requested or 0, self.save_requested, self._saver.is_time)
+        return LoopWishes(self._signals.requested or 0, self.save_requested, self._saver.due.is_time)
 
     def _take_up(self, asked: LoopWishes) -> LoopWishes:
         """What one rank was asked for, all do: the signal is everybody's, and the wish for a checkpoint is granted."""
@@ -232,11 +215,13 @@ class RunSession:
 
     def epoch_ended(self) -> None:
         """Between two epochs; schedules move before anything is saved."""
+        # the switches as the epoch leaves them are what a save keeps
         self._saver.loop_left()
         self._rates.epoch_ended()
         self._run.screen.progress.end_epoch(self._run.logbook.newest)
         self._omissions.epoch_ended()
-        wishes = self._wishes()._replace(is_time=self._saver.has_waited)
+        # at an epoch's end a save is due after another time than in its middle
+        wishes = self._wishes()._replace(is_time=self._saver.due.has_waited)
         asked = self._take_up(self._run.agreement.asked("the end of an epoch", wishes))
         if asked.signal:
             self.end.stop()
@@ -249,21 +234,23 @@ class RunSession:
         if self.random.repeats:
             return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run, step = self._run, self._run.cursor.step
-        self._saver.open()  # after the run's end: another process may be there
+        self._saver.files.open()  # after the run's end: another process may be there
         written = log_media(run.directory, step, media) if run.is_main else []
         run.logbook.write(step, run.cursor.epoch, values, {each.name: each.line for each in written})
         self._run.screen.progress.note(values)
         self._omissions.logged(values, media)
         for learner in run.context.learners.values():
             learner.schedules.logged(values)
-        self._saver.logged(values)
+        self._saver.due.logged(values)
+        # logged behind the loop: nobody comes to close what was opened for it
         if self.end.endings.ended:
             run.logbook.close()
             leave_run_report(run)
-            self._saver.close(alive=False)
+            self._saver.files.close(alive=False)
 
     def updated(self, learner: LearnerParts, update: Update) -> None:
         """Note a learner's update."""
+        # an update where no pass leads may belong to batches taken ahead, as by list(batches)
         if self._run.cursor.leader is None:
             self._moments.updated_behind_pass()
         self._omissions.updated(learner)
@@ -286,6 +273,10 @@ class RunSession:
         if not (resumable := self._moments.are_resumable and not self.random.repeats):
             self._moments.tell_that_it_waits()
         return resumable
+
+    def stop(self) -> None:
+        """Save, and leave as the signal asks."""
+        self.end.stop()
 
     def leave(self, error: BaseException | None) -> None:
         """The `with` block ends, by itself or by an exception (which goes on upwards unchanged)."""
