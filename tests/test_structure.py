@@ -144,8 +144,13 @@ def imported_packages(path: Path) -> set[str]:
     return found
 
 
-# A class of the doctor with more methods is several: what changes together is a class of its own.
+# A class with more methods is several: what changes together is a class of its own.
 MAX_METHODS = 25
+MANY_METHODS: dict[str, str] = {
+    "run/run.py:Run": "what users call, by name; each hands on",
+    "engine/data/stream.py:StreamSource": "each answers one question of a source, most in a line",
+    "engine/processes/world.py:World": "what processes do together, each in turn",
+}
 # A file of doctor/source that one other file alone imports is a part of that file, or says here why it is not.
 ONE_IMPORTER = {
     "anew": "what a value's graph is made of, asked for a place; with the check that asks one file of 230 lines and two matters",
@@ -167,16 +172,15 @@ ONE_IMPORTER = {
 }
 
 
-def test_a_class_of_the_doctor_has_few_methods():
+def test_a_class_has_few_methods():
     many = {
         f"{name_of(path)}:{node.name}"
         for path in FILES
-        if name_of(path).startswith("doctor/")
         for node in parsed(path).body
         if isinstance(node, ast.ClassDef)
         and sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body) > MAX_METHODS
     }
-    assert many == set()
+    assert many == set(MANY_METHODS)
 
 
 def test_a_file_of_the_model_is_imported_by_several_others_or_says_why_not():

@@ -204,9 +204,10 @@ def start(root: Path, what: str, topic: str, name: str, kind: str) -> list[Path]
     if topic not in topics:
         raise SystemExit(f"There is no topic {topic!r}. There are: {', '.join(topics)}.")
     file = home / topic / f"{hyphenated(name).replace('-', '_')}.py"
-    head = '# SPDX-License-Identifier: Apache-2.0\n"""FILL IN: the mistake in a few words."""\n\n'
+    licence = "# SPDX-License-Identifier: Apache-2.0\n"
     if what == "error":
-        return [write(root, file, head + ERROR.format(name=name))]
+        return [write(root, file, licence + ERROR.format(name=name))]
+    head = licence + '"""FILL IN: the mistake in a few words."""\n\n'
     body = KINDS[kind].format(name=name, page=CHECK_PAGE, code=next_code(root, topic))
     cases = Path("tests/doctor/checks") / topic / f"{file.stem}.md"
     title = f"# Further cases of {hyphenated(name)}\n\n## FILL IN: what is different in this one\n\n"

@@ -60,7 +60,7 @@ def as_a_run(folder, count):
     begin = None
     for _ in run.steps(STEPS + 1):
         if begin is not None:  # a step is saved when the next is asked for
-            done, store = time.perf_counter(), run.session._saver.store
+            done, store = time.perf_counter(), run.session._saver.files.store
             store.wait()
             yield [store.stall_seconds.last, done - begin[0], time.process_time() - begin[1]]
         begin = time.perf_counter(), time.process_time()

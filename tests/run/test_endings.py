@@ -374,7 +374,7 @@ def test_a_run_that_is_left_and_closed_goes_on_with_the_next_batch(tmp_path, end
     first = Training(tmp_path / "run")
     next(first.run.epochs(1))
     leave(first, 2, nothing)
-    first.run.close() if end == "close" else first.run.session._endings._process_ends()
+    first.run.close() if end == "close" else first.run.session.end.endings._process_ends()
     again = Training(tmp_path / "run")
     again.go()
     assert again.steps == list(range(3, 11))
@@ -388,7 +388,7 @@ def test_a_process_that_ends_between_two_updates_of_a_body_saves_no_state_to_go_
         if first.run.step == 3:
             break
         first.net.update(lambda b: first.net(b).squeeze(1).square(), batch)
-    first.run.session._endings._process_ends()
+    first.run.session.end.endings._process_ends()
     assert [(each.step, each.summary.complete) for each in checkpoint_overview(tmp_path / "run")][:2] == [
         (3, False),
         (2, True),
@@ -466,7 +466,7 @@ def test_an_interrupted_cell_leaves_no_half_done_state(tmp_path):
             first.update(batch)
             if first.run.step == 3:
                 raise KeyboardInterrupt
-    first.run.session._endings._cell_done(Result)
+    first.run.session.end.endings._cell_done(Result)
     again = Training(tmp_path / "run")  # the cell is run again
     again.go()
     assert again.steps == list(range(3, 11))

@@ -76,12 +76,12 @@ def hook(error):
     "act",
     [
         lambda run: hook(ConnectionResetError("the parent is gone")),  # as torch's workers do
-        lambda run: run.session.crashed(ValueError()),
+        lambda run: run.session.end.crashed(ValueError()),
         lambda run: run.close(),
         lambda run: run.__exit__(None, None, None),
-        lambda run: run.session._endings._process_ends(),
-        lambda run: run.session._saver.store.forget_attempts(),
-        lambda run: run.session._saver.store.save(99, {"a": 1}),
+        lambda run: run.session.end.endings._process_ends(),
+        lambda run: run.session._saver.files.store.forget_attempts(),
+        lambda run: run.session._saver.files.store.save(99, {"a": 1}),
     ],
     ids=["hook", "crashed", "close", "with", "atexit", "attempts", "store"],
 )
@@ -96,7 +96,7 @@ def test_a_forked_process_writes_prunes_and_releases_nothing(tmp_path, act, fork
     def disturb(run):
         if run.step != 3:
             return
-        run.session._saver.store.wait()
+        run.session._saver.files.store.wait()
         before = files()
         in_child(lambda: act(run), fork)
         assert files() == before
@@ -284,7 +284,7 @@ def test_a_directory_that_is_refused_is_not_locked(tmp_path):
 
 def test_a_run_that_was_forgotten_lets_go_of_its_directory(tmp_path):
     run = run_in(tmp_path / "run")
-    store = run.session._saver.store
+    store = run.session._saver.files.store
     del run, store
     gc.collect()
     assert in_child(lambda: run_in(tmp_path / "run")).startswith("Run(")

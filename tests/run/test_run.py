@@ -381,13 +381,13 @@ def test_a_signal_after_the_last_moment_of_the_loop_is_not_swallowed(tmp_path, w
     def go():
         with run_in(tmp_path / "run") as run:
             net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=10)
-            save = run.session._saver.store.save
+            save = run.session._saver.files.store.save
 
             def interrupted(*arguments, **options):
                 save(*arguments, **options)
                 os.kill(os.getpid(), signal.SIGTERM)
 
-            run.session._saver.store.save = interrupted
+            run.session._saver.files.store.save = interrupted
             if with_epochs:
                 train(run, net, data, epochs=1)
             else:

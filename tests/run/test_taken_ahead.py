@@ -68,8 +68,8 @@ def go(directory, order, batch_size=8, stop=None, kill=None):
                 if made == kill:
                     raise Killed
     except Killed:
-        run.session._crashed = True  # so that the next start finds what a kill leaves
-        run.session._finish(alive=False)
+        run.session.end._crashed = True  # so that the next start finds what a kill leaves
+        run.session.end._finish(alive=False)
         raise
     return net.weight.detach().clone()
 

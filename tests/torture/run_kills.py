@@ -29,7 +29,7 @@ from support.trainings import Training
 import truestep as ts
 from truestep.checkpoints import clean, save, store
 from truestep.engine import evaluation
-from truestep.run.session import RunSession
+from truestep.run.end import RunEnd
 
 PHASES = ("first fetch", "fetch", "body", "evaluation", "first save", "save", "prune", "close", "any moment")
 WAYS = {
@@ -108,7 +108,7 @@ def attempt(directory: Path, training: Training, plan: Plan | None, uncaught: st
         before(evaluation._Totals, "add", lambda: plan.reached("evaluation"))
         before(save, "_write_image", lambda: plan.reached("save"))
         before(clean, "remove_checkpoints", lambda: plan.reached("prune"))
-        before(RunSession, "_finish", lambda: plan.reached("close"))
+        before(RunEnd, "_finish", lambda: plan.reached("close"))
     journal = directory.with_suffix(".journal")
 
     def sign() -> None:

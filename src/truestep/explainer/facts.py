@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.environment import environment_verdict
 from truestep.explainer.evidence import (
     input_sentence,
     running_layer,
@@ -45,3 +44,11 @@ class CaseFacts(dict[str, str]):
             return shapes_on_line(crash) or None
         known = {"layer": running_layer, "input": input_sentence, "data_set": data_set_being_read}
         return known[name](crash) if name in known else None
+
+
+def environment_verdict(name: str) -> str | None:
+    """Return what a verdict of `truestep env` says that is no pass; None where it is one, or can't be judged."""
+    from truestep.machine.environment import environment
+
+    verdicts = (each for each in environment().verdicts if each.name == name)
+    return next((each.says for each in verdicts if each.status in ("fail", "warn")), None)

@@ -33,11 +33,11 @@ def said_at_run_start(run: RunState, resumed: RunBeginning | None, tracked: dict
         )
         promised = resume_promise(saved, now, choices, [*run.edits, *resumed.changed])
         yield f"going on from {resumed.checkpoint} ({where_run_stands(run.cursor)}); the rest is {promised}"
-        yield from run.cursor.how_it_resumes()
+        yield from run.cursor.streams.how_it_resumes()
     elif run.holds_run:
         yield f"this run was stopped before its first whole checkpoint{_left_in_the_middle(run)}; it starts at the beginning"
     if resumed is None:
-        yield from run.cursor.what_it_costs()
+        yield from run.cursor.streams.what_it_costs()
     if tracked:
         listed = ", ".join(f"{name} {size}" for name, size in tracked.items())
         yield f"every checkpoint also keeps what run.track was given: {listed}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many updates the bodies of a loop make: it tells a body that is done from one that was left in its middle."""
 
-from truestep.run.cursor import StreamCursor
 from truestep.run.state import RunState
+from truestep.run.stream_cursor import StreamCursor
 
 
 class LoopBodies:

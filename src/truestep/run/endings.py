@@ -7,15 +7,29 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from truestep.core.trials import ask_for_end_of_trial, ask_no_more
 from truestep.engine.processes.world import World
 from truestep.run.notebook import notebook_shell
 from truestep.run.own_frames import HIDDEN, without_our_frames
+from truestep.run.owner import RunOwner
 
-if TYPE_CHECKING:
-    from truestep.run.session import RunSession
+
+class ToldOfEnd(Protocol):
+    """What is told how a loop ends."""
+
+    owner: RunOwner
+
+    def crashed(self, error: BaseException) -> None:
+        """An exception goes through the loop."""
+
+    def interrupted(self) -> None:
+        """A cell was interrupted, and the next one may go on."""
+
+    def process_ends(self) -> None:
+        """The process ends, and nobody closed the run."""
+
 
 _watching: "list[LoopEndings]" = []
 """Those of all runs that are at work, in the order in which their loops began; one hook tells them all."""
@@ -24,8 +38,8 @@ _watching: "list[LoopEndings]" = []
 class LoopEndings:
     """Hooks that are in place from a loop's start to its end, and gone before and after, and in every forked process."""
 
-    def __init__(self, session: "RunSession") -> None:
-        self._session = session
+    def __init__(self, end: ToldOfEnd) -> None:
+        self._end = end
         self.ended = False
 
     @property
@@ -64,33 +78,33 @@ class LoopEndings:
 
     def uncaught(self, error: BaseException) -> None:
         """Nobody caught an exception; torch's threads and workers tell of their own, while the run goes on."""
-        if self._session.owner.is_here:
-            self._session.crashed(error)
+        if self._end.owner.is_here:
+            self._end.crashed(error)
 
     def uncaught_in_thread(self, error: BaseException, thread: threading.Thread | None) -> None:
         """The same, of the thread that made the run."""
-        owner = self._session.owner
+        owner = self._end.owner
         if owner.is_this_process and thread is owner.thread:
-            self._session.crashed(error)
+            self._end.crashed(error)
 
     def dropped(self) -> None:
         """Nobody holds the run any more, nor a loop of it, so none goes on: a search over many runs must not keep them all."""
         # Of several processes each would come here at a moment of its own, and where a run ends they meet.
-        if self._session.owner.is_here and World.here is None:
+        if self._end.owner.is_here and World.here is None:
             self._process_ends()
 
     def _process_ends(self) -> None:
-        if self.watching and self._session.owner.is_this_process:
-            self._session.process_ends()
+        if self.watching and self._end.owner.is_this_process:
+            self._end.process_ends()
 
     def _cell_done(self, result: Any) -> None:
         error = result.error_in_exec or result.error_before_exec
-        if error is None or not self._session.owner.is_here:
+        if error is None or not self._end.owner.is_here:
             return
         if isinstance(error, KeyboardInterrupt):
-            self._session.interrupted()  # and the next cell may go on
+            self._end.interrupted()  # and the next cell may go on
         else:
-            self._session.crashed(error)
+            self._end.crashed(error)
 
 
 class _Hook:

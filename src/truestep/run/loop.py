@@ -6,12 +6,12 @@ from typing import Any
 
 from truestep.core.errors import OptionError
 from truestep.engine.data.source import MadeBatch
-from truestep.run.cursor import StreamCursor
 from truestep.run.data_files import RunDataFiles
 from truestep.run.device import RunCudnnTuner
 from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
+from truestep.run.stream_cursor import StreamCursor
 
 
 class RunLoop:
@@ -44,7 +44,7 @@ class RunLoop:
         finally:
             if cursor.epochs is body:  # a loop that is closed late has no part in the one that runs now
                 cursor.epochs = None
-        session.finish()
+        session.end.finish()
 
     def steps(self, total: int, keeps: object) -> Generator[int]:
         """Yield the numbers of the steps still to do."""
@@ -55,10 +55,10 @@ class RunLoop:
                 "run.steps is the outermost loop of a training, without run.epochs or run.batches around it: it counts the steps "
                 "of the whole run. Write range(...) for a loop within."
             )
-        stream = cursor.steps(total)
+        stream = cursor.streams.steps(total)
         session.begin_steps(total)
         yield from self.batches(stream, keeps)
-        session.finish()
+        session.end.finish()
 
     def batches(
         self,

@@ -7,9 +7,9 @@ import torch
 
 from truestep.core.errors import DataError
 from truestep.engine.context import LearnerContext
-from truestep.run.cursor import StreamCursor
 from truestep.run.onward import STEPS
 from truestep.run.state import RunState
+from truestep.run.stream_cursor import StreamCursor
 from truestep.run.taken_ahead import LoopTakenAhead
 
 

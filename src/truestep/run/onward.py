@@ -9,7 +9,7 @@ from truestep.engine.data import BatchSource
 from truestep.engine.data.source import MadeBatch
 
 if TYPE_CHECKING:
-    from truestep.run.cursor import StreamCursor
+    from truestep.run.stream_cursor import StreamCursor
 
 STEPS = "steps"
 

@@ -7,8 +7,9 @@ from truestep.core.schedule_units import schedule_ends_after
 from truestep.core.wording import number_text
 from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
-from truestep.run.cursor import RunCursor, StreamCursor
+from truestep.run.cursor import RunCursor
 from truestep.run.state import RunState
+from truestep.run.stream_cursor import StreamCursor
 
 NOTHING = 1e-6  # times what the rate was at first: nothing that is trained with it moves any more
 LAST_PART = 0.1  # of a run; a schedule may end this early

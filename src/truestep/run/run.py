@@ -158,7 +158,7 @@ class Run(SealedAttributes, Shown):
         set_run_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
         self.context.observer = self.session  # last: whatever is computed now comes to a run that is whole
-        weakref.finalize(self, weakly(self.session.dropped)).atexit = False
+        weakref.finalize(self, weakly(self.session.end.endings.dropped)).atexit = False
         self._seal()
 
     # ------------------------------------------------------------------ what is trained, and on what
@@ -199,7 +199,7 @@ class Run(SealedAttributes, Shown):
         """
         from truestep.run import opening
 
-        refuse_after_run_start("run.learner(...)", "its weights", started=self.session.started)
+        refuse_after_run_start("run.learner(...)", "its weights", started=self._shared.has_begun)
         options = LearnerOptions(
             name=name or self._free_name(modules),
             precision=precision or self._said,
@@ -232,13 +232,15 @@ class Run(SealedAttributes, Shown):
         from truestep.run.readers import note_run_data
 
         cursor, world, given = self.cursor, self.context.world, DataOptions.of(options)
-        if self.session.is_at_work:
+        if self.session.end.endings.watching:
             refuse_in_run_loop(cursor)
-        seed = random_key(self.context.seed, cursor.num_sources)
+        seed = random_key(self.context.seed, cursor.streams.num_sources)
         share = world.share if world is not None else WHOLE
         source = open_source(data, given, seed=seed, device=self.context.device, share=share, world=world)
-        label = label_of_run_data(cursor.labels, f"data_{cursor.num_sources + 1}")
-        if (edits := cursor.add(source, label, is_late=self.session.started)) and self.resume_as != "edited":
+        label = label_of_run_data(cursor.streams.labels, f"data_{cursor.streams.num_sources + 1}")
+        if (
+            edits := cursor.streams.add(source, label, is_late=self._shared.has_begun)
+        ) and self.resume_as != "edited":
             from truestep.run.directory import refused_run_edits
 
             raise refused_run_edits(DataError, edits, self.directory)
@@ -262,7 +264,7 @@ class Run(SealedAttributes, Shown):
             objects: each by the name that its state is kept under.
         """
         given = ", ".join(f"{name}=..." for name in objects)
-        refuse_after_run_start(f"run.track({given})", "their states", started=self.session.started)
+        refuse_after_run_start(f"run.track({given})", "their states", started=self._shared.has_begun)
         self._shared.tracked.add(objects, per_rank=per_rank)
 
     # ------------------------------------------------------------------ the loop
@@ -298,7 +300,7 @@ class Run(SealedAttributes, Shown):
             check_loop_count(
                 "run.batches(source, limit=...), how many batches a pass has,", limit, at_least=1
             )
-        stream = self.cursor.stream_of(source)
+        stream = self.cursor.streams.stream_of(source)
         self._start_pass()
         batches = refuse_misread_batches(self._loop.batches(stream, self, limit))
         return Batches(batches, self.cursor.num_left(stream, limit))

@@ -222,7 +222,7 @@ def edits_of_run(run: RunState, state: dict[str, Any]) -> list[str]:
     run.tracked.check(tracked)
     found: list[str] = []
     for kind, edits in (
-        (DataError, run.cursor.changes(cursor)),
+        (DataError, run.cursor.streams.changes(cursor["streams"])),
         (CheckpointError, run.tracked.differences(tracked)),
         (OptionError, _changed_options(run, state["learners"])),
     ):

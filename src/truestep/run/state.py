@@ -48,6 +48,8 @@ class RunState:
     """Whether its directory held the run already."""
     edits: list[str] = field(default_factory=list)
     """What the code has changed since, with `resume="edited"`."""
+    has_begun: bool = False
+    """Whether its state was restored, or there was none: before that there is nothing to save."""
     is_closed: bool = False
     """Whether it was closed, and no loop was begun since: what is tracked is the user's own again."""
     reported: tuple[object, ...] | None = None
@@ -69,7 +71,7 @@ class RunState:
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, screen.say)
         learners = self.context.learners
         self.logbook = RunLogbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
-        self.logbook.drawn = self.cursor.drawn
+        self.logbook.drawn = self.cursor.streams.drawn
 
     def mirror_at(self, address: str | None) -> None:
         """Keep the run in a store, too."""

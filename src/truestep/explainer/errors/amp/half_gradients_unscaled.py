@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HalfGradientsUnscaled."""
-
 from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
 

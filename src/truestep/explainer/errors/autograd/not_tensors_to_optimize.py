@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NotTensorsToOptimize."""
-
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Explainer, Match
 

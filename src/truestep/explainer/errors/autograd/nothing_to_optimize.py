@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NothingToOptimize."""
-
 from truestep.explainer.evidence import num_frozen, running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
 

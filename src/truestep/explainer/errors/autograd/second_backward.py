@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SecondBackward."""
-
 from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.graphs import value_shared_by_graphs

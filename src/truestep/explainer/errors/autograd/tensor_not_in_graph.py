@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorNotInGraph."""
-
 from truestep.explainer.explainer import Explainer
 
 

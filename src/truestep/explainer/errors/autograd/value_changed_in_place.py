@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ValueChangedInPlace."""
-
 import sys
 
 from truestep.explainer.evidence import running_models

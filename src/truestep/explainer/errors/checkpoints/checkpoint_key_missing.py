@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CheckpointKeyMissing."""
-
 import re
 from typing import Any
 

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ClassOfFileMissing."""
-
 import re
 
 from truestep.explainer.crash import Crash

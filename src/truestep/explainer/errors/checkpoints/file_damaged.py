@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FileDamaged."""
-
 import re
 
 from truestep.explainer.crash import Crash

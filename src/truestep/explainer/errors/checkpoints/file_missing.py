@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FileMissing."""
-
 import difflib
 import os
 from pathlib import Path

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OptimizerStateDoesNotFit."""
-
 from collections.abc import Sequence
 from typing import Any
 

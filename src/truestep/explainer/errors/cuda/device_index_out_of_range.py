@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeviceIndexOutOfRange."""
-
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import torch_at_crash
 

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IllegalMemoryAccess."""
-
 from truestep.explainer.explainer import Explainer
 
 

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TwoDevices."""
-
 from truestep.explainer.evidence import layer_input, made_at, parameter_owner, running_layer
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import EvidenceValue, is_layer_at_crash, is_tensor_at_crash

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ReductionNotFinished."""
-
 import re
 from typing import Any
 

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IndicesNotIntegers."""
-
 from truestep.explainer.evidence import tensors_with, with_origin
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import dtype_at_crash

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OperationLacksDtype."""
-
 from truestep.explainer.explainer import Explainer
 
 

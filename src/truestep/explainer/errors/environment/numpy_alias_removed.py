@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumpyAliasRemoved."""
-
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.source import crashed_file_name
 

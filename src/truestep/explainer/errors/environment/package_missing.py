@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PackageMissing."""
-
 import sys
 
 from truestep.explainer.errors.checkpoints.class_of_file_missing import ClassOfFileMissing

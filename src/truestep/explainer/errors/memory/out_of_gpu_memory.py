@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OutOfGpuMemory."""
-
 import re
 
 from truestep.core.wording import byte_size

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OutOfHostMemory."""
-
 from truestep.core.wording import byte_size
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.holding import AliveAtCrash, largest_tensors_at_crash

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ArgumentsDoNotFit."""
-
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.origins import definition_as_evidence
 

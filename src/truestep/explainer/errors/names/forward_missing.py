@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ForwardMissing."""
-
 import re
 
 from truestep.explainer.explainer import Crash, Explainer, Match

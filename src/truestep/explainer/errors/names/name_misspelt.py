@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NameMisspelt."""
-
 import ast
 import difflib
 import sys

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumberNotIterable."""
-
 import ast
 from contextlib import suppress
 

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ParameterReplacedByTensor."""
-
 from truestep.explainer.evidence import running_layer
 from truestep.explainer.explainer import Crash, Explainer, Match
 

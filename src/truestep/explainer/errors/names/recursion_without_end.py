@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RecursionWithoutEnd."""
-
 from collections import Counter
 
 from truestep.explainer.crash import Crash, CrashFrame

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ValueIsNone."""
-
 from truestep.explainer.evidence import made_at_line
 from truestep.explainer.explainer import Crash, Explainer, Match
 

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EmbeddingNotDivisible."""
-
 from truestep.explainer.explainer import Crash, Explainer, Match
 
 

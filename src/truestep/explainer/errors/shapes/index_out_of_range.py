@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IndexOutOfRange."""
-
 import ast
 from typing import Any
 

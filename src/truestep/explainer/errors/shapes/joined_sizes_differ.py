@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JoinedSizesDiffer."""
-
 from truestep.explainer.evidence import shapes_and_origins
 from truestep.explainer.explainer import Crash, Explainer, Match
 

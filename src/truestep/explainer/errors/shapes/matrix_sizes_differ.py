@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MatrixSizesDiffer."""
-
 from truestep.explainer.evidence import input_sentence, layer_input, running_layer
 from truestep.explainer.explainer import Crash, Explainer, Match
 

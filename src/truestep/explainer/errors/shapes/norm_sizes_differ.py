@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NormSizesDiffer."""
-
 from truestep.explainer.evidence import input_sentence
 from truestep.explainer.explainer import Crash, Explainer, Match
 

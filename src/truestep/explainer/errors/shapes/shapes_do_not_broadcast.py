@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ShapesDoNotBroadcast."""
-
 from truestep.explainer.evidence import shapes_and_origins
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import shape_as_evidence, shape_at_crash

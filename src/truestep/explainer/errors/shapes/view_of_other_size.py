@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ViewOfOtherSize."""
-
 import re
 from math import prod
 

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EmptyDataSet."""
-
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import attribute_at_crash
 

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a run ends: as it was asked to, by an exception, behind its last epoch, or with the process."""
+
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from truestep.core.errors import CheckpointError, RunDirectoryError
+from truestep.core.trials import TrialOver
+from truestep.run.announcements import run_taken_over
+from truestep.run.endings import LoopEndings, end_all, error_identity, explain_loop_error, noting_error
+from truestep.run.moments import SaveMoments
+from truestep.run.notebook import end_process_or_cell, is_interactive_session
+from truestep.run.omissions import RunOmissions
+from truestep.run.owner import HOLDERS
+from truestep.run.readers import leave_run_report
+from truestep.run.saver import RunSaver
+from truestep.run.signals import StopSignals
+from truestep.run.state import RunState
+
+
+class Ended(Protocol):
+    """What has hooks or threads in place while a loop runs."""
+
+    def end(self) -> None:
+        """Take them away."""
+
+
+class RunEnd:
+    """Saves what is there if a run could go on from it, says so, and gives everything back."""
+
+    def __init__(
+        self,
+        run: RunState,
+        saver: RunSaver,
+        moments: SaveMoments,
+        signals: StopSignals,
+        *,
+        omissions: RunOmissions,
+        calls_in: tuple[Ended, ...],
+    ) -> None:
+        self._run, self._saver, self._moments = run, saver, moments
+        self._signals, self._omissions, self._calls_in = signals, omissions, calls_in
+        self.owner, self.endings = run.owner, LoopEndings(self)
+        self._handled: int | None = None  # the exception that was being handled when the loop began
+        self._crashed = False  # an exception ended it: what is there now is no state to go on from
+
+    # ------------------------------------------------------------------ a loop is watched
+
+    def watch(self) -> None:
+        """A loop begins: listen for signals and for the ways in which it can end; what ended before does not count."""
+        self._crashed = self._run.is_closed = False
+        self._handled = error_identity(sys.exception())
+        self._signals.listen()
+        self.endings.watch()
+
+    def disarm(self) -> None:
+        """In a forked process: undo what is in place, so that nothing there acts for the run."""
+        self.endings.release()
+        self._signals.release()
+        self._signals.requested = None
+        self._run.screen.silence()
+        HOLDERS.pop(os.path.realpath(self._run.directory), None)
+
+    def give_up(self) -> None:
+        """Another run of this process takes the directory over."""
+        if self.endings.watching and not self.owner.is_here and self.owner.thread.is_alive():
+            raise RunDirectoryError(
+                f"{self._run.directory} is in use by the thread {self.owner.thread.name!r} of this process, which trains there. "
+                "End that loop first, or choose another directory."
+            )
+        if not (self._run.is_closed or self.endings.ended or is_interactive_session()):
+            self._run.screen.say(run_taken_over(self._run.directory))
+        self._run.is_closed = True
+        self.close()
+        self.owner.follower = self._run.directory
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether nothing was begun, nor ended, by this process."""
+        run = self._run
+        return self.owner.is_this_process and not (run.has_begun or self.endings.ended or run.is_closed)
+
+    # ------------------------------------------------------------------ stopping
+
+    def stop(self, *, only_if: Callable[[], bool] | None = None) -> None:
+        """Save, say where, and leave as the signal asks: out of the process, or back to the notebook's cell.
+
+        Return where `only_if` finds, when the state has been taken, that a run could not go on from it.
+        """
+        status = self._signals.exit_status
+        if (saved := self._saver.save_now(f"signal {self._signals.requested}", only_if=only_if)) is None:
+            return
+        # before the words, which are a promise: all is on disk and the lock is free
+        self._finish()
+        self._run.screen.say(
+            f"stopped as asked after step {self._run.cursor.done}; saved {saved}. A run in "
+            f"{self._run.directory} goes on from there."
+        )
+        self._signals.requested = None
+        if is_interactive_session():
+            self._run.cursor.take_up()
+        end_process_or_cell(status)
+
+    def _stop_after_the_end(self) -> None:
+        """A signal came after the last moment at which the loop looks: all is saved, and what follows is not begun."""
+        if self._signals.requested is not None:
+            status, self._signals.requested = self._signals.exit_status, None
+            end_process_or_cell(status)
+
+    def leave(self, error: BaseException | None) -> None:
+        """The `with` block ends, by itself or by an exception (which goes on upwards unchanged)."""
+        if error is not None:
+            self.crashed(error)
+        else:
+            self.close()
+            self._stop_after_the_end()
+
+    def crashed(self, error: BaseException) -> None:
+        """An exception goes through the loop: save what is there, marked so; nothing here may hide it."""
+        if self.owner.is_this_process:
+            with noting_error(
+                error, "besides, the run could not be ended in order: "
+            ):  # no file can be opened, say
+                self._end_by(error)
+
+    def _end_by(self, error: BaseException) -> None:
+        if self.endings.ended or not self._run.has_begun or isinstance(error, TrialOver):
+            self._finish()
+            return
+        # noted first: a program that catches the exception and closes the run has nothing more saved
+        self._crashed = True
+        if self._left_together(error):
+            return
+        if self._moments.explained(error):
+            self._give_up_behind_passes(error)
+            return
+        explain_loop_error(error)
+        meant = isinstance(error, SystemExit | GeneratorExit)
+        try:
+            with noting_error(error, "besides, the run could not be saved: "):  # a full disk, say
+                resumable = self._moments.are_resumable and not self._run.random.repeats
+                saved = self._saver.save_crashed(error, resumable=resumable)
+                self._run.screen.say(
+                    f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}"
+                )
+        finally:
+            self._finish(alive=meant)
+
+    def _left_together(self, error: BaseException) -> bool:
+        """Of several processes, tell the others that this one has failed: they can't save, and go on from the last checkpoint."""
+        world = self._run.context.world
+        if world is not None:
+            world.failed(error)
+            with noting_error(error, "", CheckpointError):  # a save in flight needed the rank that failed
+                self._finish(alive=False)
+        return world is not None
+
+    def _give_up_behind_passes(self, error: BaseException) -> None:
+        try:
+            with noting_error(error, "besides, the checkpoints could not be marked: "):
+                self._saver.give_up_behind_passes()
+        finally:
+            self._finish(alive=False)
+
+    def interrupted(self) -> None:
+        """A cell was interrupted in the middle of a body: what stands there is no state to go on from, unless the user does."""
+        cursor = self._run.cursor
+        cursor.half_done = cursor.in_body
+        cursor.take_up()
+
+    @property
+    def error_on_its_way(self) -> BaseException | None:
+        """Return the exception that left a loop and is being handled now: in a `finally` it may yet be the end of the run."""
+        error = sys.exception()
+        return error if error_identity(error) != self._handled and self._run.cursor.is_within else None
+
+    # ------------------------------------------------------------------ the end
+
+    def finish(self) -> None:
+        """All epochs are done: save, write the report, give everything back."""
+        self._omissions.run_ended()
+        if unsaved := self._is_unsaved(looks_at_tracked=True):
+            self._saver.save_at_end("finished")
+        self._finish(ended=None if unsaved else "finished")
+        self._stop_after_the_end()
+
+    def close(self) -> None:
+        """End the run wherever it stands; more calls do nothing."""
+        if (error := self.error_on_its_way) is not None:
+            self.crashed(error)
+        elif self.owner.is_this_process:
+            self._close(complete=not self._run.cursor.half_done)
+
+    def process_ends(self) -> None:
+        """The process ends, and nobody closed the run."""
+        half_done = self._run.cursor.half_done or not self._saver.bodies.is_whole
+        self._close(complete=self._moments.is_end_resumable and not half_done)
+
+    def _close(self, *, complete: bool) -> None:
+        cursor = self._run.cursor
+        if cursor.in_body and complete and not self._crashed:  # a loop that was left: its body counts
+            self._run.logbook.write_if_due(cursor.step, cursor.epoch)
+        # a save counts bodies that are over; nobody comes back to this one
+        cursor.done = cursor.step
+        looks = self._run.has_begun and not self._crashed
+        if looks:
+            self._omissions.run_ended()
+        unsaved = looks and self._is_unsaved(looks_at_tracked=not self._run.is_closed)
+        if unsaved:
+            self._saver.save_at_end("closed", complete=complete and not self._run.random.repeats)
+        self._finish(ended="closed" if looks and not unsaved and not self._run.is_closed else None)
+        self._run.is_closed = True
+
+    def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
+        if (world := self._run.context.world) is not None and world.error is not None:
+            return False
+        # what is tracked is read only at the end, since reading it may be slow
+        unsaved = self._saver.place.is_unsaved or (looks_at_tracked and self._saver.place.is_tracked_unsaved)
+        return self._run.agreement.rank_0_says("the end of the run", unsaved)
+
+    def _finish(self, *, alive: bool = True, ended: str | None = None) -> None:
+        run, streams = self._run, self._run.cursor.streams.values()
+        end_all(
+            *(each.end for each in self._calls_in),  # first whatever could call in: hooks, signals
+            *(self.endings.release, self._signals.release, run.screen.progress.close),
+            partial(self._saver.files.close, alive=alive, ended=ended),
+            run.logbook.close,
+            *(stream.source.close for stream in streams),
+            *([partial(leave_run_report, run)] if self._run.has_begun else []),
+        )
