@@ -268,5 +268,8 @@ def test_a_comparison_of_nothing_is_answered_with_one_example(capsys, monkeypatc
         main()
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert "Missing argument 'run'. For example: truestep checkpoints diff runs/a runs/b\n" in said
+    assert said.startswith(
+        "truestep checkpoints diff: Missing argument 'run': the run's directory, its checkpoints, "
+    )
+    assert said.count("For example: truestep checkpoints diff runs/a runs/b\n") == 1
     assert "OTHER|FIRST" not in said

@@ -3,6 +3,7 @@
 
 import json
 import linecache
+import re
 import sys
 import traceback
 from importlib import import_module
@@ -17,7 +18,7 @@ from support import warm
 from typer.testing import CliRunner
 
 import truestep as ts
-from truestep.cli.main import COMMANDS, app, module_of_command
+from truestep.cli.main import COMMANDS, app, main, module_of_command
 from truestep.core.results import print_results
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Place, Severity
@@ -258,3 +259,47 @@ def test_a_word_of_another_tool_is_answered_with_the_line_to_write(tmp_path, mon
     found = CliRunner().invoke(app, [*words])
     assert found.exit_code != 0
     assert said in " ".join((found.output + str(found.exception or "")).split())
+
+
+def _needing():
+    """Yield the words of each command that needs an argument, and the command."""
+    for name in COMMANDS:
+        command = typer.main.get_command(import_module(module_of_command(name)).app)
+        inner = getattr(command, "commands", {"": command})
+        for below, each in inner.items():
+            if any(param.required for param in each.params):
+                yield [name, *below.split()], each
+
+
+@pytest.fixture
+def called(capsys, monkeypatch):
+    """What a wrong call of the command line says."""
+
+    def call(words):
+        monkeypatch.setattr(sys, "argv", ["truestep", *words])
+        monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # put back afterwards
+        with pytest.raises(SystemExit):
+            main()
+        return capsys.readouterr().err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), [pytest.param(*each, id=" ".join(each[0])) for each in _needing()]
+)
+def test_what_is_missing_is_told_with_what_it_is_and_a_line_to_write(words, command, called):
+    said = called(words)
+    assert re.search(
+        rf"Missing (argument|option) '[^']+': \w.*\. For example: truestep {' '.join(words)} ", said
+    )
+    given = re.findall(r" (--[\w-]+)", said.partition("For example: ")[2].partition("\n")[0])
+    assert {*given} <= {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["mirror"], "truestep mirror check s3://"), (["mirror", "pull"], "no command 'pull'")],
+)
+def test_a_group_of_commands_says_which_there_are(words, said, called):
+    assert said in called(words)

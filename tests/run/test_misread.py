@@ -70,3 +70,25 @@ def test_a_loop_that_is_looked_at_can_be_left_as_any_other(run):
         others += [numbers.tolist() for numbers, _rows in run.batches(other)]
     assert len(seen) > 4
     assert seen == others
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        (
+            lambda rows: rows,
+            r"one tensor of shape \(4, 3\).*for x in run\.batches\(source\), or .*run\.data\(\(x, y\)",
+        ),
+        (lambda rows: {"image": rows, "label": rows}, r"a dict, .*'image', 'label'.*x = batch\['image'\]"),
+    ],
+)
+def test_a_batch_that_is_no_pair_is_not_taken_apart(form, said, tmp_path):
+    run = ts.Run(tmp_path, quiet=True, progress=False)
+    data = run.data(form(torch.rand(8, 3)), batch_size=4)
+
+    def loop():
+        for x, y in run.batches(data):
+            assert x is not y
+
+    with pytest.raises(ts.OptionError, match=said):
+        loop()

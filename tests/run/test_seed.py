@@ -4,6 +4,7 @@
 import random
 
 import numpy as np
+import pytest
 import torch
 
 import truestep as ts
@@ -47,3 +48,11 @@ def test_a_finished_run_says_that_nothing_is_left(tmp_path, capsys):
             for batch in run.batches(train):
                 net.update(lambda rows, net=net: net(rows).squeeze(1), batch)
     assert "the only epoch is done already; nothing is left to train" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["epochs", "steps"])
+def test_a_loop_of_none_says_that_it_trains_nothing(what, tmp_path, capsys):
+    run = ts.Run(tmp_path / "run", seed=0)
+    run.learner(torch.nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    assert list(getattr(run, what)(0)) == []
+    assert f"run.{what}(0) trains nothing" in capsys.readouterr().err

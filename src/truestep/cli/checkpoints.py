@@ -59,7 +59,7 @@ class Mode(Enum):
     MIN = "min"
 
 
-@app.command("list")
+@app.command("list", epilog=f"{EXAMPLE}truestep checkpoints list runs/digits")
 def list_checkpoints(run: Run, as_json: Json = False) -> None:
     """List the checkpoints, newest first, from their manifests alone."""
     found = read_run(run, checkpoint_overview)
@@ -71,7 +71,7 @@ def list_checkpoints(run: Run, as_json: Json = False) -> None:
         _table(["name", "saved at", "why", "size", "state", "metrics"], [_row(item) for item in found])
 
 
-@app.command()
+@app.command(epilog=f"{EXAMPLE}truestep checkpoints verify runs/digits")
 def verify(run: Run, as_json: Json = False) -> None:
     """Read every byte of every checkpoint and compare it with its checksum; exit 1 if any is damaged."""
     results: list[dict[str, Any]] = []
@@ -92,7 +92,7 @@ def verify(run: Run, as_json: Json = False) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-@app.command()
+@app.command(epilog=f"{EXAMPLE}truestep checkpoints show runs/digits")
 def show(run: Run, which: Which = None, as_json: Json = False) -> None:
     """Show what a checkpoint holds: its tensors with dtype and shape, and every other value."""
     checkpoint = read_run(run, lambda path, files: _chosen(path, files, which))
@@ -141,7 +141,7 @@ def diff(
         raise typer.Exit(EXIT_FAILED)
 
 
-@app.command()
+@app.command(epilog=f"{EXAMPLE}truestep checkpoints export runs/digits weights.safetensors")
 def export(
     run: Run,
     target: Annotated[Path, typer.Argument(help="A file to write: .safetensors, .pt or .pth.")],
@@ -167,7 +167,7 @@ def export(
     _print_json({"path": path}) if as_json else _print(path)
 
 
-@app.command()
+@app.command(epilog=f"{EXAMPLE}truestep checkpoints prune runs/digits --last 2")
 def prune(
     run: Run,
     *,

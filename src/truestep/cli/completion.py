@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from truestep.cli.usage import EXAMPLE
+
 app = typer.Typer(add_completion=False)
 
 VARIABLE = "_TRUESTEP_COMPLETE"
@@ -19,8 +21,10 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-@app.command()
-def completion(context: typer.Context, shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> None:
+@app.command(epilog=f"{EXAMPLE}truestep completion bash")
+def completion(
+    context: typer.Context, shell: Annotated[Shell, typer.Argument(help="Which shell: bash, zsh or fish.")]
+) -> None:
     """Print the script that makes a shell complete truestep's commands and options with the Tab key.
 
     bash: write eval "$(truestep completion bash)" into ~/.bashrc; zsh: the same with zsh into ~/.zshrc, after compinit;

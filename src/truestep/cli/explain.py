@@ -10,6 +10,7 @@ import typer
 from truestep.cli.options import Json
 from truestep.cli.screen import print_json_document
 from truestep.cli.statuses import EXIT_FAILED
+from truestep.cli.usage import EXAMPLE
 from truestep.core.errors import OptionError, did_you_mean_path
 from truestep.core.system import leads_through_folders
 from truestep.explainer.logs.explaining import ErrorLogReport, ExplainedLogError, explain_log
@@ -20,7 +21,7 @@ _MAX_OTHERS = 5
 _MAX_NAME = 255  # a longer word is no file's name anywhere, but a message
 
 
-@app.command()
+@app.command(epilog=f"{EXAMPLE}truestep explain train.log")
 def explain(
     log: Annotated[
         str,

@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from truestep.cli.options import Batch, Inputs, Json, Model
+from truestep.cli.usage import EXAMPLE
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command()
+@app.command(epilog=f"{EXAMPLE}truestep export train.py:make_model net.onnx --input 8,3,224,224")
 def export(
     model: Model,
     path: Annotated[Path, typer.Argument(help="The .onnx file to write.")],

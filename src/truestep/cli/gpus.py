@@ -13,7 +13,7 @@ import typer
 
 from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_NO_COMMAND, EXIT_UNMET
-from truestep.cli.usage import NamedCommands
+from truestep.cli.usage import EXAMPLE, NamedCommands
 from truestep.core.errors import OptionError
 from truestep.core.system import run_in_place_of_this
 
@@ -242,7 +242,7 @@ def pick(
     _unless_met(choice)
 
 
-@app.command()
+@app.command(epilog=f"{EXAMPLE}truestep gpus run --count 2 -- python train.py")
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run on the cards.")],
     *,
@@ -325,9 +325,9 @@ def free(
     raise typer.Exit(EXIT_FAILED if any(not ending.ended for ending in endings) else 0)
 
 
-@app.command()
+@app.command(epilog=f"{EXAMPLE}truestep gpus persistence on --yes")
 def persistence(
-    state: Annotated[str, typer.Argument(metavar="on|off")],
+    state: Annotated[str, typer.Argument(metavar="on|off", help="Whether the driver stays loaded.")],
     cards: Cards = None,
     *,
     yes: Yes = False,

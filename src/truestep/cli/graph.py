@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from truestep.cli.options import Batch, Inputs, Json, Model
+from truestep.cli.usage import EXAMPLE
 
 app = typer.Typer(add_completion=False)
 
@@ -19,7 +20,7 @@ class GraphKind(StrEnum):
     AUTOGRAD = "autograd"
 
 
-@app.command()
+@app.command(epilog=f"{EXAMPLE}truestep graph train.py:make_model --input 8,3,224,224")
 def graph(
     model: Model,
     *,

@@ -8,7 +8,7 @@ import typer
 
 from truestep.cli.screen import warn_on_screen
 from truestep.cli.statuses import EXIT_USAGE
-from truestep.cli.usage import refuse_command_option
+from truestep.cli.usage import EXAMPLE, refuse_command_option
 from truestep.core.errors import did_you_mean_path
 
 app = typer.Typer(add_completion=False)
@@ -16,7 +16,10 @@ app = typer.Typer(add_completion=False)
 MOST_PROCESSES = 4096
 
 
-@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+@app.command(
+    epilog=f"{EXAMPLE}truestep launch --processes 4 train.py",
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+)
 def launch(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="The training file; what follows are its own arguments.")],

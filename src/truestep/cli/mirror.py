@@ -7,8 +7,14 @@ import typer
 
 from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED
+from truestep.cli.usage import EXAMPLE, NamedCommands
 
-app = typer.Typer(add_completion=False, help="Say whether an object store is fit to keep a run.")
+app = typer.Typer(
+    add_completion=False,
+    help="Say whether an object store is fit to keep a run.",
+    cls=NamedCommands,
+    epilog=f"{EXAMPLE}truestep mirror check s3://bucket/test",
+)
 
 
 @app.callback()
@@ -16,7 +22,7 @@ def mirror() -> None:
     """Look at object stores that `ts.Run(mirror=...)` keeps runs in."""
 
 
-@app.command()
+@app.command(epilog=f"{EXAMPLE}truestep mirror check s3://bucket/test")
 def check(
     address: Annotated[
         str,

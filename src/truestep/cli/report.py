@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from truestep.cli.options import Json
+from truestep.cli.usage import EXAMPLE
 from truestep.core.wording import counted
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command(name="report")
+@app.command(name="report", epilog=f"{EXAMPLE}truestep report runs/digits")
 def make_report(
     directories: Annotated[
         list[str],

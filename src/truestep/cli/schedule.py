@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from truestep.cli.options import Json
+from truestep.cli.usage import EXAMPLE
 
 app = typer.Typer(add_completion=False)
 
@@ -19,7 +20,7 @@ class CountedUnit(StrEnum):
     EPOCHS = "epochs"
 
 
-@app.command()
+@app.command(epilog=f"{EXAMPLE}truestep schedule train.py:make_schedule --steps 1000")
 def schedule(
     targets: Annotated[
         list[str],

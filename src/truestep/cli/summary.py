@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from truestep.cli.options import Batch, Inputs, Json, Model
+from truestep.cli.usage import EXAMPLE
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command()
+@app.command(epilog=f"{EXAMPLE}truestep summary train.py:make_model --input 8,3,224,224")
 def summary(
     model: Model,
     *,

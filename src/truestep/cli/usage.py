@@ -78,15 +78,22 @@ def _wrong(error: Any, context: Any) -> str:
         return _no_option(error.option_name, context)
     message = str(error.format_message())
     if message.startswith("Missing"):
-        if (example := context.command.epilog or "").startswith(EXAMPLE):
-            return f"{message.removesuffix('.')}. {example}"
-        usage = " ".join(context.get_usage().split()).removeprefix("Usage: ")
-        return f"{message.removesuffix('.')}. Write: {usage}"
+        return _missing(message.partition(" Choose from:")[0].removesuffix("."), error, context)
     if match := re.fullmatch(
         r"Invalid value for '?([^':]+)'?(?: / '[^']+')*: (?:Value error, )?(.*)", message, re.DOTALL
     ):
         return f"{match[1]}: {_with_nearest(match[2])}"
     return message
+
+
+def _missing(message: str, error: Any, context: Any) -> str:
+    """Say what is missing, what that is, and a line to write."""
+    if not (example := context.command.epilog or "").startswith(EXAMPLE):
+        usage = " ".join(context.get_usage().split()).removeprefix("Usage: ")
+        return f"{message}. Write: {usage}"
+    told = str(getattr(getattr(error, "param", None), "help", None) or "").rstrip(".")
+    meant = f": {told[0].lower()}{told[1:]}" if told else ""
+    return f"{message}{meant}. {example}"
 
 
 def refuse_command_option(word: str, context: Any) -> None:

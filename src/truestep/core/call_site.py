@@ -36,6 +36,35 @@ def loop_pair_at_call() -> tuple[str, str] | None:
     return None if frame is None else _loop_pair(frame.f_code, frame.f_lasti)
 
 
+def numbers_subscripted_at_call(value: object) -> dict[str, frozenset[int]]:
+    """Return the variables of the innermost running code of the user's that hold `value` and are read as `name[0]` alone."""
+    frame = _user_frame()
+    if frame is None:
+        return {}
+    held = [name for name, each in (frame.f_globals | frame.f_locals).items() if each is value]
+    return {name: numbers for name in held if (numbers := numbers_subscripted(frame.f_code, name))}
+
+
+def numbers_subscripted(code: CodeType, name: str) -> frozenset[int]:
+    """Return the numbers of a variable's parts that a code reads, as `name[0]`; none where it reads it in any other way.
+
+    What tells of its form (`name.shape`, `len(name)`) is no reading.
+    """
+    found: set[int] = set()
+    steps = [each for each in dis.get_instructions(code) if each.opname != "NOP"]
+    for before, step, following, last in zip([None, *steps], steps, steps[1:], steps[2:], strict=False):
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # from Python 3.13 on two
+        is_read = "LOAD" in step.opname and name in (names[1:] if step.opname.startswith("STORE_") else names)
+        if not is_read:
+            continue
+        number = _number_of(following, last)
+        if number is not None and names[-1] == name:
+            found.add(number)
+        elif not (_tells_form(following) or (before is not None and before.argval == "len")):
+            return frozenset()
+    return frozenset() if name in code.co_cellvars else frozenset(found)
+
+
 def is_asked_by_import(package: str) -> bool:
     """Whether the innermost running line outside of a package is `from ... import name`."""
     frame = sys._getframe(1)
@@ -55,6 +84,20 @@ def ends_in_raise(error: BaseException) -> bool:
 def _user_frame() -> FrameType | None:
     frames = (frame for frame, _ in walk_stack(sys._getframe(2)))
     return next((each for each in frames if not is_library_file(each.f_code.co_filename)), None)
+
+
+_FORMS = ("shape", "size", "device", "dtype", "ndim", "dim", "is_cuda")
+
+
+def _number_of(step: dis.Instruction, following: dis.Instruction) -> int | None:
+    """Return the number of `[0]`, where these two instructions are that."""
+    is_constant = step.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and type(step.argval) is int
+    is_subscript = following.opname == "BINARY_SUBSCR" or following.argrepr == "[]"
+    return step.argval if is_constant and is_subscript else None
+
+
+def _tells_form(step: dis.Instruction) -> bool:
+    return step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval in _FORMS
 
 
 def _instruction(code: CodeType, place: int) -> str:

@@ -16,6 +16,7 @@ from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import NonFinite
 from truestep.engine.processes.world import World
 from truestep.engine.result import Update
+from truestep.engine.rows_taken import GivenBatch
 from truestep.engine.strategies import RankStrategy, SingleProcess
 
 _DRAWS = 0xD4A5  # keeps the key of an update's draws apart from those of its micro-batches
@@ -78,6 +79,8 @@ class LearnerContext:
     """Updates since the cursor last moved."""
     counting: BatchCounting = LOOKED_AT
     """How the batch that the loop was given last is counted."""
+    given: GivenBatch = field(default_factory=GivenBatch)
+    """The batch that the loop was given last."""
     is_busy: bool = False
     """Whether an update is under way."""
     is_measuring: bool = False
@@ -101,8 +104,9 @@ class LearnerContext:
         if self.world is not None:
             self.world.step = step
 
-    def note_made(self, making: Making) -> None:
+    def note_made(self, batch: Any, making: Making) -> None:
         """The loop is given a batch of which its source knows this."""
+        self.given.note(batch, making)
         if making != self.counting.making:
             self.counting = BatchCounting(making=making)
         if self.world is not None:

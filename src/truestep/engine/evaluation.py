@@ -29,6 +29,7 @@ from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
 from truestep.engine.processes.shares import RankShare
 from truestep.engine.processes.world import World
+from truestep.engine.rows_taken import refuse_rows_taken
 from truestep.engine.strategies.buffers import refuse_other_buffers
 from truestep.engine.strategies.fillers import shared_example
 from truestep.engine.wrong_calls import check_evaluation, loss_call_error, tell_observer_of
@@ -89,6 +90,8 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
             context.random.set(random_key(context.seed, _EVALUATION, context.step, number, *own))
             counting = BatchCounting(making=making)
             is_here = not counting.is_empty(batch)
+            if number == 0:
+                refuse_rows_taken(values, batch, making)
             seen = _with_lent(context, batch, counting, is_here=is_here)
             result = None
             if seen is not None:

@@ -17,6 +17,7 @@ from truestep.engine.isolation import LearnerIsolation
 from truestep.engine.losses import LossOutput
 from truestep.engine.parts import LearnerParts
 from truestep.engine.precision import Precision
+from truestep.engine.rows_taken import RowsTaken
 from truestep.engine.sharing import SharedParameters
 from truestep.engine.side_effects import LossSideEffects
 from truestep.engine.unowned_parameters import UnownedParameters
@@ -81,6 +82,7 @@ class UpdatePlan:
         self.unowned = None if self.hooks.divides_weights else UnownedParameters(self.names, owned)
         flags = (LeftOutParameters(self.learners), SharedParameters(everybody))
         self._flags = [each for each in flags if each]
+        self.rows_taken = RowsTaken(self.context.given)
         self._warned = False
 
     def _decide_what_is_kept(self, everybody: list[LearnerParts]) -> None:

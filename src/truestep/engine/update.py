@@ -52,6 +52,8 @@ def update_together(
     if not plan.learners:
         return [update_of_not_started(learner) for learner in learners]
     plan.check()
+    if type(batch) is torch.Tensor and splitting.split is None:
+        plan.rows_taken.look(loss, batch, plan.context.counting.making)
     if plan.moves_batches:
         batch = batch_to_device(batch, plan.context.device, non_blocking=True)
     with UpdateTransaction(plan) as transaction:

@@ -78,6 +78,11 @@ def _what_loses_updates(run: RunState) -> Iterator[str]:
 
 def nothing_is_left(directory: object, cursor: RunCursor, total: int, what: str) -> str:
     """Return what is said where a loop has nothing to do any more; `what` it counts: epochs or steps."""
+    if total == 0:
+        return (
+            f"run.{what}(0) trains nothing: it was given 0 as the number of {what} of the whole run. Write how many it is to have, "
+            f"run.{what}({'20' if what == 'epochs' else '1000'}); net.evaluate needs no loop"
+        )
     made = cursor.epoch if what == "epochs" else cursor.step
     done = f"all {total} {what} are" if made <= total else f"{made} {what} are"
     done = f"{f'the only {what[:-1]} is' if total == made == 1 else done} done already"

@@ -150,7 +150,7 @@ class RunLoop:
             self._files.look()
             self._rank_data.batch_given()
             run.cursor.step += 1
-        run.context.note_made(made.making)
+        run.context.note_made(made.batch, made.making)
         if not leads:
             self._session.bodies.given_beside(stream)
             return

@@ -132,7 +132,7 @@ class RunSession:
     def _begin(self, done: int, total: int, what: str, shown: tuple[int, int | None]) -> None:
         self._run.screen.begin(*shown)
         cursor = self._run.cursor
-        if 0 < total <= done or cursor.finished:
+        if total <= done or cursor.finished:
             self.say(nothing_is_left(self._run.directory, cursor, total, what))
 
     # ------------------------------------------------------------------ the loop

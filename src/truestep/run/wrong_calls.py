@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What to write where `run.data` or `run.batches` is called otherwise than it is meant: what only the values tell."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -26,17 +26,19 @@ def wrong_data_message(given: tuple[object, ...]) -> str | None:
 
 
 def refuse_misread_batches(batches: Generator[Any]) -> Generator[Any]:
-    """Return the batches of a pass; in `for i, batch in run.batches(source)` a pair would be taken apart without a word.
+    """Return the batches of a pass; where the loop that asks for them takes each apart into two, the first is looked at.
 
-    Where the loop that asks for them takes a number and a batch, the first batch is looked at.
+    In `for i, batch in run.batches(source)` a pair would be taken apart without a word; a tensor and a dict are no pair.
     """
     names = loop_pair_at_call()
-    return batches if names is None or names[0] not in _NUMBERS else _looked_at(batches, names)
+    return batches if names is None else _looked_at(batches, names)
 
 
 def _looked_at(batches: Generator[Any], names: tuple[str, str]) -> Generator[Any]:
     for batch in batches:
-        _refuse_pair(batch, names)
+        if names[0] in _NUMBERS:
+            _refuse_pair(batch, names)
+        _refuse_no_pair(batch, names)
         yield batch
         break
     yield from batches
@@ -52,6 +54,23 @@ def _refuse_pair(batch: Any, names: tuple[str, str]) -> None:
         f"be its first part, and no number. Write for {second} in run.batches(source), for {first}, {second} in "
         "enumerate(run.batches(source)) to count them, or use run.step, which counts the batches of the whole run."
     )
+
+
+def _refuse_no_pair(batch: Any, names: tuple[str, str]) -> None:
+    first, second = names
+    if isinstance(batch, Mapping):
+        keys = list(batch) or ["name"]
+        raise OptionError(
+            f"for {first}, {second} in run.batches(source) takes each batch apart, and it is a dict, so that would give names of "
+            f"its parts ({', '.join(map(repr, keys[:6]))}). Write for batch in run.batches(source), and take it by name: "
+            f"{first} = batch[{keys[0]!r}]."
+        )
+    if isinstance(batch, Tensor) and (batch.ndim == 0 or len(batch) != 2):  # two of something may be meant
+        raise OptionError(
+            f"for {first}, {second} in run.batches(source) takes each batch apart, and it is one tensor of shape "
+            f"{tuple(batch.shape)}, whose parts are its examples: run.data was given one tensor. Write for {first} in "
+            f"run.batches(source), or give both: run.data(({first}, {second}), batch_size={len(batch) if batch.ndim else 64})."
+        )
 
 
 def _is_number_of_each(part: Any) -> bool:
