@@ -12,7 +12,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import truestep as ts
-from truestep.core.example_draws import ExampleDraws
+from truestep.core.example_draws import ExampleDraws, PlaceInBatch
+from truestep.engine.processes.shares import RankShare
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
@@ -128,6 +129,48 @@ def test_accumulating_goes_on_where_the_part_before_ended(make_learner, make_con
             update.backward(net(part).squeeze(1))
     assert torch.equal(torch.cat(first), whole[0])
     assert torch.equal(torch.cat(second), whole[1])
+
+
+def block_of_rank(rank, place, sizes):
+    """What a block of parts of such sizes draws on one rank, and how many rows were not those of its examples."""
+    draws = ExampleDraws(lambda: 7)
+    draws.open()
+    draws.begin_share(rank, place)
+    parts = []
+    for size in sizes:
+        draws.begin(None)
+        ts.rand(())
+        parts.append(ts.randn(size, 3))
+    other = draws.other_rows
+    draws.close()
+    return torch.cat(parts) if parts else torch.empty(0, 3), other
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data(), total=st.integers(1, 40), ranks=st.integers(1, 5), losses=st.integers(1, 3))
+def test_the_parts_of_a_block_over_ranks_draw_what_one_process_draws(data, total, ranks, losses):
+    """Whatever parts each rank cuts its rows into, also for several losses of the same batch."""
+    alone, _ = block_of_rank(0, PlaceInBatch(0, total, total), [total] * losses)
+    of_losses = alone.split(total)
+    for rank in range(ranks):
+        rows = RankShare(rank, ranks).of(total)
+        here, sizes = rows.stop - rows.start, []
+        for _ in range(losses):
+            cuts = sorted(data.draw(st.lists(st.integers(0, here), max_size=4)))
+            sizes += [stop - start for start, stop in pairwise([0, *cuts, here])]
+        drawn, other = block_of_rank(rank, PlaceInBatch(rows.start, here, total), sizes)
+        assert torch.equal(drawn, torch.cat([each[rows] for each in of_losses]))
+        assert other is None
+
+
+def test_rows_that_are_no_examples_are_each_ranks_own_and_said():
+    places = [PlaceInBatch(0, 2, 4), PlaceInBatch(2, 2, 4), PlaceInBatch(4, 0, 4), None]
+    for sizes in ([3], [2, 1], [1, 4], [64]):
+        drawn, others = zip(
+            *(block_of_rank(rank, each, sizes) for rank, each in enumerate(places)), strict=True
+        )
+        assert len(torch.unique(torch.cat(drawn), dim=0)) == 4 * sum(sizes)
+        assert others == (*[sum(sizes)] * 3, None)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -67,6 +67,14 @@ class _Drawn(NamedTuple):
     start: int
 
 
+class PlaceInBatch(NamedTuple):
+    """Which rows of the whole batch a process has: so many from `first` on, of so many in all."""
+
+    first: int
+    num_here: int
+    total: int
+
+
 class DrawKind(NamedTuple):
     """What is drawn: `torch.rand` or `torch.randn`, the shape of one row, type and device."""
 
@@ -86,11 +94,14 @@ class ExampleDraws:
         self._kept: dict[int, tuple[tuple[DrawKind, int, int], Tensor]] = {}
         self._drawn: dict[int, _Drawn] = {}
         self._rows: dict[int, int] = {}
+        """How many rows each draw of a part had by now, where the parts' places are not known."""
         self.thread = 0
         """Which made the newest update; 0 before the first."""
         self._update_key = 0
-        self.first_row = 0
-        """The row that parts of unknown place begin with."""
+        self._first_row = 0
+        self.place_here: PlaceInBatch | None = None
+        """Which rows of the batch this process has, where the parts' sizes are not known beforehand and this is."""
+        self._is_elsewhere = False
         self._start: int | Callable[[], int] | None = 0
         self._after = 0
         self._size: int | None = None
@@ -101,7 +112,7 @@ class ExampleDraws:
         self.thread = thread = get_ident()
         self._outer = _open.get(thread)
         _open[thread] = self
-        self.first_row = 0
+        self._first_row, self.place_here, self._is_elsewhere = 0, None, False
         self._update_key = 0
 
     def close(self) -> None:
@@ -121,6 +132,19 @@ class ExampleDraws:
             self._kept.clear()
             self._drawn.clear()
             self._rows.clear()
+
+    def begin_share(self, rank: int, place: PlaceInBatch | None) -> None:
+        """Begin an update whose parts, of unknown sizes, are of the rows that this process has; None: nobody knows which."""
+        # beyond any batch, where rows are drawn that are nobody else's
+        self._first_row, self.place_here = (rank + 1) << 40, place
+
+    @property
+    def other_rows(self) -> int | None:
+        """How many rows were drawn in this share, where that is not once for each row here, twice, or more often; else None."""
+        if self.place_here is None:
+            return None
+        here, drawn = self.place_here.num_here, self._rows.values()
+        return next((rows for rows in drawn if rows and (self._is_elsewhere or rows % here)), None)
 
     def begin(
         self, start: int | Callable[[], int] | None, size: int | None = None, *, after: int = 0
@@ -169,12 +193,27 @@ class ExampleDraws:
         ordinal = self._count
         self._count += 1
         if self._start is None:
-            start = self._rows.get(ordinal, self.first_row)
+            done = self._rows.get(ordinal, 0)
+            self._rows[ordinal] = done + num_rows
+            start = self._in_whole(done, num_rows)
         else:
             start = self._after + (self._start() if callable(self._start) else self._start)
-        self._rows[ordinal] = start + num_rows
         drawn = self._drawn[token] = _Drawn(ordinal, start)
         return drawn
+
+    def _in_whole(self, done: int, num_rows: int) -> int:
+        """Return the place in the whole batch of rows that follow so many of this process.
+
+        Rows that are drawn once more, for another loss, follow those of all processes, as they do in one.
+        """
+        if self.place_here is None:
+            return self._first_row + done
+        first, here, total = self.place_here
+        again, within = divmod(done, here) if here else (0, 0)
+        if within + num_rows <= here:
+            return again * total + first + within
+        self._is_elsewhere = True
+        return self._first_row + done
 
     def _block(self, kind: "DrawKind", ordinal: int, begin: int, end: int) -> Tensor:
         """Return a block, kept for the next part, which may begin in the middle of it."""

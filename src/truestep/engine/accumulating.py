@@ -3,12 +3,15 @@
 
 import math
 from typing import Any, Self
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
 from truestep.core.calls import methods_raise_option_errors
 from truestep.core.errors import LossError, OptionError, check_number
+from truestep.core.example_draws import ExampleDraws
+from truestep.core.frames import warn_user
 from truestep.core.held import HelpfulAttributes
 from truestep.engine.backward import backward_of_part
 from truestep.engine.loss_scales import divisor_of, tell_of_block, tell_of_scale
@@ -136,8 +139,7 @@ class Accumulating(HelpfulAttributes):
         self._transaction = UpdateTransaction(plan).__enter__()
         plan.clear_gradients()
         if plan.hooks.division.shares_batches:
-            # where this process's rows lie is not known, but that they are not others'
-            context.draws.first_row = context.rank << 40
+            context.draws.begin_share(context.rank, context.place_in_batch())
         context.draws.begin(None)
         context.random.set(context.key(0))
         plan.side_effects.begin(cleared=True)
@@ -187,6 +189,7 @@ class Accumulating(HelpfulAttributes):
                 raise LossError("No loss was added in this block: call update.backward(loss) at least once.")
             self._sums.expect(self._weight or hooks.division.place(0, 0).total)  # others have the examples
         self._plan.side_effects.check()
+        _tell_of_other_rows(self._learner, self._learner.context.draws)
         hooks.gradients_ready(self._sums)
         return decide_steps(hooks, self._plan.learners, self._sums)[0]
 
@@ -196,6 +199,23 @@ _DIVIDED = (
     'knows how often a block does. Use update(loss, batch), with micro_batch= for a batch that is too large, or strategy="ddp".'
 )
 
+
+_told_of_rows: WeakSet[ExampleDraws] = WeakSet()
+
+
+def _tell_of_other_rows(learner: LearnerParts, draws: ExampleDraws) -> None:
+    """Warn, once in a training, of noise that can't be that of one process: it was drawn for other rows than the batch has here."""
+    place, rows = draws.place_here, draws.other_rows
+    if place is not None and rows is not None and draws not in _told_of_rows:
+        _told_of_rows.add(draws)
+        warn_user(_OTHER_ROWS.format(name=learner.name, rows=rows, here=place.num_here, total=place.total))
+
+
+_OTHER_ROWS = (
+    "A block of {name!r} drew {rows} rows with ts.rand or ts.randn, and this process has {here} of the batch's {total} examples. "
+    "So the rows are no example's: each process has numbers of its own, and the noise is other than in one process. Draw one row "
+    "for each example of a part, ts.randn(len(part), ...); several numbers for each are (len(part), several, ...)."
+)
 
 _UNCOUNTED = (
     "A scalar was given to update.backward, and each process has a part of the batch: nobody knows how much the scalar counts. "

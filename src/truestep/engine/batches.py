@@ -32,6 +32,8 @@ class Making(NamedTuple):
     """Whether its lists are structure, as PyTorch's default collation makes them, and not one member an example."""
     num_of_all_ranks: int | None = None
     """How many examples the whole batch has of which this is a rank's part; None where its order does not say so."""
+    num_read: int | None = None
+    """How many it had when this rank read it, before it took its rows; None where it reads its own alone."""
 
 
 UNKNOWN = Making()

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from truestep.core.accelerator import is_host
-from truestep.core.example_draws import ExampleDraws
+from truestep.core.example_draws import ExampleDraws, PlaceInBatch
 from truestep.core.random_streams import KeyedRandom, StepRandomKeys, random_key
 from truestep.engine.batches import Making
 from truestep.engine.choices import Choice
@@ -93,6 +93,7 @@ class LearnerContext:
     def __post_init__(self) -> None:
         self.is_host = is_host(self.device)
         """Whether what is computed is at hand; to ask the device for its type takes 8 µs in the midst of a training."""
+        self._making: Making | None = None  # of the only batch that the loop's body was given
         self.random = KeyedRandom.of(self.device)
         self._keys = StepRandomKeys(self.seed)
         self.draws = ExampleDraws(lambda: random_key(self.seed, self.step, self.ordinal, _DRAWS))
@@ -104,18 +105,32 @@ class LearnerContext:
         if self.world is not None:
             self.world.step = step
 
-    def note_made(self, batch: Any, making: Making) -> None:
-        """The loop is given a batch of which its source knows this."""
+    def note_made(self, batch: Any, making: Making, *, leads: bool) -> None:
+        """The loop is given a batch of which its source knows this; `leads`: the first of its body."""
         self.given.note(batch, making)
+        self._making = making if leads else None
         if making != self.counting.making:
             self.counting = BatchCounting(making=making)
         if self.world is not None:
             self.world.num_given = making.num_of_all_ranks
 
-    def note_done(self) -> None:
+    def note_done(self, *, leads: bool) -> None:
         """The loop's body is done with the batch: what the code behind the loop updates by is not of it."""
         if self.world is not None:
             self.world.num_given = None
+        if leads:
+            self._making = None
+
+    def place_in_batch(self) -> PlaceInBatch | None:
+        """Return which rows of the loop's batch this process has; None where nobody knows, or the loop has several batches."""
+        making = self._making
+        if self.world is None or making is None:
+            return None
+        total = making.num_of_all_ranks if making.num_read is None else making.num_read
+        if total is None:
+            return None
+        rows = self.world.share.of(total)
+        return PlaceInBatch(rows.start, rows.stop - rows.start, total)
 
     def key(self, micro_batch: int) -> int:
         """Return the key of the random stream of one micro-batch of the current update."""

@@ -110,7 +110,7 @@ class RunLoop:
 
     def _body_done(self, stream: StreamCursor, *, leads: bool) -> None:
         cursor = self._run.cursor
-        self._run.context.note_done()
+        self._run.context.note_done(leads=leads)
         if cursor.left:  # a loop inside this one, or beside it
             cursor.go_on()
         if leads:
@@ -150,7 +150,7 @@ class RunLoop:
             self._files.look()
             self._rank_data.batch_given()
             run.cursor.step += 1
-        run.context.note_made(made.batch, made.making)
+        run.context.note_made(made.batch, made.making, leads=leads)
         if not leads:
             self._session.bodies.given_beside(stream)
             return

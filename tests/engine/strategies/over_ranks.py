@@ -451,7 +451,7 @@ def searched(run):
 def one_after_another(run):
     """Losses in a block, divided by what the caller says, and by their number, which vectors have and means are given.
 
-    The last batch of each epoch leaves ranks without a row: an empty part, a mean over none, no part at all.
+    The last batch of each epoch leaves ranks without a row: an empty part, a mean over none, no part at all. Each row has noise.
     """
     net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.2), clip=ts.ClipValue(0.1))
     data = run.data(torch.randn(11, 4, generator=generator(4), dtype=DOUBLE), batch_size=5)
@@ -461,7 +461,8 @@ def one_after_another(run):
             total = 5.0 if number < 2 else 1.0
             with net.accumulating(weight=total if form == 1 else None) as update:
                 for part in batch.split(2) if form else [batch[i : i + 2] for i in range(0, len(batch), 2)]:
-                    values = net(part).squeeze(1).square()
+                    noisy = part * (1 + 0.3 * ts.rand(len(part), 1, dtype=DOUBLE))
+                    values = net(noisy).squeeze(1).square()
                     if form == 2:
                         update.backward(values.mean(), weight=len(values))
                     else:

@@ -178,7 +178,7 @@ class MixtureOfStreams(BatchSource):
     def _collated(self, samples: list[Any], epoch: int, position: int) -> MadeBatch:
         """Return this rank's rows of a batch; a batch without rows is made of one sample, which knows what it looks like."""
         rows = samples[self._share.of(len(samples))]
-        making = Making(len(rows), self._options.collate is None)
+        making = Making(len(rows), self._options.collate is None, num_read=len(samples))
         with self._randomness.borrowed():
             self._randomness.set_to(self._randomness.keys("mixture collate", epoch, position)[0])
             batch = (self._options.collate or stack_samples)(rows or samples[:1])

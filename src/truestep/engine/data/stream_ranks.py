@@ -74,12 +74,12 @@ def rows_of_rank(
 def _rows(batch: Any, making: Making, share: RankShare) -> tuple[Any, Making]:
     """Return a rank's rows of a batch; one without rows is nobody's, and whoever takes it decides what becomes of it."""
     try:
-        part = share.of(count_examples(batch, making))
+        count = count_examples(batch, making)
     except EmptyBatchError:
         return batch, making._replace(num_examples=0)
-    return batch_rows(batch, part.start, part.stop, making), making._replace(
-        num_examples=part.stop - part.start
-    )
+    part = share.of(count)
+    rows = batch_rows(batch, part.start, part.stop, making)
+    return rows, making._replace(num_examples=part.stop - part.start, num_read=count)
 
 
 class RankStreams:
