@@ -88,7 +88,9 @@ class NextStepSeen(Probe):
             return
         if task.ahead == 1 and sight.of_later:
             begin = f", from {sight.where} on" if sight.where else ""
-            text = f"The targets are the next symbols, and the output for a step depends on later ones{begin}."
+            text = (
+                f"The targets are the next symbols, and the output for a step depends on later ones{begin}."
+            )
         elif task.ahead == 0 and sight.of_itself and not sight.of_later:
             text = "Each target is the symbol that the model is given at the same step."
         if text:
