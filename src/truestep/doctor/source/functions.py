@@ -22,6 +22,7 @@ class ProgramFunctions:
         self._values = values
         self._callers: dict[Function, list[ast.Call]] = {}
         self._returns: dict[Scope, list[ast.Return]] = {}
+        self._targets: dict[ast.Call, Function | None] = {}
 
     def noted_returns(self, returns: list[ast.AST]) -> None:
         """Take the return statements of one more file."""
@@ -52,7 +53,7 @@ class ProgramFunctions:
         return self._callers[function]
 
     def _runs(self, call: ast.Call, function: Function) -> bool:
-        return (self.target(call) or self.constructor(call)) is function
+        return (self.target_within(call) or self.constructor(call)) is function
 
     def _candidates(self, function: Function) -> Iterator[ast.Call]:
         """Yield the calls of anything that has the name of a function, of its class, or of an alias of it."""
@@ -70,6 +71,12 @@ class ProgramFunctions:
 
     def target(self, call: ast.Call) -> Function | None:
         """Return the function or method of the program that a call runs, if exactly one can be meant."""
+        if call not in self._targets:
+            self._targets[call] = self.target_within(call)
+        return self._targets[call]
+
+    def target_within(self, call: ast.Call) -> Function | None:
+        """Return the same where another question is not answered yet: it is not remembered, since a cycle may end in it."""
         if (found := self.named(call.func)) is not None:
             return found
         if isinstance(call.func, ast.Attribute) and call.func.attr in self.index.held:

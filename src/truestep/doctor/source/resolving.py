@@ -41,7 +41,7 @@ class Resolver:
 
     def results_of(self, call: ast.Call) -> list[ast.expr]:
         """Return the expressions whose value a call of a function of the program gives back."""
-        return self.functions.results(self.functions.target(call))
+        return self.functions.results(self.functions.target_within(call))
 
     def definitions(self, node: ast.expr) -> list[ast.expr | None]:
         """Return the expressions this one may stand for, one step back; None stands for "not known"."""
@@ -175,7 +175,7 @@ class Resolver:
 
     def _made_by(self, value: ast.expr | None) -> list[ast.expr | None]:
         """Return what a call of a function of the program gives back, if that is made there; else the value itself."""
-        function = self.functions.target(value) if isinstance(value, ast.Call) else None
+        function = self.functions.target_within(value) if isinstance(value, ast.Call) else None
         if function is None or self.index.scope_of.get(value) is function:  # type: ignore[arg-type]
             return [value]
         given = self.functions.results(function)
@@ -187,7 +187,7 @@ class Resolver:
         )
 
     def _is_recursive(self, made: list[ast.Call | ast.Constant], function: Function) -> bool:
-        return any(isinstance(each, ast.Call) and self.functions.target(each) is function for each in made)
+        return any(isinstance(each, ast.Call) and self.functions.target_within(each) is function for each in made)
 
     def _unpacked_part(self, value: ast.expr, position: tuple[int, ...]) -> list[ast.expr | None]:
         parts: list[ast.expr | None] = [value]

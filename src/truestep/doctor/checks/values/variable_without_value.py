@@ -10,7 +10,7 @@ from pathlib import Path
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
-from truestep.doctor.replacement import parse_source
+from truestep.doctor.source.apart import parsed_as_written
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Scope
 from truestep.doctor.source.uses import is_behind_exit
@@ -80,7 +80,7 @@ def _names_in(module: SourceModule) -> tuple[list[ast.Name], list[ast.Name]]:
     places = {(each.lineno, each.col_offset, each.id): each for each in module.all(ast.Name)}
     local: list[ast.Name] = []
     unbound: dict[str, ast.Name] = {}
-    for found in _names_without_value(module.text, module.path):
+    for found in _names_without_value(module):
         name = places.get((found.line, found.column, found.name))
         if name is None or _is_passed_over(module, name):
             continue
@@ -228,12 +228,13 @@ def _bound_at(module: SourceModule, scope: Scope, name: str) -> int:
     return max(first.line, last or 0)
 
 
-def _names_without_value(text: str, path: str) -> Iterator[_UndefinedRead]:
+def _names_without_value(module: SourceModule) -> Iterator[_UndefinedRead]:
     """Yield the names that have no value where they are read; in a file with a star import only a function's own."""
     from pyflakes.checker import Checker  # at first use: nothing else of the doctor needs it
     from pyflakes.messages import UndefinedLocal, UndefinedName
 
-    for each in Checker(parse_source(text, path), path, builtins=frozenset(_GIVEN)).messages:
+    tree = parsed_as_written(module.text, module.path, module.tree)
+    for each in Checker(tree, module.path, builtins=frozenset(_GIVEN)).messages:
         if isinstance(each, UndefinedLocal | UndefinedName):
             told = each.message_args
             name = told if isinstance(told, str) else told[0]
