@@ -116,7 +116,7 @@ def replacement(text: str, edits: Iterable[SourceEdit]) -> Replacement | None:
 def _around(
     edits: tuple[SourceEdit, ...], before: list[str], after: list[str]
 ) -> tuple[list[str], list[str]]:
-    """Return the lines that edits are in and their neighbours, as they were and as they are then: what else is compared costs most."""
+    """Return the lines of edits and their neighbours, as they were and as they are then: all the others are alike."""
     if not edits:
         return [], []
     start = max(edits[0].line - 2, 0)

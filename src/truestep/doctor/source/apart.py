@@ -156,7 +156,7 @@ def _note(node: ast.AST, scope: ast.AST, bare: set[str], uses: dict[str, _Uses])
     for each in _names_bound(node):
         uses.setdefault(each, _Uses()).is_whole = True
     for child in children_of(node):
-        if isinstance(child, ast.Subscript | ast.Attribute) and isinstance(child.value, ast.Name):
+        if isinstance(child, (ast.Subscript, ast.Attribute)) and isinstance(child.value, ast.Name):
             found = uses.setdefault(child.value.id, _Uses())
             if _is_item(child):
                 found.items.append((child, inner, node))

@@ -87,13 +87,13 @@ class ProgramFunctions:
 
     def _of_object(self, name: ast.expr) -> Function | None:
         """Return the `__call__` of an object of the program that is called."""
-        if "__call__" not in self.index.held or not isinstance(name, ast.Name | ast.Attribute):
+        if "__call__" not in self.index.held or not isinstance(name, (ast.Name, ast.Attribute)):
             return None
         return self._classes.method(self._classes.of(name), "__call__")
 
     def kept(self, name: ast.expr, depth: int = 0) -> Function | None:
         """Return the function that a variable or an attribute was given: `self.loss = loss`, `value = Objective(net).value`."""
-        made = self._values.definitions(name) if isinstance(name, ast.Name | ast.Attribute) else []
+        made = self._values.definitions(name) if isinstance(name, (ast.Name, ast.Attribute)) else []
         value = made[0] if len(made) == 1 else None
         value = self._cast_within(value) or value
         if isinstance(value, ast.Name):
@@ -123,10 +123,10 @@ class ProgramFunctions:
         """Return the function of the program that a name stands for."""
         if isinstance(name, ast.Lambda):
             return name
-        found: object = self._names.defined(name) if isinstance(name, ast.Name | ast.Attribute) else None
+        found: object = self._names.defined(name) if isinstance(name, (ast.Name, ast.Attribute)) else None
         if found is None and isinstance(name, ast.Name) and name in self.index.scope_of:
             found = self._in_force(name)
-        return found if isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef) else None
+        return found if isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
 
     def _in_force(self, name: ast.Name) -> ast.AST | None:
         """Return the one definition that a name has where it is read, of several of that name: each loop's own `closure`."""
