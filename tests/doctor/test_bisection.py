@@ -166,17 +166,17 @@ def test_models_that_see_all_may_be_asked_for_anything_else():
     text = torch.randint(11, (4, 9))
     both = nn.LSTM(6, 3, batch_first=True, bidirectional=True)
     assert message_of("DATA033", Language(both), (text,), torch.randint(11, (4, 9))) == []
-    assert message_of("DATA034", Language(both), (text,), text) == []  # an autoencoder
+    assert message_of("DATA033", Language(both), (text,), text) == []  # an autoencoder
     masked = text.clone()
     masked[:, ::3] = -100
-    assert message_of("DATA034", Language(nn.LSTM(6, 6, batch_first=True)), (text.roll(1, 1),), masked) == []
+    assert message_of("DATA033", Language(nn.LSTM(6, 6, batch_first=True)), (text.roll(1, 1),), masked) == []
 
 
 def test_padding_does_not_hide_targets_that_are_not_shifted():
     text = torch.randint(1, 11, (4, 9))
     targets = text.clone()
     targets[:, 7:] = -100
-    (message,) = message_of("DATA034", Language(nn.GRU(6, 6, batch_first=True)), (text,), targets)
+    (message,) = message_of("DATA033", Language(nn.GRU(6, 6, batch_first=True)), (text,), targets)
     assert "the same step" in message
 
 

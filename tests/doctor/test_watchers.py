@@ -613,6 +613,7 @@ for x, y in inputs:
     assert rate <= 1e-6
 
 
+SCHED = "sched = torch.optim.lr_scheduler.StepLR(opt, 2)"
 SCHEDULED = """
 sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max={length})
 inputs = [batch for _ in range(8) for batch in loader][:16]
@@ -868,3 +869,25 @@ for x, y in loader:
 """
     found = {(code, severity) for code, _, severity in found_in(code) if code == "LOSS003"}
     assert sorted(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (f"{SCHED}\nopt = torch.optim.SGD(net.parameters(), lr=0.1)", True),
+        (f"opts = {{'old': opt}}\n{SCHED}\nopt = torch.optim.Adam(net.parameters())", True),
+        (f"opt = torch.optim.SGD(net.parameters(), lr=0.1)\n{SCHED}", False),
+    ],
+)
+def test_a_schedule_of_an_optimizer_that_never_steps_is_named(made, found):
+    code = f"""
+{made}
+for x, y in loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+    sched.step()
+"""
+    told = [each for each in run_example(code).findings if each.code == "SCHED001"]
+    assert [each.severity.value for each in told] == ["bug"] * found
+    assert all("never steps" in each.message for each in told)

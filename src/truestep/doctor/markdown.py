@@ -126,7 +126,7 @@ class _Block:
 def _trains(text: str) -> bool:
     """Tell whether Python without a mark is worth reading: it imports something, or calls torch."""
     nodes = list(ast.walk(parse_source(text)))
-    if any(isinstance(each, ast.Import | ast.ImportFrom) for each in nodes):
+    if any(isinstance(each, (ast.Import, ast.ImportFrom)) for each in nodes):
         return True
     return any(isinstance(each, ast.Call) and _ROOTS.match(ast.unparse(each.func)) for each in nodes)
 

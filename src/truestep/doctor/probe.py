@@ -8,8 +8,7 @@ from truestep.doctor.check import Check
 from truestep.doctor.watcher import Observations
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import ForwardCall, LossCall, WatchHistory
-    from truestep.doctor.runtime.sequences import SequenceProbeSight, SequenceProbeTask
+    from truestep.doctor.runtime.history import ForwardCall, WatchHistory
 
 
 class Probe(Check):
@@ -41,43 +40,3 @@ class Probe(Check):
     @abstractmethod
     def try_out(self, forward: "ForwardCall") -> Observations:
         """Yield what trying shows, in the child; raise `NotTriedError` where it turns out that it can't be tried."""
-
-
-class SequenceProbe(Probe):
-    """A probe of what a model of sequences is asked for, and what it sees when it answers."""
-
-    def __init__(self) -> None:
-        self.forward: ForwardCall | None = None
-        self.loss: LossCall | None = None
-
-    def on_forward(self, history: "WatchHistory", forward: "ForwardCall") -> Observations:
-        """Remember the forward that trains; the loss may come before its end, or after."""
-        if not self.tried and not history.num_steps and forward.module.training and forward.gradients_on:
-            self.forward = forward
-        yield from ()
-
-    def on_loss(self, history: "WatchHistory", loss: "LossCall") -> None:
-        """Remember the loss."""
-        self.loss = loss
-
-    def on_backward(self, history: "WatchHistory", tensors: object, place: object) -> Observations:
-        """Try it out before the first step."""
-        if not self.tried and self.forward is not None:
-            self.tried = True
-            yield from self.tried_out(self.forward)
-        self.forward = self.loss = None
-
-    def try_out(self, forward: "ForwardCall") -> Observations:
-        """Find out what is asked for, and change the last step."""
-        from truestep.doctor.runtime.sequences import sight_of, task_of
-
-        task = task_of(forward, self.loss) if self.loss is not None else None
-        sight = sight_of(forward, task) if task is not None else None
-        if task is not None and sight is not None:
-            yield from self.judge(forward, task, sight)
-
-    @abstractmethod
-    def judge(
-        self, forward: "ForwardCall", task: "SequenceProbeTask", sight: "SequenceProbeSight"
-    ) -> Observations:
-        """Yield what the sight shows."""

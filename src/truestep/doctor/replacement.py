@@ -106,12 +106,22 @@ def replacement(text: str, edits: Iterable[SourceEdit]) -> Replacement | None:
     edits = tuple(sorted(edits))
     if any((a.end_line, a.end_column) > (b.line, b.column) for a, b in pairwise(edits)):
         return None
-    after = source_lines(apply_source_edits(text, edits))
-    before = source_lines(text)
+    before, after = _around(edits, source_lines(text), source_lines(apply_source_edits(text, edits)))
     diff = _diff(before, after, 0)
     if all(line[0] == "+" for line in diff) or _only_moves(diff):
         diff = _diff(before, after, 1)  # what is only added or moved is shown with its neighbours
     return Replacement(edits, diff) if diff else None
+
+
+def _around(
+    edits: tuple[SourceEdit, ...], before: list[str], after: list[str]
+) -> tuple[list[str], list[str]]:
+    """Return the lines of edits and their neighbours, as they were and as they are then: all the others are alike."""
+    if not edits:
+        return [], []
+    start = max(edits[0].line - 2, 0)
+    num_behind = max(len(before) - max(each.end_line for each in edits) - 1, 0)
+    return before[start : len(before) - num_behind], after[start : len(after) - num_behind]
 
 
 def _only_moves(diff: tuple[str, ...]) -> bool:

@@ -33,6 +33,7 @@ DATA012 variance-by-difference: no code of strangers is known in which it was tr
 DATA021 inputs-all-alike: no code of strangers is known in which it was true; the plain form is DATA041.
 DATA022 recurrence-over-batch: no code of strangers is known in which it was true; the plain form is DATA010.
 DATA031 hidden-state-viewed: no code of strangers is known in which it was true.
+DATA034 input-as-target: DATA033 says it.
 DATA035 same-order-every-epoch: no code of strangers is known in which it was true; the plain form is DATA001.
 DATA036 listings-paired-unsorted: in code of strangers it was false more often than true (0 true, 2 false).
 DATA037 padding-mask-inverted: no code of strangers is known in which it was true; the plain form is LOSS026.
@@ -166,6 +167,7 @@ SAVE018 one-optimizer-not-saved: no code of strangers is known in which it was t
 SCHED003 plateau-without-metric: no code of strangers is known in which it was true; the plain form is SCHED002.
 SCHED004 epochs-counted-per-batch: no code of strangers is known in which it was true; the plain form is SCHED010.
 SCHED006 loop-over-number: in code of strangers it was false more often than true (0 true, 1 false).
+SCHED007 schedule-of-idle-optimizer: SCHED001 says it.
 SCHED013 length-of-other-unit: no code of strangers is known in which it was true; the plain form is SCHED010.
 SCHED015 factor-taken-for-rate: no code of strangers is known in which it was true; the plain form is SCHED008.
 SCHED016 plateau-of-growing-share: no code of strangers is known in which it was true; the plain form is SCHED002.

@@ -29,7 +29,7 @@ def names_of_snippet(text: str) -> SnippetNames:
     read = {
         each.message_args[0]
         for each in Checker(tree).messages
-        if isinstance(each, ImportStarUsage | UndefinedName)
+        if isinstance(each, (ImportStarUsage, UndefinedName))
     }
     symbols = symtable.symtable(text, "<snippet>", "exec").get_symbols()
     given = {each.get_name() for each in symbols if each.is_assigned()}
@@ -37,7 +37,7 @@ def names_of_snippet(text: str) -> SnippetNames:
     lines = (
         number
         for statement in tree.body
-        if isinstance(statement, ast.Import | ast.ImportFrom)
+        if isinstance(statement, (ast.Import, ast.ImportFrom))
         for number in range(statement.lineno - 1, statement.end_lineno or statement.lineno)
     )
     return SnippetNames(frozenset(read), frozenset(given), frozenset(imported), tuple(lines))

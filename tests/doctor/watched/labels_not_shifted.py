@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# planted: DATA034 GRAD066
+# planted: DATA033 GRAD066
 import torch
 from dataclasses import dataclass
 from torch import nn

@@ -108,7 +108,7 @@ class ReadValues(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        is_value = isinstance(result, int | float) or (isinstance(result, Tensor) and not result.ndim)
+        is_value = isinstance(result, (int, float)) or (isinstance(result, Tensor) and not result.ndim)
         if getattr(func, "__name__", "") in _READS and is_value:
             place = watched_user_place()
             self.note(f"{path_in_finding(place.path)}:{place.line}", float(result))

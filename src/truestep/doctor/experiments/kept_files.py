@@ -32,7 +32,7 @@ class KeptFiles:
             setattr(os, name, _nothing)
 
     def _saving(self, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        if not isinstance(f, str | os.PathLike):
+        if not isinstance(f, (str, os.PathLike)):
             self._save(obj, f, *args, **kwargs)
             return
         memory = io.BytesIO()
@@ -40,11 +40,11 @@ class KeptFiles:
         self._saved[_whole(f)] = memory.getvalue()
 
     def _loading(self, f: Any, *args: Any, **kwargs: Any) -> Any:
-        saved = self._saved.get(_whole(f)) if isinstance(f, str | os.PathLike) else None
+        saved = self._saved.get(_whole(f)) if isinstance(f, (str, os.PathLike)) else None
         return self._load(f if saved is None else io.BytesIO(saved), *args, **kwargs)
 
     def _opening(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(file, str | bytes | os.PathLike):
+        if not isinstance(file, (str, bytes, os.PathLike)):
             return self._open(file, mode, *args, **kwargs)
         path, is_binary = _whole(file), "b" in mode
         if _WRITES.isdisjoint(mode):

@@ -137,7 +137,7 @@ class StepChild:
     def _backward(self, original: Call) -> Call:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             outermost, self._depth = self._depth == 0, self._depth + 1
-            roots = tensors if isinstance(tensors, list | tuple) else (tensors,)
+            roots = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
             if outermost and self._sight is not None:
                 self._note_own_backward(roots, kwargs)
             if outermost and self._rows is not None and not self._waiting:
@@ -173,7 +173,7 @@ class StepChild:
 
     def _went_backward(self, roots: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         weights = args[0] if args else kwargs.get("gradient", kwargs.get("grad_tensors"))
-        weights = weights if isinstance(weights, list | tuple) else [weights] * len(roots)
+        weights = weights if isinstance(weights, (list, tuple)) else [weights] * len(roots)
         self._losses += [
             float((each.detach().double() * (1 if weight is None else weight)).sum())
             for each, weight in zip(roots, weights, strict=True)

@@ -268,7 +268,7 @@ def _leaves(batch: Any, name: str, count: int | None) -> Iterator[tuple[str, Any
 
 def _is_list_of_values(value: Any, count: int | None) -> bool:
     """Whether a list has one member an example: plain values, or members that are known to be so many."""
-    if not isinstance(value, list | tuple) or hasattr(value, "_fields") or not value:
+    if not isinstance(value, (list, tuple)) or hasattr(value, "_fields") or not value:
         return False
     if all(isinstance(each, _PLAIN) for each in value):
         return True
@@ -279,7 +279,7 @@ def _is_list_of_values(value: Any, count: int | None) -> bool:
 
 
 def _children(batch: Any) -> list[tuple[str, Any]] | None:
-    if isinstance(batch, Tensor | np.ndarray):
+    if isinstance(batch, (Tensor, np.ndarray)):
         return None
     if _is_tensor_dict(batch):
         return [(f"[{key!r}]", value) for key, value in batch.items()]
@@ -311,7 +311,7 @@ def _rebuilt(batch: Any, name: str, leaf: Callable[[str], Any], names: set[str])
 
 def _size(leaf: Any, dim: int) -> int | None:
     """Return the size of the dimension in which a tensor or array may hold the examples."""
-    if not isinstance(leaf, Tensor | np.ndarray) or not leaf.ndim:
+    if not isinstance(leaf, (Tensor, np.ndarray)) or not leaf.ndim:
         return None
     return int(leaf.shape[min(dim, leaf.ndim - 1)])
 
@@ -325,14 +325,14 @@ def _check(name: str, leaf: Any) -> None:
 
 
 def _axis(leaf: Any, dim: int, count: int) -> int | None:
-    if isinstance(leaf, list | tuple):
+    if isinstance(leaf, (list, tuple)):
         return 0 if len(leaf) == count else None
     return min(dim, leaf.ndim - 1) if _size(leaf, dim) == count else None
 
 
 def _may_be_rows(batch: Any) -> bool:
     """Whether a list's members can be examples: all of one form."""
-    if not isinstance(batch, list | tuple) or hasattr(batch, "_fields") or len(batch) < 2:
+    if not isinstance(batch, (list, tuple)) or hasattr(batch, "_fields") or len(batch) < 2:
         return False
     forms = [_form(each) for each in batch]
     return bool(forms[0]) and all(form == forms[0] for form in forms)
@@ -351,7 +351,7 @@ def _form(member: Any) -> list[tuple[str, Any, int]]:
 def _copy(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
         return leaf.detach().clone().requires_grad_(leaf.requires_grad)
-    return leaf.copy() if isinstance(leaf, np.ndarray | list | dict) else leaf
+    return leaf.copy() if isinstance(leaf, (np.ndarray, list, dict)) else leaf
 
 
 def _copy_all(member: Any) -> Any:
@@ -366,5 +366,5 @@ def _same(first: Any, second: Any) -> bool:
         return np.array_equal(first, second)
     pairs = zip(_leaves(first, "", None), _leaves(second, "", None), strict=False)
     return all(
-        _same(a, b) if isinstance(a, Tensor | np.ndarray) else bool(a == b) for (_, a), (_, b) in pairs
+        _same(a, b) if isinstance(a, (Tensor, np.ndarray)) else bool(a == b) for (_, a), (_, b) in pairs
     )

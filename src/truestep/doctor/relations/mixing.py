@@ -106,7 +106,7 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        kept = result[0] if isinstance(result, tuple | list) and result else result
+        kept = result[0] if isinstance(result, (tuple, list)) and result else result
         is_kept = isinstance(kept, Tensor) and self._is_kept(kept)
         self._flow.add(func, (args, kwargs), result, len(self.calls) if is_kept else None)
         if is_kept:

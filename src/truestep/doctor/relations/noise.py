@@ -219,7 +219,7 @@ class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], seed: Callable[[], object]
     ) -> Tensor:
         """Draw the numbers of one example, for all; torch draws a tensor's first numbers in a way that depends on its size."""
-        place = next(number for number, each in enumerate(args) if isinstance(each, list | tuple))
+        place = next(number for number, each in enumerate(args) if isinstance(each, (list, tuple)))
         axes = self._axes(args[place])
         sizes = [size // self.count if axis in axes else size for axis, size in enumerate(args[place])]
         seed()

@@ -18,7 +18,7 @@ def _listed(values: Sequence[Any]) -> str:
 
 def evidence_value_text(value: object) -> str:
     """Return a value as a sentence has it: four digits of a float, a list with commas."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return f"[{_listed(value)}]"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 

@@ -121,7 +121,7 @@ def _gradients(gate: Dispatcher, wrappers: WatchWrappers) -> None:
                 gate.experiments.course.num_backwards += 1
             if not gate.live or not watch_may_look() or not gate.sees():
                 return original(tensors, *args, **kwargs)
-            roots = tensors if isinstance(tensors, list | tuple) else (tensors,)
+            roots = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
             if any(
                 each.is_meta for each in roots if isinstance(each, torch.Tensor)
             ):  # shapes without numbers

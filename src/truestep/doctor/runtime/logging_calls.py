@@ -63,7 +63,7 @@ def wrap_writer(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 
 def _shown(value: Any) -> str:
     """Return a value as print() shows it, if it is of a kind that is shown without a user's code."""
-    return str(value) if isinstance(value, str | int | float) else ""
+    return str(value) if isinstance(value, (str, int, float)) else ""
 
 
 def _figures(text: str) -> list[tuple[float, float]]:

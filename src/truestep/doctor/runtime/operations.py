@@ -47,10 +47,10 @@ class WatchedOperationMode(TorchFunctionMode):
     ) -> Any:
         """Compute it, then tell of it."""
         result = func(*args, **(kwargs or {}))
-        is_told = isinstance(result, Tensor | tuple) or getattr(func, "__name__", "") in _READS
+        is_told = isinstance(result, (Tensor, tuple)) or getattr(func, "__name__", "") in _READS
         if (is_told or isinstance(result, list)) and self.is_on and watch_may_look():
             given = watched_operation_tensors(args, kwargs)
-            made = result if isinstance(result, Tensor | tuple | list) else ()
+            made = result if isinstance(result, (Tensor, tuple, list)) else ()
             self._tell(watched_operation_name(func), made, given, args)
         return result
 
@@ -126,7 +126,7 @@ def watched_operation_tensors(args: tuple[Any, ...], kwargs: dict[str, Any] | No
     for each in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(each, Tensor):
             found.append(each)
-        elif isinstance(each, list | tuple):
+        elif isinstance(each, (list, tuple)):
             found += [part for part in each if isinstance(part, Tensor)]
     return found
 

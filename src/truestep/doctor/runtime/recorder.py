@@ -366,7 +366,7 @@ class Recorder:
 
     def awaited(self, scheduler: Any, metric: Any) -> None:
         """A schedule that waits for a metric was given one."""
-        if isinstance(metric, int | float | Tensor):
+        if isinstance(metric, (int, float, Tensor)):
             self.history.metrics.setdefault(id(scheduler), []).append(float(metric))
 
     def engine_updated(self) -> None:

@@ -94,7 +94,7 @@ class WatchedSums:
         return known[1] if known is not None and known[0]() is value else None
 
     def _part(self, value: Any, result: Tensor, place: Place) -> _Sum | WatchedTerm:
-        if isinstance(value, int | float):
+        if isinstance(value, (int, float)):
             return WatchedTerm(float(value), place)
         if self._knows(value):
             return self._known[id(value)][1]
@@ -156,9 +156,9 @@ def _parts(operation: str, args: tuple[Any, ...]) -> list[tuple[Any, Any]]:
     if not args:
         return []
     if operation == "stack":
-        values = args[0] if isinstance(args[0], list | tuple) else ()
+        values = args[0] if isinstance(args[0], (list, tuple)) else ()
         return [(1.0, each) for each in values] if all(map(_is_single, values)) else []
-    if operation in _PASSING and not isinstance(args[0], int | float):
+    if operation in _PASSING and not isinstance(args[0], (int, float)):
         return [(1 / max(args[0].numel(), 1) if operation == "mean" else 1.0, args[0])]
     if not all(map(_is_single, args)):
         return []
@@ -196,4 +196,4 @@ def _has_graph(value: Any) -> bool:
 
 
 def _is_single(value: Any) -> bool:
-    return isinstance(value, int | float) or (hasattr(value, "numel") and value.numel() == 1)
+    return isinstance(value, (int, float)) or (hasattr(value, "numel") and value.numel() == 1)

@@ -47,7 +47,7 @@ def makers(module: SourceModule, node: ast.expr, depth: int = 0) -> tuple[ast.ex
 def _makers_in(module: SourceModule, call: ast.Call, depth: int, position: Position) -> list[ast.expr]:
     if module.qualify(call.func):
         return [call]
-    made = list(value_origins(module, call.func)) if isinstance(call.func, ast.Name | ast.Attribute) else []
+    made = list(value_origins(module, call.func)) if isinstance(call.func, (ast.Name, ast.Attribute)) else []
     layers = [_last_layer(module, each) for each in made if isinstance(each, ast.Call)]
     known = [each for each in layers if each is not None]
     owner = module.classes.of(call.func)

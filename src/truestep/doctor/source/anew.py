@@ -57,7 +57,7 @@ class _Anew:
                         for target in node.targets
                         for name in _stored(target)
                         if _may_carry(node.value)
-                        and (function is self.loop or isinstance(target, ast.Attribute | ast.Subscript))
+                        and (function is self.loop or isinstance(target, (ast.Attribute, ast.Subscript)))
                     )
             for call in self.module.home(function).inside(function, ast.Call):
                 if isinstance(call.func, ast.Attribute) and call.func.attr in _FILLS:
@@ -96,7 +96,7 @@ class _Anew:
             if len(self.seen) > MAX_PARTS:
                 return False
             for part in walk(node):
-                if isinstance(part, ast.Name | ast.Attribute) and self._was_there(part, waiting):
+                if isinstance(part, (ast.Name, ast.Attribute)) and self._was_there(part, waiting):
                     return False
                 function = self._run_by(part) if isinstance(part, ast.Call) else None
                 waiting += [function] if function is not None else []
@@ -130,11 +130,11 @@ def _may_carry(value: ast.expr) -> bool:
 
 
 def _stored(target: ast.expr) -> Iterator[str]:
-    if isinstance(target, ast.Tuple | ast.List):
+    if isinstance(target, (ast.Tuple, ast.List)):
         for each in target.elts:
             yield from _stored(each)
     else:
-        yield _last(target.value if isinstance(target, ast.Subscript | ast.Starred) else target)
+        yield _last(target.value if isinstance(target, (ast.Subscript, ast.Starred)) else target)
 
 
 def _last(node: ast.expr) -> str:

@@ -9,8 +9,9 @@ follows a variable need not know of holders.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from truestep.doctor.replacement import parse_source
 from truestep.doctor.source.names import children_of
@@ -26,13 +27,24 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 def parsed_apart(text: str, path: str) -> ast.Module:
     """Parse a file, and take its holders and pairs apart; every node keeps its place in the text."""
     tree = parse_source(text, path)
-    if _may_hold(text):
-        _replace_items(tree)
-    if _OTHER_SELF.search(text):
-        _name_selves(tree)
-    if _MAY_PAIR.search(text):
-        _split_pairs(tree)
+    for change in _changes(text):
+        change(tree)
     return tree
+
+
+def parsed_as_written(text: str, path: str, apart: ast.Module) -> ast.Module:
+    """Return the tree of a file as it stands there: the one that was taken apart, where nothing in it was."""
+    return parse_source(text, path) if any(_changes(text)) else apart
+
+
+@lru_cache(4)
+def _changes(text: str) -> tuple[Callable[[ast.Module], None], ...]:
+    """Return what may have to be changed in the tree of a text."""
+    return (
+        *((_replace_items,) if _may_hold(text) else ()),
+        *((_name_selves,) if _OTHER_SELF.search(text) else ()),
+        *((_split_pairs,) if _MAY_PAIR.search(text) else ()),
+    )
 
 
 # ── objects by another name ───────────────────────────────────────────────────────────────────
@@ -144,7 +156,7 @@ def _note(node: ast.AST, scope: ast.AST, bare: set[str], uses: dict[str, _Uses])
     for each in _names_bound(node):
         uses.setdefault(each, _Uses()).is_whole = True
     for child in children_of(node):
-        if isinstance(child, ast.Subscript | ast.Attribute) and isinstance(child.value, ast.Name):
+        if isinstance(child, (ast.Subscript, ast.Attribute)) and isinstance(child.value, ast.Name):
             found = uses.setdefault(child.value.id, _Uses())
             if _is_item(child):
                 found.items.append((child, inner, node))

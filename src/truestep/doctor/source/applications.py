@@ -22,7 +22,7 @@ def _applied(files: list[SourceModule]) -> dict[Class, list[ast.Call]]:
     found: dict[Class, list[ast.Call]] = {}
     for module in files:
         for call in module.all(ast.Call):
-            if isinstance(call.func, ast.Name | ast.Attribute) and module.qualify(call.func) is None:
+            if isinstance(call.func, (ast.Name, ast.Attribute)) and module.qualify(call.func) is None:
                 owner = module.classes.of(call.func)
                 if owner is not None and module.classes.named(call.func) is None:
                     found.setdefault(owner, []).append(call)

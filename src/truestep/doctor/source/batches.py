@@ -62,7 +62,7 @@ def cut_from(module: SourceModule, binding: Binding) -> ast.expr | None:
         target = target.elts[1]
     if not isinstance(tensors, list):
         return tensors if target is binding.node else None
-    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
+    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
     pairs = zip(parts, tensors, strict=False)
     return next((tensor for part, tensor in pairs if part is binding.node), None)
 
@@ -101,7 +101,7 @@ def is_of_single_rows(module: SourceModule, source: ast.Call) -> bool:
 def num_rows(module: SourceModule, tensor: ast.expr | None) -> int | None:
     """Return the length of a tensor's first axis, or of a list, by what makes it."""
     made = seen_through(module, tensor)
-    if isinstance(made, ast.List | ast.Tuple):
+    if isinstance(made, (ast.List, ast.Tuple)):
         return None if any(isinstance(each, ast.Starred) for each in made.elts) else len(made.elts)
     if not isinstance(made, ast.Call):
         return None
@@ -126,7 +126,7 @@ def sizes_of(module: SourceModule, call: ast.Call) -> list[ast.expr] | None:
     sizes = [given] if given is not None else list(call.args)
     if len(sizes) == 1:
         only = seen_through(module, sizes[0])
-        if isinstance(only, ast.Tuple | ast.List):
+        if isinstance(only, (ast.Tuple, ast.List)):
             sizes = list(only.elts)
         elif maker in _SIZE_AT or whole_number(module, only) is None:
             return None  # a size, or a name that may be a whole shape

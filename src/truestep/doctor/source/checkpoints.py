@@ -53,7 +53,7 @@ def _note(module: SourceModule, loaded: LoadInSource, read: ast.expr) -> None:
     elif isinstance(above, ast.Attribute) and above.attr in ("get", "pop"):
         call = module.parents[above]
         key = call.args[0] if isinstance(call, ast.Call) and call.args else None
-    elif isinstance(above, ast.Compare) and isinstance(above.ops[0], ast.In | ast.NotIn):
+    elif isinstance(above, ast.Compare) and isinstance(above.ops[0], (ast.In, ast.NotIn)):
         loaded.texts.add(above.left)
         return
     if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
@@ -85,7 +85,7 @@ def saves_of(module: SourceModule) -> Iterator[SaveInSource]:
 
 def _gather(module: SourceModule, node: ast.expr, found: SaveInSource) -> bool:
     """Note the keys of a dict; False where it is none that is in sight."""
-    values = [node] if isinstance(node, ast.Dict | ast.Call) else module.definitions(node)
+    values = [node] if isinstance(node, (ast.Dict, ast.Call)) else module.definitions(node)
     for value in values:
         if isinstance(value, ast.Call) and dotted(value.func) == "dict" and not value.args:
             found.keys |= {word.arg: word.value for word in value.keywords if word.arg}

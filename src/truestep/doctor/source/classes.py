@@ -76,7 +76,7 @@ class ProgramClasses:
         """Return the method of a class of the program, or of its bases in it; none where no class is known."""
         for each in self.lineage(owner) if owner is not None else ():
             for binding in reversed(self.index.attributes.get(each, {}).get(name, [])):
-                if isinstance(binding.node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if isinstance(binding.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                     return binding.node
         return None
 

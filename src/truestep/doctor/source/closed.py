@@ -136,7 +136,7 @@ class ClosedWorld:
         return (each for each in found if isinstance(each, ast.Constant))
 
     def _behind_text(self, node: ast.expr) -> list[ast.expr]:
-        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
             return node.elts
         bindings = self.resolver.reaching(node) if isinstance(node, ast.Name) else []
         sources = [each.value for each in bindings if each.how == "for"]
@@ -147,7 +147,7 @@ class ClosedWorld:
         if isinstance(doer, ast.Constant):
             return True
         return (
-            isinstance(doer, ast.Attribute | ast.Name) and not is_called(self.index, doer) and _is_read(doer)
+            isinstance(doer, (ast.Attribute, ast.Name)) and not is_called(self.index, doer) and _is_read(doer)
         )
 
     # ── calls of what was handed in ───────────────────────────────────────────────────────────
@@ -235,7 +235,7 @@ class ClosedWorld:
 
 
 def _is_display(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.List | ast.Tuple | ast.Set)
+    return isinstance(node, (ast.List, ast.Tuple, ast.Set))
 
 
 def _is_read(node: ast.AST) -> bool:

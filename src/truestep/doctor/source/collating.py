@@ -78,7 +78,7 @@ def _part(node: ast.expr, keys: tuple[object, ...]) -> list[Place] | None:
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values, strict=True)
         return [(value, left) for name, value in pairs if name is not None and constant(name) == key] or None
-    if isinstance(node, ast.Tuple | ast.List) and isinstance(key, int):
+    if isinstance(node, (ast.Tuple, ast.List)) and isinstance(key, int):
         starred = any(isinstance(each, ast.Starred) for each in node.elts)
         return [(node.elts[key], left)] if not starred and 0 <= key < len(node.elts) else None
     return None
@@ -173,7 +173,7 @@ def _place_in(loop: ast.For, node: ast.AST) -> tuple[int, ...] | None:
         target = target.elts[-1]
     if target is node:
         return ()
-    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
+    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
     return next(((index,) for index, each in enumerate(parts) if each is node), None)
 
 

@@ -27,14 +27,14 @@ def configured_schedules(module: SourceModule) -> Iterator[tuple[ast.Return, ast
 
 def _schedules_in(module: SourceModule, returned: ast.expr | None) -> Iterator[Scheduled]:
     value = seen_through(module, returned)
-    if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == 2:
+    if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == 2:
         second = seen_through(module, value.elts[1])
-        if isinstance(second, ast.List | ast.Tuple):
+        if isinstance(second, (ast.List, ast.Tuple)):
             for each in second.elts:
                 yield from _of_entry(module, each)
             return
     several: list[ast.expr | None] = [value]
-    if isinstance(value, ast.Tuple | ast.List):
+    if isinstance(value, (ast.Tuple, ast.List)):
         several = list(value.elts)
     for one in several:
         whole = seen_through(module, one)

@@ -212,7 +212,7 @@ class CallFrames(ExpressionValues):
             owner = self.class_of(self.origin(LocatedExpression(call.func.value, context))) if held else None
             return self.resolver.classes.method(owner, call.func.attr)
         made = self.origin(LocatedExpression(call.func, context))
-        if isinstance(made.node, ast.Name | ast.Attribute | ast.Lambda) and made.node is not call.func:
+        if isinstance(made.node, (ast.Name, ast.Attribute, ast.Lambda)) and made.node is not call.func:
             return self.resolver.functions.named(made.node)
         return None
 
@@ -314,7 +314,7 @@ class CallFrames(ExpressionValues):
 
     def variable(self, value: LocatedExpression) -> str:
         """Return the name under which a world gives an expression its value; calls are each a variable of their own."""
-        if isinstance(value.node, ast.Name | ast.Attribute | ast.Subscript):
+        if isinstance(value.node, (ast.Name, ast.Attribute, ast.Subscript)):
             return self.key(value)
         # an expression begins where its first part does: the kind tells them apart
         return f"({type(value.node).__name__}:{self._place(value.node)}:{value.context.number})"

@@ -57,7 +57,7 @@ def _added_to(module: SourceModule, node: ast.expr) -> set[ast.AST]:
         and (isinstance(node, ast.Attribute) or home.scope(each) is home.scope(node))
     ]
     return {
-        above for each in mine for above in home.ancestors(each) if isinstance(above, ast.For | ast.While)
+        above for each in mine for above in home.ancestors(each) if isinstance(above, (ast.For, ast.While))
     }
 
 
@@ -87,7 +87,7 @@ def _is_number(loop: ast.For, name: str) -> bool:
 
 def is_made_anew(module: SourceModule, loop: ast.AST, model: ast.expr) -> bool:
     """Tell whether each iteration of a loop makes the model anew: in the loop, or in the function that it calls."""
-    stores = [each for each in walk(loop) if isinstance(each, ast.Name | ast.Attribute)]
+    stores = [each for each in walk(loop) if isinstance(each, (ast.Name, ast.Attribute))]
     if any(isinstance(each.ctx, ast.Store) and dotted(each) == dotted(model) for each in stores):
         return True
     scope = module.scope(model)

@@ -127,12 +127,12 @@ def _is_in_window(module: SourceModule, node: ast.AST) -> bool:
 def counts_batches(module: SourceModule, node: ast.expr) -> bool:
     """Tell a number of batches that nothing divides, be it by a number whose name says nothing."""
     values = each_once([node], lambda each: _made_of(module, each))
-    divided = any(isinstance(each, ast.Div | ast.FloorDiv) for value in values for each in walk(value))
+    divided = any(isinstance(each, (ast.Div, ast.FloorDiv)) for value in values for each in walk(value))
     return not divided and counted_unit(module, node) == BATCHES
 
 
 def _made_of(module: SourceModule, value: ast.expr) -> Iterator[ast.expr]:
     """Yield what the names in an expression are given."""
     for part in walk(value):
-        if isinstance(part, ast.Name | ast.Attribute):
+        if isinstance(part, (ast.Name, ast.Attribute)):
             yield from given(module, part)

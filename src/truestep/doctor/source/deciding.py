@@ -86,7 +86,7 @@ class ExpressionValues(ABC):
                 return inner if isinstance(inner, UnknownValue) else not inner
             case ast.UnaryOp(op=ast.USub()):
                 inner = self.value(LocatedExpression(node.operand, context))
-                return -inner if isinstance(inner, int | float) else UNKNOWN
+                return -inner if isinstance(inner, (int, float)) else UNKNOWN
             case ast.BoolOp():
                 return self._combined(node, context)
             case ast.Compare() if len(node.ops) == 1:
@@ -117,7 +117,7 @@ class ExpressionValues(ABC):
         self.asked.append(name)
         if name in self.world:
             return self.world[name]
-        if isinstance(value.node, ast.Name | ast.Attribute | ast.Subscript | ast.IfExp):
+        if isinstance(value.node, (ast.Name, ast.Attribute, ast.Subscript, ast.IfExp)):
             made = self.origin(value)
             if made.node is not value.node:
                 return self.value(made)
@@ -133,7 +133,7 @@ class ExpressionValues(ABC):
     def _compared(self, node: ast.Compare, context: CallFrame) -> Any:
         whole = self.variable(LocatedExpression(node, context))
         sides = LocatedExpression(node.left, context), LocatedExpression(node.comparators[0], context)
-        if isinstance(node.ops[0], ast.In | ast.NotIn):
+        if isinstance(node.ops[0], (ast.In, ast.NotIn)):
             found = self._among(sides[0], node.comparators[0])
             return found if isinstance(found, UnknownValue) else found is isinstance(node.ops[0], ast.In)
         found = compare(node.ops[0], *(self.value(each) for each in sides))
@@ -141,7 +141,7 @@ class ExpressionValues(ABC):
 
     def _among(self, value: LocatedExpression, options: ast.expr) -> Any:
         left = self.value(value)
-        known = isinstance(options, ast.Tuple | ast.List | ast.Set)
+        known = isinstance(options, (ast.Tuple, ast.List, ast.Set))
         if isinstance(left, UnknownValue) or not known:
             return UNKNOWN
         values = [self.value(LocatedExpression(each, value.context)) for each in options.elts]  # type: ignore[attr-defined]
@@ -166,7 +166,7 @@ def compare(op: ast.cmpop, left: Any, right: Any) -> Any:
 
 def compute(op: ast.operator, left: Any, right: Any) -> Any:
     """Return what is computed from two numbers, or UNKNOWN."""
-    if not all(isinstance(each, int | float) and abs(each) <= _GREATEST for each in (left, right)):
+    if not all(isinstance(each, (int, float)) and abs(each) <= _GREATEST for each in (left, right)):
         return UNKNOWN
     try:
         return _ARITHMETIC[type(op)](left, right)

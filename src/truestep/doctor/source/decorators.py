@@ -94,7 +94,7 @@ def _only_calls(resolver: Resolver, made: Decorated, wrapper: Decorated) -> bool
         is_kept = isinstance(parent, ast.Call) and resolver.names.qualify(parent.func) == "functools.wraps"
         if not is_call and not is_kept and not isinstance(parent, ast.Attribute):
             return False
-    return all(not isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(wrapper))
+    return all(not isinstance(each, (ast.Yield, ast.YieldFrom)) for each in ast.walk(wrapper))
 
 
 def wrappers_of(resolver: Resolver) -> dict[Function, list[Decorated]]:

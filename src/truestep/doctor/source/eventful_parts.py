@@ -31,7 +31,7 @@ class EventfulParts:
         """Yield the parts of an expression at which something may happen, in their order, and what encloses each."""
         if isinstance(node, Function):
             return
-        if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             around = (*around, ("loop", node))
         if isinstance(node, ast.IfExp):
             around = (*around, ("if", node))
@@ -40,7 +40,7 @@ class EventfulParts:
                 yield from self.evaluations(child, around)
         if isinstance(node, ast.Call):
             happens = not self.is_quiet(node)
-        elif isinstance(node, ast.Assign | ast.AugAssign):
+        elif isinstance(node, (ast.Assign, ast.AugAssign)):
             happens = is_count(node) or bool(self.protocol.assignment(node))
         else:
             happens = isinstance(node, ast.Yield)

@@ -62,7 +62,7 @@ def _spread(module: SourceModule, scope: Scope, found: set[ast.AST], places: set
 
 def _reads(module: SourceModule, node: ast.AST, places: set[str]) -> bool:
     """Tell whether a value is read from one of these places, or from a dict that has one of them."""
-    if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript) or not isinstance(node.ctx, ast.Load):
+    if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or not isinstance(node.ctx, ast.Load):
         return False
     place = place_of(node)
     if place is None or place in places:
@@ -114,7 +114,7 @@ def _part_of(module: SourceModule, value: ast.expr, key: object) -> tuple[set[as
     targets = outer.targets if isinstance(outer, ast.Assign) else []
     found: set[str] = set()
     for target in targets:
-        whole = isinstance(target, ast.Tuple | ast.List)
+        whole = isinstance(target, (ast.Tuple, ast.List))
         if whole and isinstance(key, int) and not any(isinstance(e, ast.Starred) for e in target.elts):  # type: ignore[attr-defined]
             found |= _stored(target.elts[key]) if key < len(target.elts) else set()  # type: ignore[attr-defined]
         elif (base := dotted(target)) is not None:
@@ -126,7 +126,7 @@ def _above(module: SourceModule, node: ast.AST) -> list[ast.AST]:
     """Return what an expression is part of, as far as its gradient alone decides about the whole's."""
     found: list[ast.AST] = [node]
     current = node
-    while isinstance(parent := module.parents.get(current), ast.expr | ast.keyword | ast.comprehension):
+    while isinstance(parent := module.parents.get(current), (ast.expr, ast.keyword, ast.comprehension)):
         if not _hands_on(module, parent, current):
             break
         found.append(parent)
@@ -162,9 +162,9 @@ def loses_graph(value: ast.expr) -> bool:
 
 def _is_coefficient(module: SourceModule, node: ast.expr) -> bool:
     """Tell a weight by its name, and a number by what is given for it: written, a default, or a setting."""
-    if isinstance(node, ast.Constant | ast.UnaryOp) or _COEFFICIENT.search(ast.unparse(node)):
+    if isinstance(node, (ast.Constant, ast.UnaryOp)) or _COEFFICIENT.search(ast.unparse(node)):
         return True
-    if is_setting(module.resolver, node) or isinstance(literal(module, node), int | float):
+    if is_setting(module.resolver, node) or isinstance(literal(module, node), (int, float)):
         return True
     bindings = module.names.bindings(node) if isinstance(node, ast.Name) else []
     return any(_has_number(each.parameter_of, node) for each in bindings)
@@ -181,7 +181,7 @@ def _has_number(function: Function | None, name: ast.expr) -> bool:
         for each, given in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
         if given
     ]
-    return any(each.arg == name.id and isinstance(constant(given), int | float) for each, given in pairs)
+    return any(each.arg == name.id and isinstance(constant(given), (int, float)) for each, given in pairs)
 
 
 def _gives_back(module: SourceModule, call: ast.Call, node: ast.AST) -> bool:
@@ -210,7 +210,7 @@ def _returned(module: SourceModule, function: Function, reached: set[ast.AST]) -
     """Return where in its result a function gives back one of these expressions."""
     found: set[Position] = set()
     for value in module.functions.results(function):
-        if isinstance(value, ast.Tuple | ast.List):
+        if isinstance(value, (ast.Tuple, ast.List)):
             found |= {(index,) for index, each in enumerate(value.elts) if each in reached}
         elif isinstance(value, ast.Dict):
             pairs = zip(value.keys, value.values, strict=True)
@@ -286,7 +286,7 @@ def _losses_handed_on(files: list[SourceModule]) -> dict[Scope, list[ast.expr]]:
     while waiting:
         file, call, loss, depth = waiting.pop()
         scope = file.scope(call)
-        if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) or depth > _HANDED_ON:
+        if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) or depth > _HANDED_ON:
             continue
         names = {each.arg for each in [*scope.args.args, *scope.args.kwonlyargs]}
         for name in {each.id for each in walk(loss) if isinstance(each, ast.Name)} & names:
@@ -309,7 +309,7 @@ def _gone_backward(module: SourceModule) -> Iterator[tuple[ast.Call, ast.expr]]:
 
 def _parts(node: ast.stmt) -> list[ast.AST]:
     """Return the expressions of a statement, without the statements within it."""
-    own = [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.stmt | ast.ExceptHandler)]
+    own = [each for each in ast.iter_child_nodes(node) if not isinstance(each, (ast.stmt, ast.ExceptHandler))]
     return [each for part in own for each in walk(part)]
 
 
@@ -318,7 +318,7 @@ def _places_filled(node: ast.stmt, found: set[ast.AST]) -> set[str]:
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign) and node.value in found:
         targets = node.targets
-    elif (isinstance(node, ast.AnnAssign | ast.AugAssign) and node.value in found) or (
+    elif (isinstance(node, (ast.AnnAssign, ast.AugAssign)) and node.value in found) or (
         isinstance(node, ast.For) and node.iter in found
     ):
         targets = [node.target]
@@ -339,6 +339,6 @@ def _stored(target: ast.expr) -> set[str]:
     stored = [
         each
         for each in walk(target)
-        if isinstance(each, ast.Name | ast.Attribute | ast.Subscript) and isinstance(each.ctx, ast.Store)
+        if isinstance(each, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(each.ctx, ast.Store)
     ]
     return {place for each in stored if (place := place_of(each)) is not None}

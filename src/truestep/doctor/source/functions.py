@@ -22,6 +22,7 @@ class ProgramFunctions:
         self._values = values
         self._callers: dict[Function, list[ast.Call]] = {}
         self._returns: dict[Scope, list[ast.Return]] = {}
+        self._targets: dict[ast.Call, Function | None] = {}
 
     def noted_returns(self, returns: list[ast.AST]) -> None:
         """Take the return statements of one more file."""
@@ -52,7 +53,7 @@ class ProgramFunctions:
         return self._callers[function]
 
     def _runs(self, call: ast.Call, function: Function) -> bool:
-        return (self.target(call) or self.constructor(call)) is function
+        return (self.target_within(call) or self.constructor(call)) is function
 
     def _candidates(self, function: Function) -> Iterator[ast.Call]:
         """Yield the calls of anything that has the name of a function, of its class, or of an alias of it."""
@@ -70,6 +71,12 @@ class ProgramFunctions:
 
     def target(self, call: ast.Call) -> Function | None:
         """Return the function or method of the program that a call runs, if exactly one can be meant."""
+        if call not in self._targets:
+            self._targets[call] = self.target_within(call)
+        return self._targets[call]
+
+    def target_within(self, call: ast.Call) -> Function | None:
+        """Return the same where another question is not answered yet: it is not remembered, since a cycle may end in it."""
         if (found := self.named(call.func)) is not None:
             return found
         if isinstance(call.func, ast.Attribute) and call.func.attr in self.index.held:
@@ -80,13 +87,13 @@ class ProgramFunctions:
 
     def _of_object(self, name: ast.expr) -> Function | None:
         """Return the `__call__` of an object of the program that is called."""
-        if "__call__" not in self.index.held or not isinstance(name, ast.Name | ast.Attribute):
+        if "__call__" not in self.index.held or not isinstance(name, (ast.Name, ast.Attribute)):
             return None
         return self._classes.method(self._classes.of(name), "__call__")
 
     def kept(self, name: ast.expr, depth: int = 0) -> Function | None:
         """Return the function that a variable or an attribute was given: `self.loss = loss`, `value = Objective(net).value`."""
-        made = self._values.definitions(name) if isinstance(name, ast.Name | ast.Attribute) else []
+        made = self._values.definitions(name) if isinstance(name, (ast.Name, ast.Attribute)) else []
         value = made[0] if len(made) == 1 else None
         value = self._cast_within(value) or value
         if isinstance(value, ast.Name):
@@ -116,10 +123,10 @@ class ProgramFunctions:
         """Return the function of the program that a name stands for."""
         if isinstance(name, ast.Lambda):
             return name
-        found: object = self._names.defined(name) if isinstance(name, ast.Name | ast.Attribute) else None
+        found: object = self._names.defined(name) if isinstance(name, (ast.Name, ast.Attribute)) else None
         if found is None and isinstance(name, ast.Name) and name in self.index.scope_of:
             found = self._in_force(name)
-        return found if isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef) else None
+        return found if isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
 
     def _in_force(self, name: ast.Name) -> ast.AST | None:
         """Return the one definition that a name has where it is read, of several of that name: each loop's own `closure`."""

@@ -51,7 +51,7 @@ def _is_apart(contexts: "CallFrames", other: LocatedExpression, whole: LocatedEx
     lineage = contexts.resolver.classes.lineage(owner) if owner is not None else []
     if other.node is whole.node or contexts.index.enclosing(other.node, ast.ClassDef) in lineage:
         return False
-    names = [each for each in walk(whole.node) if isinstance(each, ast.Name | ast.Attribute | ast.Call)]
+    names = [each for each in walk(whole.node) if isinstance(each, (ast.Name, ast.Attribute, ast.Call))]
     parts = [contexts.origin(LocatedExpression(each, whole.context)).node for each in names]
     return other.node not in parts and not _is_put_somewhere(contexts, other)
 

@@ -9,13 +9,13 @@ from truestep.doctor.source.resolving import Resolver
 def items_gone_through(resolver: Resolver, node: ast.expr) -> list[ast.expr]:
     """Return what the variable of a loop over a list stands for, one after the other; nothing where that is not written."""
     source = rows_gone_through(resolver, node)
-    made = resolver.definitions(source) if isinstance(source, ast.Name | ast.Attribute) else [source]
+    made = resolver.definitions(source) if isinstance(source, (ast.Name, ast.Attribute)) else [source]
     found: list[ast.expr] = []
     for each in made:
-        if isinstance(each, ast.ListComp | ast.GeneratorExp):
+        if isinstance(each, (ast.ListComp, ast.GeneratorExp)):
             found.append(each.elt)
         elif (
-            isinstance(each, ast.List | ast.Tuple)
+            isinstance(each, (ast.List, ast.Tuple))
             and each.elts
             and not any(isinstance(one, ast.Starred) for one in each.elts)
         ):
@@ -32,7 +32,7 @@ def rows_gone_through(resolver: Resolver, node: ast.expr) -> ast.expr | None:
         return None
     target, source = bindings[0].node, bindings[0].value
     places: list[int] = []
-    while isinstance(above := resolver.index.parents.get(target), ast.Tuple | ast.List):
+    while isinstance(above := resolver.index.parents.get(target), (ast.Tuple, ast.List)):
         places.insert(0, above.elts.index(target))  # type: ignore[arg-type]
         target = above
     for place in places:

@@ -104,7 +104,7 @@ class ExpressionKinds:
             self.of(current)
             if self.resolver.place(current) in self.resolver.guessed:
                 return not self.is_used_as(node, kind)
-            if isinstance(current, ast.Name | ast.Attribute):
+            if isinstance(current, (ast.Name, ast.Attribute)):
                 waiting += self.resolver.definitions(current)
         return False
 
@@ -128,7 +128,7 @@ class ExpressionKinds:
             name = self.module.qualify(value.func) or ""
             home = name.partition(".")[0]
             return self.classes.named(value.func) is not None or home == "torch" or home in kinds.FOREIGN
-        return isinstance(value, ast.Constant | ast.BinOp | ast.Dict | ast.List | ast.Tuple | ast.JoinedStr)
+        return isinstance(value, (ast.Constant, ast.BinOp, ast.Dict, ast.List, ast.Tuple, ast.JoinedStr))
 
     def _call_kind(self, call: ast.Call, depth: int) -> str | None:
         if (made := self.classes.named(call.func)) is not None:

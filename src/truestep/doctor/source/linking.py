@@ -195,7 +195,7 @@ class SourceLinker:
         if not known or len({each.node for each in known}) > 1:
             return None
         binding = known[-1]
-        if isinstance(binding.node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(binding.node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             return binding.node
         if binding.how == "assign" and binding.value is not None:
             return self.defined(_partial_of(binding.value), depth + 1)
@@ -296,7 +296,7 @@ def _partial_of(value: ast.expr) -> ast.expr:
 def _is_given(index: Index, tree: ast.Module, name: str) -> bool:
     """Tell whether a star import brings a name: one of `__all__`, where that is written out, else any public one."""
     said = index.names[tree].bindings.get("__all__", [])
-    if len(said) != 1 or not isinstance(said[0].value, ast.List | ast.Tuple):
+    if len(said) != 1 or not isinstance(said[0].value, (ast.List, ast.Tuple)):
         return bool(said) or not name.startswith("_")
     given = [each.value for each in said[0].value.elts if isinstance(each, ast.Constant)]
     return name in given or len(given) < len(said[0].value.elts)

@@ -112,7 +112,7 @@ def _each_loader(
             yield made
         elif module.functions.target(made.node) is None:
             parts = made.node.args[:1]  # CombinedLoader(loaders)
-    elif isinstance(made.node, ast.List | ast.Tuple):
+    elif isinstance(made.node, (ast.List, ast.Tuple)):
         parts = made.node.elts
     elif isinstance(made.node, ast.Dict):
         parts = made.node.values

@@ -48,7 +48,7 @@ def _constructor_of(module: SourceModule, call: ast.Call) -> ast.Call | None:
         return None
     found = (
         list(value_origins(module, call.func))
-        if isinstance(call.func, ast.Name | ast.Attribute | ast.Subscript)
+        if isinstance(call.func, (ast.Name, ast.Attribute, ast.Subscript))
         else [call.func]
     )
     calls = [each for each in found if isinstance(each, ast.Call)]

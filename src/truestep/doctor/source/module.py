@@ -81,7 +81,7 @@ class SourceModule:
     def loop(self, node: ast.AST) -> ast.For | ast.While | None:
         """Return the innermost loop around a node, in whatever function that stands."""
         found = self.enclosing(node, ast.For, ast.While)
-        return found if isinstance(found, ast.For | ast.While) else None
+        return found if isinstance(found, (ast.For, ast.While)) else None
 
     @cached_property
     def _read(self) -> dict[str, list[ast.Name | ast.Attribute]]:

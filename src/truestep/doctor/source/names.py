@@ -126,9 +126,9 @@ def _targets(target: ast.expr, value: ast.expr | None, position: tuple[int, ...]
     """Yield (simple target, the value it comes from, its position in that value)."""
     if isinstance(target, ast.Starred):
         yield target.value, None, (*position, 0)
-    elif not isinstance(target, ast.Tuple | ast.List):
+    elif not isinstance(target, (ast.Tuple, ast.List)):
         yield target, value, position
-    elif isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) and not position:
+    elif isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) and not position:
         for part, part_value in zip(target.elts, value.elts, strict=True):
             yield from _targets(part, part_value)
     else:

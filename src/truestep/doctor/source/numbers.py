@@ -17,7 +17,7 @@ def whole_numbers(module: SourceModule, node: ast.expr | None) -> set[int | None
         value = constant(current)
         if isinstance(value, int) and not isinstance(value, bool):
             found.add(value)
-        elif isinstance(current, ast.Name | ast.Attribute | ast.IfExp) and current not in seen:
+        elif isinstance(current, (ast.Name, ast.Attribute, ast.IfExp)) and current not in seen:
             seen.add(current)
             waiting += module.definitions(current) or [None]
         elif current not in seen:

@@ -98,14 +98,16 @@ def _of_call(module: SourceModule, call: ast.Call, depth: int) -> int | None:
 def _layers(module: SourceModule, function: ast.expr) -> list[ast.expr | None]:
     if isinstance(function, ast.Call):
         return [function]
-    return list(value_origins(module, function)) if isinstance(function, ast.Name | ast.Attribute) else [None]
+    return (
+        list(value_origins(module, function)) if isinstance(function, (ast.Name, ast.Attribute)) else [None]
+    )
 
 
 def _of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int | None:
     if not isinstance(layer, ast.Call) or depth > MAX_DEPTH:
         return None
     inner = module.classes.unwrapped(layer)
-    if inner is not None and isinstance(inner, ast.Call | ast.Name):
+    if inner is not None and isinstance(inner, (ast.Call, ast.Name)):
         widths = {_of_layer(module, each, depth + 1) for each in _layers(module, inner)}
         return widths.pop() if len(widths) == 1 else None
     name = module.qualify(layer.func) or ""

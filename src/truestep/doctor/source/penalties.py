@@ -37,7 +37,7 @@ def _given(module: SourceModule, name: ast.Name) -> list[ast.expr | None]:
 def _names(made: ast.Assign) -> Iterator[str]:
     """Yield the names that take the value, or a part of it: `gradient, = ...`."""
     for target in made.targets:
-        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
         yield from (each.id for each in parts if isinstance(each, ast.Name))
 
 
@@ -49,7 +49,9 @@ def _is_of_it_alone(module: SourceModule, parent: ast.expr, node: ast.expr) -> b
             return True
         case ast.BinOp(left=left, right=right):
             other = right if left is node else left
-            return isinstance(constant(other), int | float) or isinstance(literal(module, other), int | float)
+            return isinstance(constant(other), (int, float)) or isinstance(
+                literal(module, other), (int, float)
+            )
         case ast.Call(func=function):
             others = [each for each in parent.args if each is not node]
             is_torch = function is node or (module.qualify(function) or "").startswith("torch.")

@@ -121,7 +121,7 @@ class Protocol:
         name = self.module.qualify(call.func)
         if name == "truestep.update":
             several = argument(call, 0, "learners")
-            for each in several.elts if isinstance(several, ast.List | ast.Tuple) else ():
+            for each in several.elts if isinstance(several, (ast.List, ast.Tuple)) else ():
                 yield "learn", call, each
         elif name in _BY_NAME:
             yield _BY_NAME[name], call, call.args[0] if call.args else None
@@ -195,7 +195,7 @@ class Protocol:
             yield event, call, call.args[0] if call.args else receiver
         elif event == "train" and (mode := _mode(call)) is not None:
             yield "train" if mode else "eval", call, receiver
-        elif event == "train" and len(call.args) == 1 and isinstance(call.args[0], ast.Name | ast.Attribute):
+        elif event == "train" and len(call.args) == 1 and isinstance(call.args[0], (ast.Name, ast.Attribute)):
             yield "train", call, receiver  # the mode that was before is set again
         elif event is not None and event != "train":
             if event == "step" and _closures_given(call) and self.closure(call) is None:
@@ -251,5 +251,5 @@ def _mode(call: ast.Call) -> bool | None:
 def is_count(node: ast.Assign | ast.AugAssign) -> bool:
     """Tell a number, or something computed, that is kept under one name."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    simple = isinstance(node.value, ast.Constant | ast.BinOp | ast.UnaryOp | ast.Name)
-    return simple and len(targets) == 1 and isinstance(targets[0], ast.Name | ast.Attribute)
+    simple = isinstance(node.value, (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Name))
+    return simple and len(targets) == 1 and isinstance(targets[0], (ast.Name, ast.Attribute))

@@ -41,7 +41,7 @@ class Resolver:
 
     def results_of(self, call: ast.Call) -> list[ast.expr]:
         """Return the expressions whose value a call of a function of the program gives back."""
-        return self.functions.results(self.functions.target(call))
+        return self.functions.results(self.functions.target_within(call))
 
     def definitions(self, node: ast.expr) -> list[ast.expr | None]:
         """Return the expressions this one may stand for, one step back; None stands for "not known"."""
@@ -135,7 +135,7 @@ class Resolver:
         if isinstance(value, ast.Dict):
             keys = [each.value if isinstance(each, ast.Constant) else None for each in value.keys]
             return [part for name, part in zip(keys, value.values, strict=True) if name == key]
-        if isinstance(value, ast.Tuple | ast.List) and isinstance(key, int):
+        if isinstance(value, (ast.Tuple, ast.List)) and isinstance(key, int):
             whole = not any(isinstance(each, ast.Starred) for each in value.elts)
             return [value.elts[key]] if whole and -len(value.elts) <= key < len(value.elts) else None
         if isinstance(value, ast.Call):
@@ -147,7 +147,7 @@ class Resolver:
     def _part_of_result(self, call: ast.Call, key: object) -> list[ast.expr | None] | None:
         parts: list[ast.expr | None] = []
         for given in self.results_of(call):
-            part = self.part_of(given, key) if isinstance(given, ast.Tuple | ast.List | ast.Dict) else None
+            part = self.part_of(given, key) if isinstance(given, (ast.Tuple, ast.List, ast.Dict)) else None
             if part is None:
                 return None
             parts += part
@@ -175,11 +175,11 @@ class Resolver:
 
     def _made_by(self, value: ast.expr | None) -> list[ast.expr | None]:
         """Return what a call of a function of the program gives back, if that is made there; else the value itself."""
-        function = self.functions.target(value) if isinstance(value, ast.Call) else None
+        function = self.functions.target_within(value) if isinstance(value, ast.Call) else None
         if function is None or self.index.scope_of.get(value) is function:  # type: ignore[arg-type]
             return [value]
         given = self.functions.results(function)
-        made = [each for each in given if isinstance(each, ast.Call | ast.Constant)]
+        made = [each for each in given if isinstance(each, (ast.Call, ast.Constant))]
         return (
             list(made)
             if made and len(made) == len(given) and not self._is_recursive(made, function)
@@ -187,7 +187,9 @@ class Resolver:
         )
 
     def _is_recursive(self, made: list[ast.Call | ast.Constant], function: Function) -> bool:
-        return any(isinstance(each, ast.Call) and self.functions.target(each) is function for each in made)
+        return any(
+            isinstance(each, ast.Call) and self.functions.target_within(each) is function for each in made
+        )
 
     def _unpacked_part(self, value: ast.expr, position: tuple[int, ...]) -> list[ast.expr | None]:
         parts: list[ast.expr | None] = [value]
@@ -242,7 +244,7 @@ class ReachingBindings:
         before = [each for each in before if not self._is_in_other_arm(each, name, above)]
         kept, is_certain = self._not_replaced(before, above)
         if not is_certain:  # nothing certain came first: what comes later in the same loop may have
-            loops = [each for each in above if isinstance(each, ast.For | ast.While)]
+            loops = [each for each in above if isinstance(each, (ast.For, ast.While))]
             after = [each for each, later in zip(bindings, is_later, strict=True) if later]
             kept += [each for each in after if any(loop in self.index.ancestors(each.node) for loop in loops)]
         return kept or [each for each in bindings if each.how == "parameter"]
@@ -251,7 +253,7 @@ class ReachingBindings:
         """Tell a binding in that arm of an `if` which is not taken where the name is read; a loop around both may come again."""
         ways = [each for each in self.index.ancestors(binding.node) if each in above]
         choice = ways[0] if ways else None
-        if not isinstance(choice, ast.If) or any(isinstance(each, ast.For | ast.While) for each in ways):
+        if not isinstance(choice, ast.If) or any(isinstance(each, (ast.For, ast.While)) for each in ways):
             return False
         arms = {self._arm(choice, each) for each in (binding.node, name)}
         return arms == {"body", "orelse"}
@@ -293,7 +295,7 @@ class ReachingBindings:
     def _is_certain(self, binding: Binding, above: set[ast.AST]) -> bool:
         """Tell whether what stands around the reader, or a `with` among it, holds the binding."""
         block = self.index.parents.get(self._statement(binding))
-        while isinstance(block, ast.With | ast.AsyncWith) and block not in above:
+        while isinstance(block, (ast.With, ast.AsyncWith)) and block not in above:
             block = self.index.parents.get(block)
         return block in above
 

@@ -39,7 +39,7 @@ def _is_scaled(module: SourceModule, part: _Part, seen: set[_Part]) -> bool | No
             continue
         if _scales(node) or _is_scaled_in_place(module, node):
             return True
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
             terms = [each for each in (node.left, node.right) if not isinstance(each, ast.Constant)]
             found = [_is_scaled(module, (each, ()), set(seen)) for each in terms]
             if found and all(found):
@@ -96,7 +96,7 @@ def _parts_of_call(module: SourceModule, call: ast.Call, place: Position) -> lis
 def _function_of(module: SourceModule, call: ast.Call) -> Function | None:
     """Return the function that a call runs, also of an attribute that was given a partial of it, or what a function made."""
     found = module.functions.target(call)
-    if found is not None or not isinstance(call.func, ast.Name | ast.Attribute):
+    if found is not None or not isinstance(call.func, (ast.Name, ast.Attribute)):
         return found
     made = module.definitions(call.func)
     value = made[0] if len(made) == 1 else None
@@ -150,15 +150,15 @@ def _passes_on(module: SourceModule, call: ast.Call) -> bool:
 
 
 def _scales(node: ast.AST) -> bool:
-    if isinstance(node, ast.BinOp | ast.AugAssign):
-        return isinstance(node.op, ast.Div | ast.Mult)
+    if isinstance(node, (ast.BinOp, ast.AugAssign)):
+        return isinstance(node.op, (ast.Div, ast.Mult))
     method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
     return method in ("div", "mul", "div_", "mul_", "true_divide")
 
 
 def _is_scaled_in_place(module: SourceModule, node: ast.expr) -> bool:
     """Tell a name that `loss /= k` or `loss.div_(k)` changes."""
-    name = dotted(node) if isinstance(node, ast.Name | ast.Attribute) else None
+    name = dotted(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
     home = module.home(node)
     return name is not None and name in _changed_in_place(home, home.scope(node))
 

@@ -80,7 +80,7 @@ def _parts_of(module: SourceModule, scheduler: ast.Call) -> list[ast.Call]:
     """Return the schedules that one is made of."""
     name = module.qualify(scheduler.func) or ""
     several = seen_through(module, argument(scheduler, *_COMPOSED[name])) if name in _COMPOSED else None
-    found = several.elts if isinstance(several, ast.List | ast.Tuple) else []
+    found = several.elts if isinstance(several, (ast.List, ast.Tuple)) else []
     made = [seen_through(module, each) for each in found]
     return [each for each in made if isinstance(each, ast.Call)]
 
@@ -88,14 +88,14 @@ def _parts_of(module: SourceModule, scheduler: ast.Call) -> list[ast.Call]:
 def _divisors(module: SourceModule, function: Function | None) -> list[ast.expr]:
     """Return what a function of the count divides it by."""
     parts = module.inside(function, ast.BinOp) if function is not None else []
-    return [each.right for each in parts if isinstance(each.op, ast.Div | ast.FloorDiv)]
+    return [each.right for each in parts if isinstance(each.op, (ast.Div, ast.FloorDiv))]
 
 
 def _is_beyond_the_epochs(module: SourceModule, lengths: list[ast.expr]) -> bool:
     """Tell a length that the epochs of the program's trainer never come near to."""
     epochs = max(module.program.answer(_epochs_of_trainers), default=None)
     known = [literal(module, each) for each in lengths] if epochs is not None else []
-    return any(isinstance(each, int | float) and each >= _FAR * (epochs or 0) for each in known)
+    return any(isinstance(each, (int, float)) and each >= _FAR * (epochs or 0) for each in known)
 
 
 def _epochs_of_trainers(files: list[SourceModule]) -> list[int]:
@@ -131,5 +131,5 @@ def _words(node: ast.expr | Function) -> list[str]:
     return [
         each.id if isinstance(each, ast.Name) else each.attr
         for each in walk(node)
-        if isinstance(each, ast.Name | ast.Attribute)
+        if isinstance(each, (ast.Name, ast.Attribute))
     ]

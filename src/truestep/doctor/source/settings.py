@@ -21,7 +21,7 @@ _NAMED = re.compile(
 @asked_once(False)
 def is_setting(resolver: Resolver, node: ast.expr, depth: int = 0) -> bool:
     """Tell whether something is the settings of the program, by what made them, or lies under them."""
-    while isinstance(node, ast.Attribute | ast.Subscript):
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
         if _NAMED.match((dotted(node) or "").rpartition(".")[2]):
             return True

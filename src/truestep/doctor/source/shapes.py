@@ -50,7 +50,7 @@ def _of_operation(module: SourceModule, node: ast.BinOp) -> str | None:
     """A number leaves a tensor's shape as it is; of two tensors both have to be in sight."""
     if isinstance(node.op, ast.MatMult):
         return None
-    sides = [each for each in (node.left, node.right) if not isinstance(constant(each), int | float)]
+    sides = [each for each in (node.left, node.right) if not isinstance(constant(each), (int, float))]
     found = {row_or_column(module, each) for each in sides}
     return found.pop() if len(found) == 1 else None
 

@@ -29,19 +29,19 @@ def gives_nothing(module: SourceModule, function: Function) -> bool:
     if isinstance(function, ast.Lambda) or function.decorator_list or module.functions.returns(function):
         return False
     own = [each for each in walk(function) if module.resolver.index.scope_of.get(each) is function]
-    if any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Raise) for each in own):
+    if any(isinstance(each, (ast.Yield, ast.YieldFrom, ast.Raise)) for each in own):
         return False
     owner = module.resolver.index.parents.get(function)
     heirs = module.classes.heirs(owner) if isinstance(owner, ast.ClassDef) else []
     if any(function.name in module.classes.attributes(each) for each in heirs):
         return False
     return any(
-        not isinstance(each, ast.Pass | ast.Expr | ast.Return) or _calls(each) for each in function.body
+        not isinstance(each, (ast.Pass, ast.Expr, ast.Return)) or _calls(each) for each in function.body
     )
 
 
 def _calls(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await)
+    return isinstance(node, ast.Expr) and isinstance(node.value, (ast.Call, ast.Await))
 
 
 def raises_alone(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -53,7 +53,7 @@ def raises_alone(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 def is_left_open(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Tell a body that only raises, passes or is `...`: another one is meant to stand for it."""
     body = [each for each in function.body if not _is_constant(each)]
-    return all(isinstance(each, ast.Raise | ast.Pass) for each in body)
+    return all(isinstance(each, (ast.Raise, ast.Pass)) for each in body)
 
 
 def _is_constant(node: ast.stmt) -> bool:

@@ -184,7 +184,7 @@ class ProgramTracer:
                 self.attempt(node, path, context)
             case _:
                 self.expressions(node, path, context)
-        return isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue)
+        return isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue))
 
     def block(self, node: ast.With | ast.AsyncWith, index: int, path: Path, context: CallFrame) -> None:
         """Run a with block inside of its managers: a generator's at its yield, an object's between enter and exit."""
@@ -255,7 +255,7 @@ class ProgramTracer:
             here = (*path, *(self.frame(kind, frame, context) for kind, frame in around)) if around else path
             if isinstance(each, ast.Call):
                 self.call(each, here, context)
-            elif isinstance(each, ast.Assign | ast.AugAssign):
+            elif isinstance(each, (ast.Assign, ast.AugAssign)):
                 self.add(self.protocol.assignment(each), here, context)
                 self.count(each, here, context)
             elif self.yields and self.stack[-1:] == [self.yields[-1][0]]:

@@ -300,7 +300,7 @@ def places_read(node: ast.AST, place: str) -> list[ast.expr]:
     return [
         each
         for each in walk(node)
-        if isinstance(each, ast.Name | ast.Attribute)
+        if isinstance(each, (ast.Name, ast.Attribute))
         and isinstance(each.ctx, ast.Load)
         and dotted(each) == place
     ]

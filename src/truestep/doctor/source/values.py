@@ -50,13 +50,13 @@ def constant(node: ast.expr | None) -> Any:
         and isinstance(node.operand, ast.Constant)
     ):
         value = node.operand.value
-        return -value if isinstance(value, int | float) else None
+        return -value if isinstance(value, (int, float)) else None
     return None
 
 
 def literal(module: SourceModule, node: ast.expr | None) -> Any:
     """Return the literal that an expression stands for on every way to it, through names, attributes and items."""
-    if node is None or isinstance(node, ast.Constant | ast.UnaryOp):
+    if node is None or isinstance(node, (ast.Constant, ast.UnaryOp)):
         return constant(node)
     found = [constant(each) for each in value_origins(module, node)]
     return found[0] if found and all(each == found[0] and each is not None for each in found) else None
@@ -65,7 +65,7 @@ def literal(module: SourceModule, node: ast.expr | None) -> Any:
 def seen_through(module: SourceModule, node: ast.expr | None) -> ast.expr | None:
     """Return the one expression that a name, an attribute or an item stands for; itself where that can't be told."""
     for _ in range(MAX_DEPTH):
-        named = isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
+        named = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
         definitions = module.definitions(node) if named and node is not None else []
         if len(definitions) != 1 or definitions[0] is None:
             break
@@ -274,7 +274,7 @@ def _layer(module: SourceModule, function: ast.expr, depth: int) -> set[str | No
         constructors: list[ast.expr | None] = [function]
     else:
         constructors = (
-            list(value_origins(module, function)) if isinstance(function, ast.Name | ast.Attribute) else []
+            list(value_origins(module, function)) if isinstance(function, (ast.Name, ast.Attribute)) else []
         )
     found: set[str | None] = set()
     for each in constructors:

@@ -64,8 +64,8 @@ def _same_event(one: TraceEvent, other: TraceEvent) -> bool:
 
 def values_around(op: ast.cmpop, values: list[Any]) -> list[Any]:
     """Return values of a variable on all sides of what it is compared with."""
-    numbers = [each for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
-    if isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and len(numbers) == len(values) == 1:
+    numbers = [each for each in values if isinstance(each, (int, float)) and not isinstance(each, bool)]
+    if isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) and len(numbers) == len(values) == 1:
         return [numbers[0] - 1, numbers[0], numbers[0] + 1]
     return [*values, OTHER]
 
@@ -104,7 +104,7 @@ def asked_by(
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield the variables of a test with the values that tell its ways apart; counters are not chosen."""
     made = contexts.origin(test)
-    if isinstance(made.node, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.BinOp):
+    if isinstance(made.node, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp)):
         test = made
     node, context = test.node, test.context
     match node:
@@ -129,9 +129,9 @@ def _asked_by_comparison(
 ) -> Iterator[tuple[str, list[Any]]]:
     if any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod) for each in walk(node)):
         return
-    variable = isinstance(node.left, ast.Name | ast.Attribute | ast.Subscript)
+    variable = isinstance(node.left, (ast.Name, ast.Attribute, ast.Subscript))
     other = node.comparators[0]
-    options = other.elts if isinstance(other, ast.Tuple | ast.List | ast.Set) else [other]
+    options = other.elts if isinstance(other, (ast.Tuple, ast.List, ast.Set)) else [other]
     values = [contexts.value(LocatedExpression(each, context)) for each in options]
     known = len(node.ops) == 1 and variable and not any(isinstance(each, UnknownValue) for each in values)
     if known and not varying.counts(node.left):

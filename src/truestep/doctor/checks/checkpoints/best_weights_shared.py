@@ -88,7 +88,7 @@ def _is_by_phase(module: SourceModule, loop: ast.AST, call: ast.Call) -> bool:
     above = list(module.ancestors(call))
     tests = [each.test for each in above[: above.index(loop)] if isinstance(each, ast.If)]
     phases = [
-        each for each in above if isinstance(each, ast.For) and isinstance(each.iter, ast.List | ast.Tuple)
+        each for each in above if isinstance(each, ast.For) and isinstance(each.iter, (ast.List, ast.Tuple))
     ]
     names = {dotted(each.target) for each in phases}
     return bool(tests) and all(

@@ -162,7 +162,7 @@ class _KeyRead:
 def _shifted(node: ast.expr) -> tuple[ast.expr, int]:
     """Return x and 2 of `x + 2`, and x and -1 of `x - 1`."""
     total = 0
-    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+    while isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
         right, left = constant(node.right), constant(node.left)
         if isinstance(right, int):
             total += right if isinstance(node.op, ast.Add) else -right

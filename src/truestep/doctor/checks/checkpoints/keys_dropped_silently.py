@@ -44,7 +44,7 @@ class KeysDroppedSilently(SourceCheck):
             kept = isinstance(parent, ast.Assign) and _is_looked_at(module, parent.targets[0])
             if (
                 literal(module, argument(call, 1, "strict")) is False
-                and isinstance(parent, ast.Expr | ast.Assign)
+                and isinstance(parent, (ast.Expr, ast.Assign))
                 and not kept
                 and not _is_chosen(module, call)
             ):
@@ -59,8 +59,8 @@ def _is_chosen(module: SourceModule, call: ast.Call) -> bool:
         return True
     given = argument(call, 0, "state_dict")
     name = dotted(given) if given is not None else None
-    values = [given, *(module.definitions(given) if isinstance(given, ast.Name | ast.Attribute) else [])]
-    if any(isinstance(each, ast.DictComp | ast.Dict) for each in values) or _is_part(module, call, values):
+    values = [given, *(module.definitions(given) if isinstance(given, (ast.Name, ast.Attribute)) else [])]
+    if any(isinstance(each, (ast.DictComp, ast.Dict)) for each in values) or _is_part(module, call, values):
         return True
     if any(isinstance(each, ast.Call) and module.functions.target(each) is not None for each in values):
         return True

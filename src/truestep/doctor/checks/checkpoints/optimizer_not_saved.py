@@ -123,16 +123,16 @@ def _is_chosen(module: SourceModule, call: ast.Call) -> bool:
 
 def _is_of_two_values(test: ast.expr) -> bool:
     """Tell `accuracy > best`, be it within what is done at every hundredth step."""
-    ordered = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Gt | ast.GtE | ast.Lt | ast.LtE)
+    ordered = isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Gt, ast.GtE, ast.Lt, ast.LtE))
     sides = [test.left, *test.comparators] if isinstance(test, ast.Compare) and ordered else []
     return bool(sides) and all(
-        isinstance(each, ast.Name | ast.Attribute | ast.Subscript | ast.Call) for each in sides
+        isinstance(each, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)) for each in sides
     )
 
 
 def _holds_optimizer(module: SourceModule, value: ast.expr) -> bool:
     """Tell an entry that is an optimizer, or holds one or its `state`: it is pickled with what it has."""
-    parts = [each for each in walk(value) if isinstance(each, ast.Name | ast.Attribute)]
+    parts = [each for each in walk(value) if isinstance(each, (ast.Name, ast.Attribute))]
     asked = [each for each in parts if isinstance(module.parents[each], ast.Attribute)]
     given = [each for each in parts if each not in asked]
     states = [each.value for each in given if isinstance(each, ast.Attribute) and each.attr in _STATES]

@@ -108,4 +108,4 @@ def _is_state(module: SourceModule, node: ast.expr) -> bool:
 
 def _is_best(key: str, node: ast.expr) -> bool:
     """Tell the best value so far, which decides what the run keeps when it goes on."""
-    return bool(_BEST.search(key)) and isinstance(node, ast.Name | ast.Attribute)
+    return bool(_BEST.search(key)) and isinstance(node, (ast.Name, ast.Attribute))

@@ -40,7 +40,7 @@ class WholeModelSaved(SourceCheck):
         """Report torch.save of a name that is a module."""
         for call in module.calls("torch.save"):
             given = call.args[0] if call.args else None
-            if not isinstance(given, ast.Name | ast.Attribute) or _is_filled_by_keys(module, given):
+            if not isinstance(given, (ast.Name, ast.Attribute)) or _is_filled_by_keys(module, given):
                 continue
             if _is_state(module, given):
                 continue
@@ -68,7 +68,7 @@ def _is_state_itself(value: ast.expr) -> bool:
             return True  # dict(net=...)
         value = value.args[0] if value.args or inside is None else inside
     asked = isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "state_dict"
-    return asked or isinstance(value, ast.Dict | ast.DictComp)
+    return asked or isinstance(value, (ast.Dict, ast.DictComp))
 
 
 def _is_filled_by_keys(module: SourceModule, given: ast.expr) -> bool:

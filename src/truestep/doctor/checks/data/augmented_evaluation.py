@@ -73,7 +73,7 @@ class AugmentedEvaluation(SourceCheck):
 
         for call in module.calls("torch.utils.data.random_split"):
             data = argument(call, 0, "dataset")
-            made = module.definitions(data) if isinstance(data, ast.Name | ast.Attribute) else [data]
+            made = module.definitions(data) if isinstance(data, (ast.Name, ast.Attribute)) else [data]
             if len(made) == 1 and isinstance(made[0], ast.Call) and _splits_off(module, call):
                 transform = argument(made[0], None, "transform")
                 random = self._random_part(module, transform) if transform is not None else None
@@ -106,7 +106,7 @@ def _takes_all(module: SourceModule, crop: ast.AST, side: int | None) -> bool:
     is_crop = isinstance(crop, ast.Call) and (module.qualify(crop.func) or "").endswith(".RandomCrop")
     if not (is_crop and isinstance(crop, ast.Call)) or argument(crop, 1, "padding") is not None:
         return False
-    before = around.elts[: around.elts.index(crop)] if isinstance(around, ast.List | ast.Tuple) else []
+    before = around.elts[: around.elts.index(crop)] if isinstance(around, (ast.List, ast.Tuple)) else []
     resized = [
         each
         for each in before
@@ -116,7 +116,7 @@ def _takes_all(module: SourceModule, crop: ast.AST, side: int | None) -> bool:
     if not resized:
         return wanted is not None and wanted == (side, side)
     given = argument(resized[-1], 0, "size")
-    is_pair = isinstance(given, ast.Tuple | ast.List) or side is not None  # one number is the shorter edge
+    is_pair = isinstance(given, (ast.Tuple, ast.List)) or side is not None  # one number is the shorter edge
     return is_pair and wanted is not None and wanted == _size(module, given)
 
 
@@ -124,7 +124,7 @@ def _size(module: SourceModule, given: ast.expr | None) -> tuple[object, object]
     """Return height and width that an argument tells, as numbers or as what is written."""
     if given is None:
         return None
-    parts = given.elts if isinstance(given, ast.Tuple | ast.List) else [given, given]
+    parts = given.elts if isinstance(given, (ast.Tuple, ast.List)) else [given, given]
     values = [value if (value := literal(module, each)) is not None else ast.unparse(each) for each in parts]
     return (values[0], values[-1]) if len(values) == 2 else None
 
@@ -152,7 +152,7 @@ def _own_augmentation(module: SourceModule, made: ast.Call) -> str | None:
     for call in home.inside(item, ast.Call):
         name = home.qualify(call.func) or ""
         if _DRAWS.match(name) and not _picks(home, call):
-            tests = [each for each in home.ancestors(call) if isinstance(each, ast.If | ast.IfExp)]
+            tests = [each for each in home.ancestors(call) if isinstance(each, (ast.If, ast.IfExp))]
             switches = [each.test for each in tests if isinstance(each.test, ast.Attribute)]
             others = [
                 each for each in tests if isinstance(each.test, ast.UnaryOp) or _asks_otherwise(call, each)
@@ -185,7 +185,7 @@ def _picks(module: SourceModule, call: ast.Call) -> bool:
 
 def _is_index(module: SourceModule, node: ast.AST) -> bool:
     for above in module.ancestors(node):
-        if isinstance(above, ast.Slice | ast.stmt):
+        if isinstance(above, (ast.Slice, ast.stmt)):
             return False
         if isinstance(above, ast.Subscript):
             return (dotted(above.value) or "").startswith("self.")

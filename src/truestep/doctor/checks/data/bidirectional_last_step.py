@@ -71,7 +71,7 @@ def _recurrent_of(module: SourceModule, node: ast.expr, place: tuple[int, ...]) 
     if len(found) != 1 or found[0][1] != place or not isinstance(found[0][0], ast.Call):
         return None
     layer = found[0][0].func
-    made = list(value_origins(module, layer)) if isinstance(layer, ast.Name | ast.Attribute) else [layer]
+    made = list(value_origins(module, layer)) if isinstance(layer, (ast.Name, ast.Attribute)) else [layer]
     if len(made) == 1 and isinstance(made[0], ast.Call) and module.qualify(made[0].func) in _LAYERS:
         wanted = 2 if module.qualify(made[0].func) == "torch.nn.LSTM" else 1
         return made[0] if place == (0,) or len(place) == wanted else None

@@ -6,19 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
-from truestep.doctor.probe import SequenceProbe
-from truestep.doctor.runtime.history import ForwardCall
+from truestep.doctor.probe import Probe
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.sequences import SequenceProbeSight, SequenceProbeTask
+    from truestep.doctor.runtime.history import ForwardCall, LossCall, WatchHistory
 
 
-class NextStepSeen(SequenceProbe):
-    """A model is to predict each next symbol, and sees it.
+class NextStepSeen(Probe):
+    """A model is to predict each next symbol, and sees it; or a causal model is to predict the symbol that it is given.
 
     Why: the output for a step changes with later steps of the input, among them the very answer: the loss falls to
-    almost nothing, and the model can't continue a text.
+    almost nothing, and the model can't continue a text. With targets that are not shifted it learns to copy.
 
     Bad:
         class Model(nn.Module):
@@ -49,18 +48,50 @@ class NextStepSeen(SequenceProbe):
         logits = Model()(text[:, :-1])
         F.cross_entropy(logits.transpose(1, 2), text[:, 1:]).backward()
 
-    Fix: a causal mask in every attention, no bidirectional recurrence, convolutions padded on the left only.
+    Fix: a causal mask in every attention, no bidirectional recurrence, convolutions padded on the left only; inputs =
+    text[:, :-1], targets = text[:, 1:].
 
-    Evidence: seen only while a script runs.
+    Evidence: the plain form of row 77 of docs/mistakes.md.
     """
 
     code = "DATA033"
 
-    def judge(self, forward: ForwardCall, task: SequenceProbeTask, sight: SequenceProbeSight) -> Observations:
-        """Report an output that changes with a later step, where the next one is asked for."""
+    def __init__(self) -> None:
+        self.forward: ForwardCall | None = None
+        self.loss: LossCall | None = None
+
+    def on_forward(self, history: WatchHistory, forward: ForwardCall) -> Observations:
+        """Remember the forward that trains; the loss may come before its end, or after."""
+        if not self.tried and not history.num_steps and forward.module.training and forward.gradients_on:
+            self.forward = forward
+        yield from ()
+
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
+        """Remember the loss."""
+        self.loss = loss
+
+    def on_backward(self, history: WatchHistory, tensors: object, place: object) -> Observations:
+        """Try it out before the first step."""
+        if not self.tried and self.forward is not None:
+            self.tried = True
+            yield from self.tried_out(self.forward)
+        self.forward = self.loss = None
+
+    def try_out(self, forward: ForwardCall) -> Observations:
+        """Find out what is asked for, and change the last step: see which outputs change with it."""
+        from truestep.doctor.runtime.sequences import sight_of, task_of
+
+        task = task_of(forward, self.loss) if self.loss is not None else None
+        sight = sight_of(forward, task) if task is not None else None
+        text = ""
+        if task is None or sight is None:
+            return
         if task.ahead == 1 and sight.of_later:
             begin = f", from {sight.where} on" if sight.where else ""
             text = (
                 f"The targets are the next symbols, and the output for a step depends on later ones{begin}."
             )
+        elif task.ahead == 0 and sight.of_itself and not sight.of_later:
+            text = "Each target is the symbol that the model is given at the same step."
+        if text:
             yield Observation(forward.place, text, BUG, {"model": forward.called})

@@ -166,7 +166,7 @@ def _normalises(module: SourceModule, call: ast.Call) -> bool:
     name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
     uses = module.reads(name) if name else []
     return any(
-        isinstance(up := module.parents[use], ast.BinOp) and isinstance(up.op, ast.Sub | ast.Div)
+        isinstance(up := module.parents[use], ast.BinOp) and isinstance(up.op, (ast.Sub, ast.Div))
         for use in uses
     )
 

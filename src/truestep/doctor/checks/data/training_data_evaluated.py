@@ -43,7 +43,7 @@ class TrainingDataEvaluated(SourceCheck):
             call = statement.value
             if not _HELD_OUT.search(name) or _TRAIN.search(name):
                 continue
-            if isinstance(call, ast.Name | ast.Attribute):
+            if isinstance(call, (ast.Name, ast.Attribute)):
                 yield from _in_place_of(module, statement, name)
             if not isinstance(call, ast.Call):
                 continue

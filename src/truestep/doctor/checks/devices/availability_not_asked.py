@@ -45,7 +45,7 @@ class AvailabilityNotAsked(SourceCheck):
 
     def _asked(self, module: SourceModule, node: ast.expr) -> bool:
         parent = module.parents[node]
-        if isinstance(parent, ast.If | ast.IfExp | ast.While | ast.Assert):
+        if isinstance(parent, (ast.If, ast.IfExp, ast.While, ast.Assert)):
             return parent.test is node
         return isinstance(parent, ast.BoolOp) or (
             isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)

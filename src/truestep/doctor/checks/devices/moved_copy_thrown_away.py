@@ -86,7 +86,7 @@ def _is_demonstrated(module: SourceModule, statement: ast.Expr, tensor: ast.expr
     if not isinstance(tensor, ast.Name):
         return False
     scope, bound = module.scope(tensor), module.resolver.reaching(tensor)
-    loops = [each for each in module.ancestors(statement) if isinstance(each, ast.For | ast.While)]
+    loops = [each for each in module.ancestors(statement) if isinstance(each, (ast.For, ast.While))]
     uses = [
         each
         for each in module.reads(tensor.id)

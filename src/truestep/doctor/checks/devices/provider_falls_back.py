@@ -54,7 +54,7 @@ def _ways_to(module: SourceModule, node: ast.expr | None) -> Iterator[ast.expr]:
     """Yield an expression with all that its names may stand for."""
 
     def behind(each: ast.expr) -> list[ast.expr]:
-        names = [part for part in walk(each) if isinstance(part, ast.Name | ast.Attribute)]
+        names = [part for part in walk(each) if isinstance(part, (ast.Name, ast.Attribute))]
         return [value for name in names for value in module.definitions(name) if value is not None]
 
     return each_once([node] if node is not None else [], behind, MAX_DEPTH)

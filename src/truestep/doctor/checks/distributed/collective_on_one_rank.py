@@ -98,13 +98,13 @@ def _asks_rank(module: SourceModule, call: ast.Call) -> bool:
 def _on_rank(test: ast.expr) -> bool:
     """`rank == 0`, `dist.get_rank() == 0`, `not rank`, `is_main`: true on some ranks alone."""
     if isinstance(test, ast.Compare):
-        if isinstance(test.ops[0], ast.In | ast.NotIn):
+        if isinstance(test.ops[0], (ast.In, ast.NotIn)):
             return len(test.ops) == 1 and bool(_RANK.search(ast.unparse(test.left)))
-        single = len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq | ast.NotEq)
+        single = len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.NotEq))
         return single and bool(_RANK.search(ast.unparse(test.left))) and _number(test.comparators[0])
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _on_rank(test.operand)
-    named = isinstance(test, ast.Name | ast.Attribute)
+    named = isinstance(test, (ast.Name, ast.Attribute))
     return named and bool(_RANK.search(ast.unparse(test)))
 
 

@@ -145,7 +145,7 @@ def _goes_round(module: SourceModule) -> bool:
         loop for file in module.program.linked for loop in file.all(ast.For) if _is_repeated(file, loop)
     ]
     sources = [each for loop in loops_over for each in walk(loop.iter)]
-    loops = (module.kind(each) == "loader" for each in sources if isinstance(each, ast.Name | ast.Attribute))
+    loops = (module.kind(each) == "loader" for each in sources if isinstance(each, (ast.Name, ast.Attribute)))
     return bool(module.program.called_anywhere("backward", "step")) or any(loops)
 
 

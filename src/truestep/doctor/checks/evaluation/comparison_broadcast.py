@@ -80,7 +80,7 @@ def _is_counted(module: SourceModule, node: ast.expr) -> bool:
 
 def _comparisons(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
     for node in module.all(ast.Compare):
-        if len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq | ast.NotEq):
+        if len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
             yield node, node.left, node.comparators[0]
     for call in [*module.method_calls("eq", "ne"), *module.calls("torch.eq", "torch.ne")]:
         assert isinstance(call.func, ast.Attribute)

@@ -86,7 +86,7 @@ def _shown(module: SourceModule, scope: ast.AST, name: str) -> Iterator[ast.stmt
         is_shown = isinstance(node, ast.Return) and node.value is not None
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             is_shown = own_name(node.value.func) in _SHOWS
-        if isinstance(node, ast.Return | ast.Expr) and is_shown and module.scope(node) is scope:
+        if isinstance(node, (ast.Return, ast.Expr)) and is_shown and module.scope(node) is scope:
             if any(isinstance(each, ast.Name) and each.id == name for each in walk(node)):
                 yield node
 

@@ -106,7 +106,7 @@ def _asks_for_mode(module: SourceModule, call: ast.Call) -> bool:
 
 def _under_mode(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether a test of the mode stands around the call."""
-    tests = [each.test for each in module.ancestors(call) if isinstance(each, ast.If | ast.IfExp)]
+    tests = [each.test for each in module.ancestors(call) if isinstance(each, (ast.If, ast.IfExp))]
     return any(getattr(part, "attr", "") == "training" for test in tests for part in walk(test))
 
 
@@ -133,7 +133,7 @@ def _severity(module: SourceModule, call: ast.Call) -> Severity:
 
 def _is_meant(module: SourceModule, call: ast.Call) -> bool:
     """Tell what a name or a docstring around says: dropout at inference draws one of many predictions."""
-    around = [each for each in module.ancestors(call) if isinstance(each, ast.ClassDef | ast.FunctionDef)]
+    around = [each for each in module.ancestors(call) if isinstance(each, (ast.ClassDef, ast.FunctionDef))]
     owners = [
         base for each in around if isinstance(each, ast.ClassDef) for base in module.classes.lineage(each)
     ]

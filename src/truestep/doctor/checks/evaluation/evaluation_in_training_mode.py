@@ -205,7 +205,7 @@ def _left_behind(mode: TraceEvent, forward: TraceEvent) -> bool:
     for branch, within in itertools.pairwise(nodes):
         if isinstance(branch, ast.If) and branch not in around:
             for block in (branch.body, branch.orelse):
-                leaves = bool(block) and isinstance(block[-1], ast.Return | ast.Raise)
+                leaves = bool(block) and isinstance(block[-1], (ast.Return, ast.Raise))
                 if leaves and any(within in walk(each) for each in block):
                     return True
     return False

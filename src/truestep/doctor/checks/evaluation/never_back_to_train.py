@@ -83,7 +83,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
         """Go back at the start of the loop."""
         _, event = event_at(module, node, "eval")
         loop = event.loops()[-1] if event.loops() else None
-        if not isinstance(loop, ast.For | ast.While) or module.scope(loop) is not module.scope(node):
+        if not isinstance(loop, (ast.For, ast.While)) or module.scope(loop) is not module.scope(node):
             raise SourceRewriteError
         return [before(module, loop.body[0], f"{written(module, node, event.receiver)}.train()")]
 

@@ -99,7 +99,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
         if (run.has_window and run.is_certain) or together:
             return [after(module, node, clear)]
         if module.scope(loop.node) is not module.scope(node) or not isinstance(
-            loop.node, ast.For | ast.While
+            loop.node, (ast.For, ast.While)
         ):
             raise SourceRewriteError
         return [before(module, loop.node.body[0], clear)]

@@ -135,6 +135,6 @@ def _leaves_early(module: SourceModule, loop: TrainingLoop) -> bool:
         test = module.enclosing(node, ast.If)
         names = [each for each in walk(test.test) if isinstance(each, ast.Name)] if test is not None else []
         values = [value for each in names for value in module.definitions(each) if value is not None]
-        if any(isinstance(part, ast.FloorDiv | ast.Mod) for value in values for part in ast.walk(value)):
+        if any(isinstance(part, (ast.FloorDiv, ast.Mod)) for value in values for part in ast.walk(value)):
             return True
     return False

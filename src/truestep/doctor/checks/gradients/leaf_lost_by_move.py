@@ -56,7 +56,7 @@ class LeafLostByMove(SourceCheck):
         for call in module.method_calls(*sorted(MOVES)):
             inner = receiver_of(call)
             if not isinstance(inner, ast.Call) or not isinstance(
-                module.parents.get(call), ast.Assign | ast.Attribute
+                module.parents.get(call), (ast.Assign, ast.Attribute)
             ):
                 continue
             made = (module.qualify(inner.func) or "").removeprefix("torch.")

@@ -61,7 +61,7 @@ class ParametersUsedUp(SourceCheck):
                 )
 
     def _in_later_loop(self, module: SourceModule, node: ast.AST, assignment: ast.Assign) -> bool:
-        loops = [each for each in module.ancestors(node) if isinstance(each, ast.For | ast.While)]
+        loops = [each for each in module.ancestors(node) if isinstance(each, (ast.For, ast.While))]
         own = set(module.ancestors(assignment))
         heads = [loop.iter for loop in loops if isinstance(loop, ast.For)]
         inside = [loop for loop in loops if loop not in own]

@@ -179,7 +179,7 @@ def _of_call(module: SourceModule, call: ast.Call, depth: int) -> int | None:
 
 def _of_method(module: SourceModule, call: ast.Call, method: ast.Attribute, depth: int) -> int | None:
     args = call.args
-    if len(args) == 1 and isinstance(args[0], ast.Tuple | ast.List):
+    if len(args) == 1 and isinstance(args[0], (ast.Tuple, ast.List)):
         args = args[0].elts
     if any(isinstance(each, ast.Starred) for each in args):
         return None
@@ -196,6 +196,6 @@ def _of_method(module: SourceModule, call: ast.Call, method: ast.Attribute, dept
         return None
     if method.attr == "unsqueeze":
         return inner + 1
-    if method.attr == "unflatten" and len(call.args) == 2 and isinstance(call.args[1], ast.Tuple | ast.List):
+    if method.attr == "unflatten" and len(call.args) == 2 and isinstance(call.args[1], (ast.Tuple, ast.List)):
         return inner + len(call.args[1].elts) - 1
     return inner if method.attr in KEEP_SHAPE or method.attr == "requires_grad_" else None

@@ -69,7 +69,7 @@ class TrainedTensorDetached(SourceCheck):
     def _optimized(self, module: SourceModule, node: ast.expr) -> bool:
         """Tell whether it stands in a list that an optimizer gets, there or under a name."""
         home = module.parents.get(node)
-        if not isinstance(home, ast.List | ast.Tuple):
+        if not isinstance(home, (ast.List, ast.Tuple)):
             return False
         above = module.parents.get(home)
         if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):

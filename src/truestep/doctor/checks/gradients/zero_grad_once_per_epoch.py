@@ -59,5 +59,7 @@ class ZeroGradOncePerEpoch(SourceCheck):
 
 def _ends_early(loop: TrainingLoop) -> bool:
     """Tell whether the loop is left after its step: it was one update then."""
-    statements = [each for each in getattr(loop.node, "body", []) if isinstance(each, ast.Break | ast.Return)]
+    statements = [
+        each for each in getattr(loop.node, "body", []) if isinstance(each, (ast.Break, ast.Return))
+    ]
     return bool(statements)

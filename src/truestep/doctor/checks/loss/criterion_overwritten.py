@@ -43,7 +43,7 @@ class CriterionOverwritten(SourceCheck):
                 and isinstance(value.func, ast.Name)
             ):
                 continue
-            loops = [each for each in module.ancestors(assignment) if isinstance(each, ast.For | ast.While)]
+            loops = [each for each in module.ancestors(assignment) if isinstance(each, (ast.For, ast.While))]
             if value.func.id == target.id and loops and self._made_outside(module, value.func, loops[0]):
                 yield At(
                     assignment,

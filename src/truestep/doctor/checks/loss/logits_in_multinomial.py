@@ -52,7 +52,7 @@ class LogitsInMultinomial(SourceCheck):
         """Take the softmax first."""
         if _too_few(module, node) is not None:
             return ()
-        if not isinstance(node.args[0], ast.Name | ast.Call | ast.Attribute | ast.Subscript):
+        if not isinstance(node.args[0], (ast.Name, ast.Call, ast.Attribute, ast.Subscript)):
             raise SourceRewriteError
         return [inserted_behind(module, node.args[0], ".softmax(-1)")]
 
@@ -69,7 +69,7 @@ def _too_few(module: SourceModule, call: ast.Call) -> str | None:
     number, again = literal(module, argument(call, 1, "num_samples")), argument(call, 2, "replacement")
     if not isinstance(made, ast.Call) or module.qualify(made.func) not in functions("takes numbers over"):
         return None
-    if not isinstance(given, ast.List | ast.Tuple) or literal(module, again) not in (None, False):
+    if not isinstance(given, (ast.List, ast.Tuple)) or literal(module, again) not in (None, False):
         return None
     weights = [constant(each) for each in given.elts]
     if not isinstance(number, int) or any(type(each) not in (int, float) for each in weights):

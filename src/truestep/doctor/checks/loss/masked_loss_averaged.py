@@ -61,7 +61,7 @@ class MaskedLossAveraged(SourceCheck):
 def _weighs(module: SourceModule, call: ast.Call, mask: str) -> bool:
     """Tell a mask of what is sure enough from one of padding: what is left out then counts as 0 on purpose."""
     scope = module.scope(call)
-    for name in (each for each in walk(scope) if isinstance(each, ast.Name | ast.Attribute)):
+    for name in (each for each in walk(scope) if isinstance(each, (ast.Name, ast.Attribute))):
         if dotted(name) != mask or not isinstance(name.ctx, ast.Load):
             continue
         made = [part for value in module.definitions(name) if value is not None for part in walk(value)]

@@ -86,5 +86,5 @@ def _is_distribution(module: SourceModule, node: ast.expr) -> bool:
 def _varies(node: ast.expr) -> bool:
     """Tell a value for each class from a factor of all."""
     return not isinstance(node, ast.Constant) and any(
-        isinstance(each, ast.Call | ast.Name) for each in walk(node)
+        isinstance(each, (ast.Call, ast.Name)) for each in walk(node)
     )

@@ -113,7 +113,7 @@ def _is_flattened(module: SourceModule, node: ast.expr) -> bool:
 def _weighs_positions(module: SourceModule, node: ast.expr) -> bool:
     """Tell an attention over the steps of a sequence from classes: by what it is called or multiplied with."""
     around = [
-        each.name for each in module.ancestors(node) if isinstance(each, ast.ClassDef | ast.FunctionDef)
+        each.name for each in module.ancestors(node) if isinstance(each, (ast.ClassDef, ast.FunctionDef))
     ]
     made = module.parents[node]
     targets = made.targets if isinstance(made, ast.Assign) else []
@@ -140,4 +140,4 @@ def _is_factor(module: SourceModule, node: ast.expr) -> bool:
         return outer.attr in _PRODUCTS
     if isinstance(outer, ast.Call):
         return ast.unparse(outer.func).rsplit(".", 1)[-1] in _PRODUCTS
-    return isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Mult | ast.MatMult)
+    return isinstance(outer, ast.BinOp) and isinstance(outer.op, (ast.Mult, ast.MatMult))

@@ -51,6 +51,6 @@ class CacheEmptiedEveryStep(SourceCheck):
 
 def _holds_loop(trace: Trace, path: Path) -> bool:
     """Tell whether batches are gone through inside of this loop: then it is one over epochs."""
-    inner = [node for node in walk(path[-1].node) if isinstance(node, ast.For | ast.While)]
+    inner = [node for node in walk(path[-1].node) if isinstance(node, (ast.For, ast.While))]
     deeper = [each for each in trace.events if each.inside(path) and each.loop_path() != path]
     return len(inner) > 1 or bool(deeper)

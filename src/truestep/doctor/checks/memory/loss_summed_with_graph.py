@@ -57,7 +57,7 @@ class LossSummedWithGraph(SourceCheck):
                 continue
             if stored is not None and self._stays(module, node, loop) and not _is_cut(module, stored):
                 is_total = (isinstance(node, ast.Assign) and not _is_item_of_each(node)) or (
-                    isinstance(node, ast.AugAssign) and not isinstance(node.value, ast.List | ast.Tuple)
+                    isinstance(node, ast.AugAssign) and not isinstance(node.value, (ast.List, ast.Tuple))
                 )
                 what = "added to a total" if is_total else "put in a list"
                 told = dotted(stored) or ast.unparse(stored)
@@ -65,9 +65,9 @@ class LossSummedWithGraph(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Detach it."""
-        loops = [each for each in module.ancestors(node) if isinstance(each, ast.For | ast.While)]
+        loops = [each for each in module.ancestors(node) if isinstance(each, (ast.For, ast.While))]
         stored = _stored(node)
-        parts = stored.elts if isinstance(stored, ast.List | ast.Tuple) else [stored]
+        parts = stored.elts if isinstance(stored, (ast.List, ast.Tuple)) else [stored]
         for loop in loops:
             kept = [each for part in parts if (each := self._carrier(module, part, loop)) is not None]
             if kept:
@@ -164,7 +164,7 @@ def _kept(module: SourceModule) -> Iterator[tuple[ast.AST, ast.For | ast.While]]
     items = [each for each in module.all(ast.Assign) if _is_item_of_each(each)]
     for node in [*adds, *sums, *items, *module.method_calls("append")]:
         for loop in module.ancestors(node):
-            if isinstance(loop, ast.For | ast.While) and module.scope(loop) is module.scope(node):
+            if isinstance(loop, (ast.For, ast.While)) and module.scope(loop) is module.scope(node):
                 if _has_backward(module, loop):
                     yield node, loop
                     break

@@ -117,6 +117,6 @@ def _changed(module: SourceModule, node: ast.Assign, place: str) -> bool:
     scope = module.scope(node)
     for each in module.reads(place):
         parent = module.parents[each]
-        if module.scope(each) is scope and isinstance(parent, ast.Call | ast.keyword | ast.Tuple | ast.List):
+        if module.scope(each) is scope and isinstance(parent, (ast.Call, ast.keyword, ast.Tuple, ast.List)):
             return True
     return False

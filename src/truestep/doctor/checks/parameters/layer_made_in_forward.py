@@ -109,7 +109,7 @@ class LayerMadeInForward(SourceCheck):
         statement = module.statement(call)
         targets = statement.targets if isinstance(statement, ast.Assign) else []
         if any(not isinstance(each, ast.Name) for each in targets) or isinstance(statement, ast.Return):
-            return any(not isinstance(each, ast.Name | ast.Tuple) for each in targets)
+            return any(not isinstance(each, (ast.Name, ast.Tuple)) for each in targets)
         names = {each.id for each in targets if isinstance(each, ast.Name)}
         return any(
             isinstance(node, ast.Attribute)
@@ -188,7 +188,7 @@ def _places_given(module: SourceModule, value: ast.expr) -> list[ast.expr]:
     """Return where the name that a value is given is read as a whole."""
     node: ast.AST = value
     while (
-        isinstance(above := module.parents[node], ast.expr | ast.keyword)
+        isinstance(above := module.parents[node], (ast.expr, ast.keyword))
         and getattr(above, "func", None) is not node
     ):
         node = above
@@ -228,7 +228,7 @@ def _registers(module: SourceModule, node: ast.expr) -> bool:
         if isinstance(above, ast.stmt):
             targets = above.targets if isinstance(above, ast.Assign) else []
             is_called = isinstance(above, ast.Assign) and _is_applied(module, node)
-            return not is_called and any(isinstance(each, ast.Attribute | ast.Subscript) for each in targets)
+            return not is_called and any(isinstance(each, (ast.Attribute, ast.Subscript)) for each in targets)
     return False
 
 

@@ -69,7 +69,7 @@ class LayersInPlainList(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Register the layers."""
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.List | ast.ListComp):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, (ast.List, ast.ListComp)):
             raise SourceRewriteError
         return wrapped(module, node.value, f"{name_of(module, 'torch.nn')}.ModuleList")
 
@@ -175,8 +175,8 @@ def _keeps(module: SourceModule, name: ast.expr, given: ast.expr) -> bool:
     above = module.parents[name]
     if isinstance(above, ast.Attribute):  # its own attributes and methods
         return False
-    return isinstance(module.statement(name), ast.Assign | ast.Return) or isinstance(
-        above, ast.Call | ast.keyword
+    return isinstance(module.statement(name), (ast.Assign, ast.Return)) or isinstance(
+        above, (ast.Call, ast.keyword)
     )
 
 
@@ -221,7 +221,7 @@ def _registers_any(module: SourceModule, node: ast.AST) -> bool:
 def _type(value: ast.expr) -> str:
     return (
         "dict"
-        if isinstance(value, ast.Dict | ast.DictComp)
+        if isinstance(value, (ast.Dict, ast.DictComp))
         else "tuple"
         if isinstance(value, ast.Tuple)
         else "list"

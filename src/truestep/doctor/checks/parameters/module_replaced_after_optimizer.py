@@ -56,7 +56,7 @@ class ModuleReplacedAfterOptimizer(SourceCheck, Watcher):
         for assignment in module.all(ast.Assign):
             target = assignment.targets[0]
             if not (
-                isinstance(target, ast.Attribute | ast.Subscript) and _is_layer(module, assignment.value)
+                isinstance(target, (ast.Attribute, ast.Subscript)) and _is_layer(module, assignment.value)
             ):
                 continue
             base = target.value
@@ -165,7 +165,7 @@ def _read_behind(module: SourceModule, part: ast.AST) -> Iterator[ast.expr | Non
     waiting, seen = [part], set[ast.AST]()
     while waiting:
         node = waiting.pop()
-        if node in seen or not isinstance(node, ast.Name | ast.Attribute):
+        if node in seen or not isinstance(node, (ast.Name, ast.Attribute)):
             continue
         seen.add(node)
         made = module.definitions(node)
@@ -183,5 +183,5 @@ def _gone_through(module: SourceModule, node: ast.AST) -> Iterator[ast.expr]:
     for around in module.ancestors(node):
         if isinstance(around, ast.For):
             yield around.iter
-        elif isinstance(around, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        elif isinstance(around, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
             yield from (each.iter for each in around.generators)

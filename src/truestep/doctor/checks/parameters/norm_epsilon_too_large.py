@@ -44,6 +44,6 @@ class NormEpsilonTooLarge(SourceCheck):
         """Report a literal of 0.05 or more at the second place; under `eps=` it is meant."""
         for call in module.calls(*_NORMS):
             given = constant(call.args[1]) if len(call.args) > 1 else None
-            if isinstance(given, int | float) and not isinstance(given, bool) and given >= _LARGE:
+            if isinstance(given, (int, float)) and not isinstance(given, bool) and given >= _LARGE:
                 name = (module.qualify(call.func) or "").rsplit(".", 1)[-1]
                 yield At(call, f"The second argument of {name} is eps: {given} is added to the variance.")

@@ -81,7 +81,7 @@ def _is_to_be_written(function: Function) -> bool:
     """Tell a function of which nothing is written yet: `pass`, a text, `raise NotImplementedError`."""
     body = function.body if not isinstance(function, ast.Lambda) else []
     texts = [each for each in body if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)]
-    empty = [each for each in body if isinstance(each, ast.Pass | ast.Raise)]
+    empty = [each for each in body if isinstance(each, (ast.Pass, ast.Raise))]
     returns = [each for each in body if isinstance(each, ast.Return) and each.value is None]
     return bool(body) and len(body) == len(texts) + len(empty) + len(returns)
 

@@ -107,7 +107,7 @@ def _is_named(module: SourceModule, name: str) -> bool:
     if name not in module.program.texts:
         return False
     return any(
-        isinstance(file.parents[each], ast.Call | ast.List | ast.Tuple | ast.keyword)
+        isinstance(file.parents[each], (ast.Call, ast.List, ast.Tuple, ast.keyword))
         for file in module.program.linked
         for each in file.all(ast.Constant)
         if each.value == name
@@ -128,7 +128,7 @@ def _is_set(module: SourceModule, owner: Class, name: str) -> bool:
         if dotted(base) != "self" or module.enclosing(base, ast.ClassDef) in own:
             return True
     return any(
-        isinstance(part, ast.FunctionDef | ast.ClassDef) and part.name == name
+        isinstance(part, (ast.FunctionDef, ast.ClassDef)) and part.name == name
         for each in module.classes.lineage(owner)
         for part in each.body
     )

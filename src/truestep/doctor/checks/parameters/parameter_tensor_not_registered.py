@@ -84,4 +84,4 @@ def _is_looked_at(module: SourceModule, gradient: ast.Attribute) -> bool:
 
 
 def _parts_of(node: ast.expr) -> list[ast.expr]:
-    return node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
+    return node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]

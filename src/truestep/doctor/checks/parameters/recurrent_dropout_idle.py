@@ -38,7 +38,7 @@ class RecurrentDropoutIdle(SourceCheck):
 
     def _one(self, module: SourceModule, call: ast.Call) -> bool:
         given = argument(call, 2, "num_layers")
-        if isinstance(given, ast.Name | ast.Attribute):
+        if isinstance(given, (ast.Name, ast.Attribute)):
             values = module.definitions(given)
             return bool(values) and all(constant(each) == 1 for each in values)
         return given is None or constant(given) == 1

@@ -36,7 +36,7 @@ class ReluBornDead(SourceCheck):
             is_bias = given is not None and hasattr(given, "attr") and given.attr == "bias"
             if (
                 is_bias
-                and isinstance(value, int | float)
+                and isinstance(value, (int, float))
                 and -100 < value <= -1
                 and not module.program.identifiers & {"sigmoid", "Sigmoid"}
             ):

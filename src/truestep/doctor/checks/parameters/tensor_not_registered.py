@@ -150,7 +150,7 @@ def _is_one_number(module: SourceModule, value: ast.expr) -> bool:
     given = seen_through(module, argument(value, 0, "data"))
     if isinstance(given, ast.BinOp):
         return constant(given.left) is not None or constant(given.right) is not None
-    return isinstance(constant(given), int | float)
+    return isinstance(constant(given), (int, float))
 
 
 def _is_placed(module: SourceModule, value: ast.expr) -> bool:
@@ -162,7 +162,7 @@ def _is_placed(module: SourceModule, value: ast.expr) -> bool:
         value = value.func.value
     given = argument(value, 0, "data") if isinstance(value, ast.Call) else None
     made = module.qualify(value.func) if isinstance(value, ast.Call) else None
-    return made == "torch.tensor" and isinstance(seen_through(module, given), ast.Name | ast.Attribute)
+    return made == "torch.tensor" and isinstance(seen_through(module, given), (ast.Name, ast.Attribute))
 
 
 def _registered(module: SourceModule, owner: ast.ClassDef) -> set[object]:

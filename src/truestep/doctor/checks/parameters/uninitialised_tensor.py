@@ -46,7 +46,7 @@ class UninitialisedTensor(SourceCheck):
             parent = module.parents[call]
             filled = hasattr(parent, "attr") and str(parent.attr).endswith("_")
             filled = filled or _is_filled(module, call)
-            if isinstance(value, int | float) and not isinstance(value, bool) and not filled:
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and not filled:
                 yield At(
                     call,
                     f"This makes {value} uninitialised numbers, not the value {value}.",

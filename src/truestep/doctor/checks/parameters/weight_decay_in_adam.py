@@ -35,7 +35,7 @@ class WeightDecayInAdam(SourceCheck):
         for call in module.calls("torch.optim.Adam"):
             decay = literal(module, argument(call, 4, "weight_decay"))
             if (
-                isinstance(decay, int | float)
+                isinstance(decay, (int, float))
                 and decay >= 0.01
                 and argument(call, None, "decoupled_weight_decay") is None
             ):

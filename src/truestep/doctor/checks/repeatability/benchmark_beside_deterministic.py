@@ -64,7 +64,7 @@ class BenchmarkBesideDeterministic(SourceCheck):
 def _may_both_be(module: SourceModule, first: ast.Assign, second: ast.Assign) -> bool:
     """Tell whether some call, or the defaults where none is in sight, gives all switches that the two stand under."""
     function = module.scope(first)
-    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return True
     switches = {name for node in (first, second) for name in _switches(module, node, function)}
     calls = module.functions.callers(function)

@@ -67,7 +67,7 @@ class SeededInEveryEpoch(SourceCheck):
                 loops.update(dict.fromkeys(around[-2:], loop.node))
         told: set[ast.AST] = set()
         for epochs in loops:
-            if isinstance(epochs, ast.For | ast.While) and not _makes_an_optimizer(module, epochs):
+            if isinstance(epochs, (ast.For, ast.While)) and not _makes_an_optimizer(module, epochs):
                 for seed in _seeds_in(module, epochs, _changing(module, epochs), _DEEP, set()):
                     if seed not in told:
                         told.add(seed)

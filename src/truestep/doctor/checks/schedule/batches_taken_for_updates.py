@@ -111,7 +111,7 @@ def _of_both(module: SourceModule, node: ast.expr) -> tuple[ast.expr, ast.expr] 
             sides = [*node.args, *(word.value for word in node.keywords if word.arg)]
         case _:
             return None
-    if not any(isinstance(each, ast.Name | ast.Attribute | ast.BinOp) for each in sides):
+    if not any(isinstance(each, (ast.Name, ast.Attribute, ast.BinOp)) for each in sides):
         return None
     units = [counted_unit(module, each) for each in sides]
     if BATCHES in units and UPDATES in units:

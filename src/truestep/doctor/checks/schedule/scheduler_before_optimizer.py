@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.doctor.check import RISK, At, SourceCheck, Unsure
+from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.checks.schedule.stepped_in_every_micro_batch import steps_per_backward
 from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Trace, TraceEvent, exclusive
@@ -48,7 +48,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
                 opt.step()
             sched.step()
 
-    Fix: all optimizer steps first, then scheduler.step().
+    Fix: all optimizer steps first, then scheduler.step(). Make the schedule for the optimizer that steps.
 
     Evidence: leoxiaobin/deep-high-resolution-net.pytorch 6f69e467 tools/train.py:183; qfgaohao/pytorch-ssd
     7a839cbc prune_alexnet.py:105; corpus: 5 true, 1 debatable, 0 false; bed A: 5 true, 0 false; bed B: 1 true,
@@ -90,6 +90,8 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
     def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
         """Remember a schedule's step before the first one of its optimizer."""
         record = history.record_of(scheduler.optimizer)
+        if record is None or not record.num_steps:
+            self.idle.setdefault(id(scheduler), (scheduler, place))
         skipped = getattr(scheduler, "last_epoch", 1) > 0  # step(0) sets the first rate once more
         if record is not None and record.num_steps == 0 and skipped:
             first, _ = self.early.get(id(record), (place, 0))
@@ -97,6 +99,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
 
     def __init__(self) -> None:
         self.early: dict[int, tuple[Place, int]] = {}  # the first, and the backwards before the last
+        self.idle: dict[int, tuple[Any, Place]] = {}  # schedules that were stepped before their optimizers
         self.num_backwards: dict[int, int] = {}  # before the first step
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
@@ -112,6 +115,14 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
             yield Observation(
                 place, "The schedule was stepped before the optimizer's first step.", evidence={"step": 1}
             )
+
+    def on_finish(self, history: WatchHistory) -> Observations:
+        """Report the schedules whose optimizer has not stepped at all, while another one has: it was made anew."""
+        for scheduler, place in self.idle.values():
+            record = history.record_of(scheduler.optimizer)
+            if history.stepping() and (record is None or not record.num_steps):
+                text = "The schedule belongs to an optimizer that never steps: the one that trains keeps its first rate."
+                yield Observation(place, text, BUG)
 
 
 def _is_of_unknown_make(module: SourceModule, event: TraceEvent) -> bool:

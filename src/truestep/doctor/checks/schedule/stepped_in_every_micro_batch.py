@@ -149,7 +149,7 @@ def _lasts_batches(module: SourceModule, event: TraceEvent) -> bool:
 
 def _numbers_in(module: SourceModule, given: ast.expr) -> list[ast.expr]:
     """Return what a function of the epoch computes with: a lambda, a function, an object that can be called."""
-    if isinstance(given, ast.List | ast.Tuple):
+    if isinstance(given, (ast.List, ast.Tuple)):
         return [inner for each in given.elts for inner in _numbers_in(module, each)]
     function = module.functions.named(seen_through(module, given) or given) or module.functions.named(given)
     owner = module.classes.of(given) if function is None else None
@@ -162,7 +162,7 @@ def _is_divided(module: SourceModule, node: ast.expr) -> bool:
     """Tell `len(loader) // 4`: a number of updates."""
     above = module.parents[node]
     return (
-        isinstance(above, ast.BinOp) and isinstance(above.op, ast.Div | ast.FloorDiv) and above.left is node
+        isinstance(above, ast.BinOp) and isinstance(above.op, (ast.Div, ast.FloorDiv)) and above.left is node
     )
 
 

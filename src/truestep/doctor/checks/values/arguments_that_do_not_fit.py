@@ -138,7 +138,7 @@ def _stands_for_call(module: SourceModule, name: ast.expr) -> bool:
     """Tell a name that is given what a call makes, be it by another name: `note = partial(helpers.note, sink=sink)`."""
 
     def given(each: ast.expr) -> list[ast.expr]:
-        if not isinstance(each, ast.Name | ast.Attribute):
+        if not isinstance(each, (ast.Name, ast.Attribute)):
             return []
         bound = [one for one in module.names.bindings_behind(each) if one.how == "assign"]
         if isinstance(each, ast.Attribute):

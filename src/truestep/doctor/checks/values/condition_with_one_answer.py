@@ -47,10 +47,10 @@ class ConditionWithOneAnswer(SourceCheck):
             if constant is not None and beside and isinstance(node.op, ast.Or) and _is_asked(module, node):
                 yield At(node, f"{ast.unparse(constant)} alone is true: the test always holds.")
         for compare in module.all(ast.Compare):
-            within = len(compare.ops) == 1 and isinstance(compare.ops[0], ast.In | ast.NotIn)
+            within = len(compare.ops) == 1 and isinstance(compare.ops[0], (ast.In, ast.NotIn))
             options = compare.left.elts if isinstance(compare.left, ast.List) else []
             texts = bool(options) and all(_is_text(each) for each in options)
-            if within and texts and isinstance(compare.comparators[0], ast.Name | ast.Attribute):
+            if within and texts and isinstance(compare.comparators[0], (ast.Name, ast.Attribute)):
                 text = ast.unparse(compare.comparators[0])
                 yield At(
                     compare, f"A list is no part of {text}: what is looked for stands to the left of `in`."
@@ -76,6 +76,6 @@ def _is_asked(module: SourceModule, node: ast.BoolOp) -> bool:
     """Tell a test from a default: `name = given or "net"`."""
     inside: ast.AST = node
     outer = module.parents[node]
-    while isinstance(outer, ast.BoolOp | ast.UnaryOp):
+    while isinstance(outer, (ast.BoolOp, ast.UnaryOp)):
         inside, outer = outer, module.parents[outer]
-    return isinstance(outer, ast.If | ast.While | ast.IfExp | ast.Assert) and outer.test is inside
+    return isinstance(outer, (ast.If, ast.While, ast.IfExp, ast.Assert)) and outer.test is inside

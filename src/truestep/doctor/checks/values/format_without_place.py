@@ -87,7 +87,7 @@ def _says_it(module: SourceModule, text: str, dropped: ast.expr) -> bool:
     It stands in the text already, or is a function or module, which is the same in every run.
     """
     value = literal(module, dropped)
-    is_function = isinstance(dropped, ast.Name | ast.Attribute) and (
+    is_function = isinstance(dropped, (ast.Name, ast.Attribute)) and (
         module.functions.named(dropped) is not None
         or module.qualify(dropped) is not None
         or getattr(dropped, "id", "") in dir(builtins)
@@ -99,4 +99,4 @@ def _is_message(module: SourceModule, call: ast.Call) -> bool:
     """Tell a text that is only shown to somebody."""
     outer = module.parents[call]
     shown = getattr(outer.func, "attr", getattr(outer.func, "id", "")) if isinstance(outer, ast.Call) else ""
-    return shown in _SHOWS or isinstance(module.statement(call), ast.Raise | ast.Assert)
+    return shown in _SHOWS or isinstance(module.statement(call), (ast.Raise, ast.Assert))

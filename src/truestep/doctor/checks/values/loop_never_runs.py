@@ -54,15 +54,15 @@ def _empty(call: ast.Call) -> Severity | None:
     start, stop = call.args[:2]
     step = constant(call.args[2]) if len(call.args) > 2 else 1
     first, last = constant(start), constant(stop)
-    if not isinstance(step, int | float) or not step:
+    if not isinstance(step, (int, float)) or not step:
         return None
-    if isinstance(first, int | float) and isinstance(last, int | float):
+    if isinstance(first, (int, float)) and isinstance(last, (int, float)):
         return BUG if (last - first) * step <= 0 and (first or last) else None
     if any(isinstance(each, ast.USub) for part in (start, stop) for each in walk(part)):
         return None  # what counts from the end
-    if step > 0 and isinstance(last, int | float) and last <= 0:
+    if step > 0 and isinstance(last, (int, float)) and last <= 0:
         return BUG if _is_count(start) else RISK
-    if step < 0 and isinstance(first, int | float) and first <= 0:
+    if step < 0 and isinstance(first, (int, float)) and first <= 0:
         return BUG if _is_count(stop) else RISK
     return None
 

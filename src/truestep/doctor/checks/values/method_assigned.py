@@ -58,4 +58,4 @@ def _is_method(target: ast.Attribute) -> bool:
 
 def _is_value(value: ast.expr) -> bool:
     """Tell a number or a computed value from a function that is put in the method's place."""
-    return isinstance(value, ast.Constant | ast.BinOp | ast.UnaryOp | ast.Call | ast.Subscript | ast.List)
+    return isinstance(value, (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript, ast.List))

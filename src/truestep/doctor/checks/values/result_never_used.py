@@ -168,4 +168,4 @@ def _is_work(module: SourceModule, value: ast.expr) -> bool:
     if isinstance(value, ast.IfExp):
         return _is_work(module, value.body) and isinstance(value.body, ast.Call)
     converts = isinstance(value, ast.Call) and dotted(value.func) in _BUILTINS
-    return isinstance(value, ast.Call | ast.Subscript | ast.Name | ast.BinOp) and not converts
+    return isinstance(value, (ast.Call, ast.Subscript, ast.Name, ast.BinOp)) and not converts

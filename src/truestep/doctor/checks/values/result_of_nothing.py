@@ -45,7 +45,7 @@ class ResultOfNothing(SourceCheck):
         if "torch" not in module.text:
             return
         for node in module.all(ast.Assign):
-            parts = node.value.elts if isinstance(node.value, ast.Tuple | ast.List) else [node.value]
+            parts = node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else [node.value]
             for call in (each for each in parts if isinstance(each, ast.Call)):
                 function = module.functions.target(call)
                 if function is not None and gives_nothing(module, function) and _is_read(module, node):
@@ -80,6 +80,6 @@ def _is_only_given_on(module: SourceModule, node: ast.Assign, name: str) -> bool
 
 def _is_read_later(module: SourceModule, node: ast.Assign, target: ast.Name) -> bool:
     scope = module.scope(node)
-    if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+    if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return uses_of(module, scope).read_later.get((node, target.id), False)
     return any(each.lineno > node.lineno for each in module.reads(target.id))

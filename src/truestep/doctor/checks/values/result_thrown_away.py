@@ -89,7 +89,7 @@ def _only_counted(module: SourceModule, statement: ast.stmt, call: ast.Call) -> 
 
 
 def _loop_around(module: SourceModule, statement: ast.stmt) -> bool:
-    return any(isinstance(each, ast.For | ast.While) for each in module.ancestors(statement))
+    return any(isinstance(each, (ast.For, ast.While)) for each in module.ancestors(statement))
 
 
 def _is_length(module: SourceModule, read: ast.expr) -> bool:
@@ -98,7 +98,7 @@ def _is_length(module: SourceModule, read: ast.expr) -> bool:
 
 
 def _is_place(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
+    return isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
 
 
 def _is_tried(module: SourceModule, statement: ast.stmt) -> bool:

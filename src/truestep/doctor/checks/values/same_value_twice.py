@@ -43,7 +43,7 @@ class SameValueTwice(SourceCheck):
         for sides in module.all(ast.BinOp):
             if isinstance(sides.op, ast.Sub) and _is_read_only(sides.left) and _is_read_only(sides.right):
                 is_zero_made = isinstance(
-                    module.parents.get(sides), ast.Call | ast.Attribute
+                    module.parents.get(sides), (ast.Call, ast.Attribute)
                 )  # (x - x).sum()
                 if not is_zero_made and _meaning(module, sides.left) == _meaning(module, sides.right):
                     yield At(sides, f"{ast.unparse(sides.left)} minus itself is always zero.")
@@ -62,7 +62,7 @@ class SameValueTwice(SourceCheck):
 def _is_read_only(node: ast.expr) -> bool:
     """Tell whether an expression has the same value each time, and is no number."""
     return not isinstance(node, ast.Constant) and not any(
-        isinstance(each, ast.Call | ast.NamedExpr | ast.Await | ast.Yield) for each in walk(node)
+        isinstance(each, (ast.Call, ast.NamedExpr, ast.Await, ast.Yield)) for each in walk(node)
     )
 
 

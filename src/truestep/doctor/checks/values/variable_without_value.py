@@ -10,9 +10,9 @@ from pathlib import Path
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
-from truestep.doctor.replacement import parse_source
+from truestep.doctor.source.apart import parsed_as_written
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope
+from truestep.doctor.source.names import Binding, Function, Scope
 from truestep.doctor.source.uses import is_behind_exit
 
 _MAKES_NAMES = {"exec", "globals", "locals", "vars", "__builtins__", "execfile"}
@@ -80,7 +80,7 @@ def _names_in(module: SourceModule) -> tuple[list[ast.Name], list[ast.Name]]:
     places = {(each.lineno, each.col_offset, each.id): each for each in module.all(ast.Name)}
     local: list[ast.Name] = []
     unbound: dict[str, ast.Name] = {}
-    for found in _names_without_value(module.text, module.path):
+    for found in _names_without_value(module):
         name = places.get((found.line, found.column, found.name))
         if name is None or _is_passed_over(module, name):
             continue
@@ -112,7 +112,7 @@ def _is_of_other_cell(module: SourceModule, name: str) -> bool:
 def _comes_round(module: SourceModule, read: ast.Name) -> bool:
     """Tell whether a loop around a read, which a condition may leave out at first, binds the name further down."""
     above = list(module.ancestors(read))
-    loops = [each for each in above if isinstance(each, ast.For | ast.While)]
+    loops = [each for each in above if isinstance(each, (ast.For, ast.While))]
     bound = [each.node for each in module.names.bindings(read)]
     bound = [each for each in bound if module.statement(each) is not module.statement(read)]
     bound = [each for each in bound if not _is_behind_test(module, each, read)]
@@ -125,7 +125,7 @@ def _comes_round(module: SourceModule, read: ast.Name) -> bool:
 
 def _is_behind_test(module: SourceModule, bound: ast.AST, read: ast.Name) -> bool:
     """Tell `if score > best: best = score`: the test reads the name, before what it opens gives it a value."""
-    tests = [each.test for each in module.ancestors(bound) if isinstance(each, ast.If | ast.While)]
+    tests = [each.test for each in module.ancestors(bound) if isinstance(each, (ast.If, ast.While))]
     return any(each is read or each in module.ancestors(read) for each in tests)
 
 
@@ -142,7 +142,7 @@ def _is_passed_over(module: SourceModule, name: ast.Name) -> bool:
     for each in module.ancestors(name):
         if isinstance(each, ast.arg) or (isinstance(each, ast.AnnAssign) and below is each.annotation):
             return True
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and below is each.returns:
+        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)) and below is each.returns:
             return True
         if isinstance(each, ast.If) and (
             isinstance(each.test, ast.Constant) or f"'{name.id}'" in ast.unparse(each.test)
@@ -191,15 +191,15 @@ def _may_lack_a_value(module: SourceModule) -> bool:
     """Tell whether any name of a file is worth asking about: most files bind each, once, and need not be read twice."""
     linker, index = module.names, module.index
     known = {*dir(builtins), *_GIVEN, "__file__"}
-    names = {(each.id, index.scope_of[each]) for each in module.all(ast.Name) if each.id not in known}
-    first_read = _first_reads(module)
-    for name, scope in names:
-        owner = linker.owner(name, scope)
+    is_starred = any(alias.name == "*" for each in module.all(ast.ImportFrom) for alias in each.names)
+    for (name, scope), line in _first_reads(module).items():
+        owner = linker.owner(name, scope) if name not in known else None
         if owner is None:
-            return True
-        is_local = owner is scope and isinstance(scope, Function)
-        if is_local and first_read.get((name, scope), _NEVER) <= _bound_at(module, scope, name):
-            return True
+            if name not in known and not is_starred:
+                return True
+        elif (owner is scope and isinstance(scope, Function)) or not _bound_in(module, owner, name):
+            if line <= _bound_at(module, owner, name):
+                return True
     return False
 
 
@@ -207,8 +207,9 @@ def _first_reads(module: SourceModule) -> dict[tuple[str, Scope], int]:
     """Return the first line on which each name of a scope is read, `x += 1` among them; 0 for one that is deleted."""
     first: dict[tuple[str, Scope], int] = {}
     added = {each.target for each in module.all(ast.AugAssign)}
+    inside = _read_where_they_go_through(module)
     for each in module.all(ast.Name):
-        if isinstance(each.ctx, ast.Store) and each not in added:
+        if each in inside or (isinstance(each.ctx, ast.Store) and each not in added):
             continue
         key = each.id, module.index.scope_of[each]
         line = 0 if isinstance(each.ctx, ast.Del) else each.lineno
@@ -216,9 +217,30 @@ def _first_reads(module: SourceModule) -> dict[tuple[str, Scope], int]:
     return first
 
 
-def _bound_at(module: SourceModule, scope: Scope, name: str) -> int:
-    """Return the last line of the first statement, or head of a block, that gives a function's name a value; 0 for a parameter."""
+def _read_where_they_go_through(module: SourceModule) -> set[ast.Name]:
+    """Return the reads of a comprehension's own variables; what it goes through first is read outside of it."""
+    found: set[ast.Name] = set()
+    for each in module.all(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp):
+        own = {name.id for part in each.generators for name in module.inside(part.target, ast.Name)}
+        outside = module.inside(each.generators[0].iter, ast.Name)
+        found |= {name for name in module.inside(each, ast.Name) if name.id in own}.difference(outside)
+    return found
+
+
+def _bound_in(module: SourceModule, scope: Scope, name: str) -> list[Binding]:
+    """Return what gives a name of a scope its value there, but for comprehensions, which keep it to themselves."""
     bound = module.index.names[scope].bindings.get(name, [])
+    within = (ast.comprehension, ast.stmt)
+    return [
+        each
+        for each in bound
+        if each.how != "for" or not isinstance(module.enclosing(each.node, *within), ast.comprehension)
+    ]
+
+
+def _bound_at(module: SourceModule, scope: Scope, name: str) -> int:
+    """Return the last line of the first statement, or head of a block, that gives a name a value; 0 for a parameter."""
+    bound = _bound_in(module, scope, name)
     if not bound or any(each.how == "parameter" for each in bound):
         return 0 if bound else _NEVER
     first = min(bound, key=lambda each: each.line)
@@ -228,13 +250,14 @@ def _bound_at(module: SourceModule, scope: Scope, name: str) -> int:
     return max(first.line, last or 0)
 
 
-def _names_without_value(text: str, path: str) -> Iterator[_UndefinedRead]:
+def _names_without_value(module: SourceModule) -> Iterator[_UndefinedRead]:
     """Yield the names that have no value where they are read; in a file with a star import only a function's own."""
     from pyflakes.checker import Checker  # at first use: nothing else of the doctor needs it
     from pyflakes.messages import UndefinedLocal, UndefinedName
 
-    for each in Checker(parse_source(text, path), path, builtins=frozenset(_GIVEN)).messages:
-        if isinstance(each, UndefinedLocal | UndefinedName):
+    tree = parsed_as_written(module.text, module.path, module.tree)
+    for each in Checker(tree, module.path, builtins=frozenset(_GIVEN)).messages:
+        if isinstance(each, (UndefinedLocal, UndefinedName)):
             told = each.message_args
             name = told if isinstance(told, str) else told[0]
             yield _UndefinedRead(name, each.lineno, each.col, isinstance(each, UndefinedLocal))
@@ -249,7 +272,7 @@ def _scopes_of_trainings(files: list[SourceModule]) -> set[Scope]:
     found: set[Scope] = set()
     while waiting:
         scope = waiting.pop()
-        if scope in found or not isinstance(scope, ast.Module | Function):
+        if scope in found or not isinstance(scope, (ast.Module, Function)):
             continue
         found.add(scope)
         waiting.append(index.tree_of(scope))

@@ -123,7 +123,7 @@ def _is_numbers(trials: Trials, item: str) -> bool:
     if isinstance(leaf, np.ndarray):
         return leaf.dtype.kind in "biufc"
     return isinstance(leaf, Tensor) or (
-        isinstance(leaf, list | tuple) and not isinstance(leaf[0], str | bytes)
+        isinstance(leaf, (list, tuple)) and not isinstance(leaf[0], (str, bytes))
     )
 
 

@@ -43,11 +43,11 @@ def _named(value: Any) -> Iterator[Any]:
             )
             yield from (cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell))
             yield from value.__defaults__ or ()
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, (list, tuple)):
         yield from value[:100]
     elif isinstance(value, dict):
         yield from list(value.values())[:100]
-    elif not isinstance(value, type | nn.Module) and type(value).__module__ not in ("builtins", "torch"):
+    elif not isinstance(value, (type, nn.Module)) and type(value).__module__ not in ("builtins", "torch"):
         own = getattr(value, "__dict__", None)
         yield from own.values() if isinstance(own, dict) else ()
         call = vars(type(value)).get("__call__")

@@ -122,11 +122,11 @@ def _owned(owner: Any, name: str = "", depth: int = 0) -> Iterator[tuple[int, st
             yield id(parameter), f"{name}.{key}".strip(".")
         for path, part in owner.named_modules():
             for key, value in vars(part).items():
-                if not key.startswith("_") and isinstance(value, list | tuple | dict):
+                if not key.startswith("_") and isinstance(value, (list, tuple, dict)):
                     yield from _owned(value, f"{name}.{path}.{key}".replace("..", ".").strip("."), depth + 1)
     elif isinstance(owner, Tensor):
         yield id(owner), name
-    elif isinstance(owner, list | tuple | dict) and depth < 4:
+    elif isinstance(owner, (list, tuple, dict)) and depth < 4:
         for place, value in owner.items() if isinstance(owner, dict) else enumerate(owner):
             yield from _owned(value, f"{name}[{place!r}]", depth + 1)
 

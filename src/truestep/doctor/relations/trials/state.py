@@ -86,7 +86,7 @@ def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
 
 
 def _members(value: Any) -> Any:
-    return value.copy() if isinstance(value, dict | set | list) else None
+    return value.copy() if isinstance(value, (dict, set, list)) else None
 
 
 def _set_attributes(module: nn.Module, attributes: dict[str, tuple[Any, Any]]) -> None:
