@@ -429,3 +429,11 @@ def test_the_conversion_that_is_shown_runs(is_dict, tmp_path, monkeypatch):
     fresh = nn.Linear(3, 2)
     load_weights(fresh, "old-weights.pt")
     assert torch.equal(fresh.weight, net.weight)
+
+
+@pytest.mark.parametrize(("given", "said"), [(torch.nn.Linear, "the class Linear"), ({}, "a dict")])
+def test_what_is_no_module_is_refused(given, said, tmp_path):
+    with pytest.raises(
+        CheckpointError, match=rf"was given {said}.*ts\.load_weights\(Net\(\.\.\.\), directory\)"
+    ):
+        load_weights(given, {"weight": torch.zeros(1)})

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import truestep as ts
+from truestep.run.endings import explain_loop_error
 
 X, Y = torch.rand(8, 3), torch.arange(8)
 
@@ -92,3 +93,12 @@ def test_a_batch_that_is_no_pair_is_not_taken_apart(form, said, tmp_path):
 
     with pytest.raises(ts.OptionError, match=said):
         loop()
+
+
+@pytest.mark.parametrize(
+    "said", ["Torch not compiled with CUDA enabled", "Found no NVIDIA driver on your system."]
+)
+def test_a_batch_sent_to_a_card_that_is_not_there_is_told_of_the_runs_device(said):
+    error = AssertionError(said)
+    explain_loop_error(error)
+    assert "on run.device already" in "".join(error.__notes__)

@@ -244,6 +244,14 @@ for epoch in run.epochs(2):
         loop("net.update(loss, batch)", "run.log(loss=net.evaluate(loss, test))"),
         r"run\.log\(loss=\.\.\.\) has the name .* run\.log\(val_loss=\.\.\.\)",
     ),
+    "a warm-up in epochs": (
+        "ts.warmup_cosine(torch.optim.SGD(model.parameters()), warmup_epochs=1, total_steps=9)",
+        r"no option 'warmup_epochs'\. Write warmup_steps=2 \* train\.num_batches for two epochs: it counts updates",
+    ),
+    "a schedule's end in epochs": (
+        "ts.warmup_linear(torch.optim.SGD(model.parameters()), warmup_steps=1, epochs=9)",
+        r"no option 'epochs'\. Write total_steps=20 \* train\.num_batches",
+    ),
     # ------------------------------------------------------------------ the run and its learners
     "a module for a class": ("ts.run('runs/x')", r"ts\.run is a module and can't be called\. ts\.Run\(directory\)"),
     "a second run": ("ts.Run(folder / 'run', progress=False)", "another ts.Run of .* was made while one was open"),

@@ -10,8 +10,10 @@ import textwrap
 import timeit
 
 import pytest
+import torch
 from support import warm
 
+import truestep as ts
 from truestep.run.progress import Progress
 from truestep.run.progress.screens import progress_html
 
@@ -201,3 +203,16 @@ def test_a_cell_shows_the_same_and_escapes_names():
     assert 'value="0.5000"' in page
     assert "loss NaN" in page
     assert "&lt;b&gt; 1" in page
+
+
+@pytest.mark.parametrize("total", [1, 7])
+def test_a_run_by_steps_shows_where_it_ended(total, tmp_path, capsys):
+    for _ in range(2):
+        run = ts.Run(tmp_path, seed=0)
+        net = run.learner(torch.nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+        for _ in run.steps(total):
+            net.update(lambda rows, net=net: net(rows).squeeze(1), torch.ones(4, 2))
+    shown = [line for line in capsys.readouterr().err.splitlines() if " steps  step " in line]
+    assert f"{total}/{total} steps  step {total}  loss " in shown[-1]
+    assert "took" in shown[-1]
+    assert not any(line.startswith("0/") for line in shown)  # the second start has nothing to do

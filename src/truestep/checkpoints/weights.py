@@ -32,6 +32,7 @@ from truestep.core.errors import CheckpointError
 from truestep.core.wording import a_type
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
+_MADE = "ts.load_weights(Net(...), directory)"
 _TORCH_SUFFIXES = (".pt", ".pth")
 
 
@@ -42,6 +43,15 @@ def fit_weights(
 
     With `strict=False` what fits is loaded. Raises CheckpointError with every difference; `shown` is where they come from.
     """
+    if isinstance(module, type) or not callable(getattr(module, "state_dict", None)):
+        given = (
+            f"the class {module.__name__}, which holds no weights"
+            if isinstance(module, type)
+            else a_type(module)
+        )
+        raise CheckpointError(
+            f"ts.load_weights was given {given}. Make the module first, as it was made for the training: {_MADE}."
+        )
     expected = module.state_dict()
     comparison = compare_weight_names(_shapes(expected), _shapes(found))
     differences = _without_ties(comparison.differences, comparison.pairs, expected)

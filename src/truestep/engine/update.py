@@ -20,6 +20,7 @@ from truestep.engine.batches import (
     batch_to_device,
     split_along,
 )
+from truestep.engine.broadcast_rows import tell_of_broadcast_rows
 from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import loss_compile_refusal
 from truestep.engine.counting import BatchCounting
@@ -220,6 +221,7 @@ def _compute(
     values = part.values
     if plan.unowned is not None and plan.unowned.look(loss, values):
         tell_of_scale(plan.names, part, cutting.num_calls)
+        tell_of_broadcast_rows(plan.names, part)
         if not plan.precision.autocast:
             tell_of_autocast(plan.names, values)
     if not cutting.decomposable:

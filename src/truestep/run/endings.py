@@ -198,6 +198,7 @@ _hooks: list[_Hook | _NotebookTraceback] = [
     _NotebookTraceback(),
 ]
 
+_NO_CUDA = ("Torch not compiled with CUDA", "Found no NVIDIA driver")
 _MOVES = ("to", "cuda")  # methods of a tensor that move it
 
 
@@ -237,6 +238,12 @@ def explain_loop_error(error: BaseException) -> None:
         error.add_note(
             f"truestep: if this {kind} is a batch, leave .{error.name}(...) out: what run.batches and net.evaluate give is on "
             "run.device already, each tensor in it."
+        )
+
+    if str(error).startswith(_NO_CUDA):
+        error.add_note(
+            'truestep: leave .cuda() and .to("cuda") out: modules and batches are on run.device already, which ts.Run(device=...) '
+            "chooses. What is made beside them says device=run.device."
         )
 
 

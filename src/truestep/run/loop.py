@@ -57,7 +57,10 @@ class RunLoop:
             )
         stream = cursor.streams.steps(total)
         session.begin_steps(total)
+        before = cursor.step
         yield from self.batches(stream, keeps)
+        if cursor.step > before:
+            session.steps_ended()
         session.end.finish()
 
     def batches(

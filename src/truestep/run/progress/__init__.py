@@ -57,12 +57,12 @@ class Progress:
         self._reading.values.update(values)
 
     def end_epoch(self, values: Mapping[str, float]) -> None:
-        """Show the end of an epoch: on a stream that is no terminal this is a line, but not many a second."""
+        """Show the end of an epoch, or of all steps: on a stream that is no terminal this is a line, but not many a second."""
         now = time.monotonic()
         self._take(values, now)
         if self._batches is None and self._entered and self._entered[2] <= 1:
             self._batches = self._where[2]
-        last = self._reading.epoch + 1 == self._reading.total_epochs
+        last = self._reading.counts_steps or self._reading.epoch + 1 == self._reading.total_epochs
         if last or now - self._epoch_shown >= self._screen.epoch_seconds:
             self._epoch_shown = now
             self._safely(self._screen.show)

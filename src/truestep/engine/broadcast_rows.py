@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scalar loss whose outputs and targets were broadcast: told once, when a loss function is first used.
+
+Outputs of shape (n, 1) and targets of shape (n,) make (n, n): each output is compared with the targets of all examples. Losses of
+each example are refused for their shape; a mean has none, and is read off the operations that it ends in.
+"""
+
+from typing import Any
+
+from truestep.core.frames import warn_user
+from truestep.engine.losses import LossOutput
+
+_MOST_NODES = 64
+_MEETING = ("Sub", "Rsub", "Expand")  # a difference by hand, and what torch's own losses do to their inputs
+_ON_PURPOSE = (
+    "Unsqueeze",
+    "View",
+    "Reshape",
+    "Expand",
+    "Transpose",
+    "Permute",
+    "T",
+    "UnsafeView",
+    "Alias",
+    "Index",
+    "Slice",
+)
+
+
+def tell_of_broadcast_rows(names: str, part: LossOutput) -> None:
+    """Warn of a scalar loss in which each output met the target of each example."""
+    count = part.num_examples or 0
+    if part.is_scalar and count > 1 and _meets_all(part.values.grad_fn, count):
+        warn_user(_BROADCAST.format(names=names, count=count))
+
+
+def _meets_all(node: Any, count: int) -> bool:
+    """Whether a column of outputs becomes a square on the way to a loss, and no line of the user's says so.
+
+    What is beside it needs no gradient: pairs of outputs are compared on purpose.
+    """
+    waiting, seen = [node], set()
+    while waiting and len(seen) < _MOST_NODES:
+        node = waiting.pop()
+        if node is None or node in seen or _shape(node) not in ((), (count, count)):
+            continue
+        seen.add(node)
+        below = [each for each, _ in node.next_functions if each is not None]
+        if _shape(node) and node.name().startswith(_MEETING) and len(below) == 1:
+            is_column = _shape(below[0]) == (count, 1) and not below[0].name().startswith(_ON_PURPOSE)
+            if is_column and "AccumulateGrad" not in below[0].name():
+                return True
+        waiting += below
+    return False
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    """Return the shape of what an operation gave."""
+    given = getattr(node, "_input_metadata", None)
+    return tuple(given[0].shape) if given else (-1,)
+
+
+_BROADCAST = (
+    "The loss of {names} compares each of the {count} outputs with the targets of all {count} examples: outputs of shape "
+    "({count}, 1) and targets of shape ({count},) are broadcast to ({count}, {count}) before the mean, and the model learns the "
+    "mean of all targets. Give both one shape: outputs.squeeze(1). Losses of each example, without .mean(), are checked for this."
+)
