@@ -33,7 +33,7 @@ def expected_of(code):
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_a_case_gives_exactly_its_findings(code):
+def test_a_case_gives_exactly_its_findings_and_a_rewrite_takes_away_its_own(code):
     reading = read_text(PRELUDE + code)
     expected = sorted(expected_of(code))
     found = sorted(
@@ -43,11 +43,7 @@ def test_a_case_gives_exactly_its_findings(code):
     assert [line for line, _ in found] == [line for line, _ in expected]
     assert all(told.startswith(wanted) for (_, told), (_, wanted) in zip(found, expected, strict=True)), found
     assert (reading.failures, reading.unreadable) == ([], [])
-
-
-@pytest.mark.parametrize("code", [case for case in CASES if "#! " in case.values[0]])
-def test_a_rewrite_of_a_case_takes_its_finding_away_and_brings_none(code):
-    before = read_text(PRELUDE + code).findings
+    before = reading.findings
     for finding in before:
         if finding.replacement is None:
             continue

@@ -4,13 +4,12 @@
 import ast
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import warm
 
 from truestep.core.errors import OptionError
 from truestep.doctor.catalogue import checks
@@ -194,8 +193,7 @@ RUN = (("markdown", "# Title"), ("code", FIRST), ("code", MODEL), ("code", LOOP)
 
 
 def run_doctor(path, *options):
-    command = [sys.executable, "-m", "truestep", "doctor", "--json", *options, path.name]
-    ran = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
+    ran = warm.run("-m", "truestep", "doctor", "--json", *options, path.name, cwd=path.parent)
     return ran.returncode, ran.stdout, ran.stderr
 
 

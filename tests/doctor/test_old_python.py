@@ -3,8 +3,8 @@
 
 import pytest
 
-from truestep.doctor.old_python import of_old_python
 from truestep.doctor.read import read_paths, read_text
+from truestep.doctor.replacement import of_old_python
 
 SCRIPT = """\
 import torch

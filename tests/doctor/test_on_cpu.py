@@ -3,10 +3,9 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import torch
+from support import warm
 from torch import nn
 
 from truestep.doctor.runtime.on_cpu import script_on_cpu
@@ -49,9 +48,7 @@ def test_a_script_for_a_card_is_watched_on_the_cpu(tmp_path):
         *("-m", "truestep", "doctor", "--cpu", "--preview", "--select", "REL002"),
         *("--report", "report.json", "--json", "train.py"),
     )
-    done = subprocess.run(
-        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ
-    )
+    done = warm.run(*command, cwd=tmp_path)
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
     assert report["script"]["error"] is None, done.stderr
     assert "0.0 cpu" in done.stdout + done.stderr

@@ -39,11 +39,6 @@ def in_float64(tensor: Tensor) -> Tensor:
     return (tensor.cpu() if tensor.device.type in _WITHOUT_FLOAT64 else tensor).to(torch.float64)
 
 
-def float64_device(device: torch.device) -> torch.device:
-    """Return where sums in float64 are kept for what is computed on `device`."""
-    return torch.device("cpu") if device.type in _WITHOUT_FLOAT64 else device
-
-
 def has_fused_kernel(device: torch.device, optimizer: str) -> bool:
     """Whether torch has one kernel for a whole step of this optimizer there (`"AdamW"`): Adagrad's is not on every device."""
     if device.type not in _FUSED_ON:

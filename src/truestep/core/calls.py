@@ -68,8 +68,10 @@ def raises_option_errors(
             try:
                 return function(*arguments, **keywords)
             except TypeError as error:
+                # a TypeError from within the function is the user's to see as it is
                 if not is_argument_error(error, through=_DECORATORS):
                     raise
+                # only now: a call that fits never pays for looking at the signature
                 signature = inspect.signature(function)
                 named = _named(signature)
                 takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())

@@ -110,6 +110,7 @@ class ExampleDraws:
     def open(self) -> None:
         """Begin an update, with its first part to come: draws of this thread are its own until `close`."""
         self.thread = thread = get_ident()
+        # an update may be made within the loss of another run's, whose draws go on afterwards
         self._outer = _open.get(thread)
         _open[thread] = self
         self._first_row, self.place_here, self._is_elsewhere = 0, None, False
@@ -190,6 +191,7 @@ class ExampleDraws:
                     "ran. With torch.utils.checkpoint keep preserve_rng_state=True, its default."
                 )
             return self._drawn[token]
+        # the number of the draw within this part: the same line draws the same block in each part
         ordinal = self._count
         self._count += 1
         if self._start is None:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from truestep.doctor.finding import Finding, Place, Severity
 from truestep.doctor.page import CheckPage, check_name, parse_check_page
-from truestep.doctor.severities import check_severities
 from truestep.doctor.source.actions import Action
 
 if TYPE_CHECKING:
     from truestep.doctor.source.module import SourceModule
     from truestep.doctor.source.rewriting import Edits
+import inspect
+import sys
 
 # safe: the script computes the same bits after it; fix: of a bug it is right in every variant; choice: one of several ways
 Rewrites = Literal["safe", "fix", "choice"]
@@ -113,3 +114,25 @@ class SourceCheck(Check):
     def rewrite(self, module: "SourceModule", node: Any) -> "Edits":
         """Return the edits that mend the mistake at a node that `read` gave; none where that takes a choice."""
         return ()
+
+
+# what makes a finding, with the number of arguments before the severity; without one it is a bug
+_MAKERS = {"At": 2, "Observation": 2}
+
+
+@cache
+def check_severities(module_name: str) -> tuple[Severity, ...]:
+    """Return what the check of a file may say, gravest first."""
+    tree = ast.parse(inspect.getsource(sys.modules[module_name]))
+    named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    found = {each for each in Severity if each.name in named}
+    if not found or any(_is_of_default(node) for node in ast.walk(tree)):
+        found.add(Severity.BUG)
+    return tuple(sorted(found, key=lambda each: each.rank))
+
+
+def _is_of_default(node: ast.AST) -> bool:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _MAKERS):
+        return False
+    given = len(node.args) > _MAKERS[node.func.id] or any(isinstance(each, ast.Starred) for each in node.args)
+    return not given and "severity" not in {each.arg for each in node.keywords}

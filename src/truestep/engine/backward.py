@@ -24,6 +24,7 @@ def backward_of_losses(values: Tensor, seed: Tensor) -> None:
 
 def backward_of_part(learners: Sequence[LearnerWeights], values: Tensor, seed: Tensor) -> None:
     """Go back through a part of the batch; hooks of the learners' parameters wait for the gradient of the whole."""
+    # a hook sees one gradient for each update: that of the whole batch, however it is split
     held = [hooks for weights in learners for hooks in weights.hold_hooks()]
     try:
         backward_of_losses(values, seed)

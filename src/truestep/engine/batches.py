@@ -110,6 +110,7 @@ def _count(batch: Batch, making: Making) -> tuple[int, bool]:
     if count := _count_pairs(batch):
         return count, True
     outside = dict(_sizes(batch, "batch", enter_lists=False))
+    # a tensor outside of all lists settles it: its rows are the examples
     if outside:
         return _agreed(outside, "leading dimension"), True
     columns, lengths = dict(_sizes(batch, "batch", enter_lists=True)), dict(_list_lengths(batch, "batch"))
@@ -288,6 +289,7 @@ class _Taking:
         sizes = [size for _, size in _sizes(value, path, enter_lists=True, enter_records=True)]
         if not sizes or any(size != self._total for size in sizes):
             return True
+        # Each member holds as many rows as the batch: only of as many members could each be an example, too.
         if self._in_columns or len(value) != self._total:
             return False
         alike = len({(m.dtype, m.ndim) if isinstance(m, Tensor) else type(m) for m in value}) == 1

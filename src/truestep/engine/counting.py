@@ -40,6 +40,7 @@ class BatchCounting:
             count = self.split.count(batch) if self.split else self.try_count(batch)
         except EmptyBatchError:
             return True
+        # where the batch can be read in several ways, the source that made it knows
         return (self.making.num_examples if count is None else count) == 0
 
     def presumed(self, batch: Batch) -> int:
@@ -48,6 +49,7 @@ class BatchCounting:
             count = self.try_count(batch)
             return self.count(batch) if count is None else count
         except BatchError:
+            # a batch that no rule can count may still have been counted by its source
             if not self.making.num_examples:
                 raise
             return self.making.num_examples

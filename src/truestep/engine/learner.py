@@ -153,9 +153,11 @@ class Learner:
             LossError: the loss has no gradient, the wrong shape, or (NonFiniteError) is NaN or infinite.
             BatchError: the batch is empty, or has to be split and can't be.
         """
+        # the usual update makes no objects: its options were read when the learner was made
         if micro_batch is None and split is None and decomposable:
             return update_together(self._alone, loss, batch, self._splitting)[0]
         own = self._parts.options.micro_batch
+        # a loss of the whole batch is never cut, whatever size the learner usually takes
         chosen = micro_batch if micro_batch is not None or not decomposable else own
         return update_together(self._alone, loss, batch, BatchSplitting(chosen, split, decomposable))[0]
 
@@ -209,6 +211,7 @@ class Learner:
 
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Take over what `training_state` returned; a CheckpointError if it is not this learner's, before anything changes."""
+        # all of it is checked before any is loaded, so that a refused state leaves the learner as it was
         states.check_learner_state(self._parts, state)
         states.load_learner_state(self._parts, state)
 
@@ -246,6 +249,7 @@ def update(
 def _micro_batch_of(learners: Sequence[LearnerParts]) -> MicroBatch:
     """Return what suits all learners: "auto" where one leaves it to memory, else the smallest of their own."""
     asked = [learner.options.micro_batch for learner in learners]
+    # one forward serves all of them, so the one that asks for the least memory decides
     if "auto" in asked:
         return "auto"
     numbers = [size for size in asked if isinstance(size, int)]

@@ -170,6 +170,7 @@ def read_loss(
             "it goes with it by name: ts.weighted(values, accuracy=correct)."
         )
     _check_values(values, may_be_empty)
+    # a scalar with its weight says what it is the mean of, so that parts of it can be put together
     is_scalar = values.ndim == 0 and weights is None
     if is_scalar and not whole:
         raise LossError(
@@ -179,6 +180,7 @@ def read_loss(
         )
     if not is_scalar and not isinstance(result, Weighted):
         _check_shape(values, num_examples)
+    # a mean of many half-precision values is summed in float32, as torch's own losses are under autocast
     values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
     weights = None if weights is None else weights.to(values.dtype)
     return LossOutput(values, weights, metrics, is_scalar, outputs, num_examples)

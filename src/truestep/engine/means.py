@@ -49,6 +49,7 @@ def metric_means_as_numbers(many: Sequence[Noted]) -> list[float]:
         return [float(noted_metric_value(many[0]))]
     numbers = [0.0] * len(many)
     places: dict[tuple[bool, int], list[int]] = {}
+    # rows of one length are averaged in one kernel, each with the bits that it has alone
     for place, one in enumerate(many):
         are_numbers = isinstance(one, list)
         length = len(one) if isinstance(one, list) or one.ndim else 0

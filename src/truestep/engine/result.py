@@ -160,6 +160,7 @@ class Update(HelpfulAttributes):
 
 def update_result(weights: LearnerWeights, sums: LossTotals, norm: Tensor | None, skipped: Tensor) -> Update:
     """Return what an update gave; `norm` of its gradient, where that was measured."""
+    # past the constructor, which refuses users, and costs a call
     update: Update = object.__new__(Update)
     update.skipped = skipped
     update.sums = sums

@@ -28,6 +28,7 @@ class LossSideEffects:
 
     def begin(self, *, cleared: bool) -> None:
         """A loss is about to be called; `cleared`: no parameter has a gradient yet. Steps are refused until `end`."""
+        # Without gradients there is nothing to note: any that is there afterwards was made by the loss.
         self._before = None if cleared else self._gradients()
         BEFORE_STEPS[self] = self._refuse
 
@@ -41,6 +42,7 @@ class LossSideEffects:
             if [*map(_gradient, self._weights)] != self._none:
                 raise LossError(_CHANGED_GRADIENTS)
             return
+        # by identity and by version: a loss may replace a gradient, or write to it where it stands
         (gradients, versions), self._before = self._before, None
         now, versions_now = self._gradients()
         if versions != versions_now or not all(map(is_, gradients, now)):
@@ -52,6 +54,7 @@ class LossSideEffects:
         return gradients, [gradient._version for gradient in gradients if gradient is not None]
 
     def _refuse_step(self, optimizer: Optimizer, *_: object) -> None:
+        # made only when somebody steps, which hardly any loss does
         owners = {
             id(parameter): learner.name
             for learner in self._learners

@@ -53,6 +53,7 @@ def decide_steps(hooks: UpdateHooks, learners: Sequence[LearnerParts], sums: Los
     for learner in learners:
         gradients, measured = prepare_gradients(hooks, learner, sums)
         evidence = verdict = None
+        # on an accelerator nobody waits for this update's flags: the report of an earlier one is read instead
         if learner.delayed is None:
             evidence = _look(learner, sums, measured)
             verdict = VERDICTS[evidence][learner.policy.nonfinite]

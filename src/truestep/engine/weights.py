@@ -26,7 +26,6 @@ from truestep.engine.gradient_hooks import (
 )
 from truestep.engine.optimizers import sparse_gradient_embeddings
 from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
-from truestep.engine.spent_gradients import SpentGradients
 
 _gradient: Callable[[Tensor], Tensor | None] = attrgetter("grad")
 _HALF = (torch.float16, torch.bfloat16)
@@ -91,6 +90,7 @@ class LearnerWeights:
 
     def clear(self) -> None:
         """Drop all gradients, those being accumulated in float32 too."""
+        # who holds an update of before finds by this number that its gradients are gone
         self.num_cleared += 1
         self.hooks_are_due = False
         for parameter in self.parameters:
@@ -112,6 +112,7 @@ class LearnerWeights:
         """Move half-precision gradients of a micro-batch into float32 sums."""
         for parameter in self.parameters:
             if parameter.grad is not None and parameter.grad.dtype in _HALF:
+                # added in half precision, small parts would vanish beside what is there already
                 gradient = parameter.grad.float()
                 held = self._sums.get(parameter)
                 self._sums[parameter] = gradient if held is None else held.add_(gradient)
@@ -119,6 +120,7 @@ class LearnerWeights:
 
     def hold_hooks(self) -> list[HeldHooks]:
         """Take the hooks off the parameters for the backward of a part of the batch."""
+        # a hook would see the part of a gradient that this rank has, and the user wrote it for the whole
         if self.are_divided:
             refuse_gradient_hooks(self.named)
             return []
@@ -163,6 +165,7 @@ class LearnerWeights:
         Half-precision gradients with float32 masters become the masters' gradients here; those that were accumulated in float32
         stay there until they are written back.
         """
+        # the usual case is one pass over the parameters, without a Python loop around it
         if not self.has_half:
             sparse = dense_gradient if rows_once else gradient_values
             look = sparse if self.has_sparse else _gradient_here if self.are_divided else _gradient
@@ -199,3 +202,26 @@ class LearnerWeights:
     def are_finite(self) -> bool:
         """Whether no parameter is NaN or infinite; waits for the device."""
         return all(bool(torch.isfinite(part_on_this_rank(parameter)).all()) for parameter in self.parameters)
+
+
+LOOKED_AT = 3  # of the parameters
+
+
+class SpentGradients:
+    """Knows whether a learner's gradients are those of its last step, and what their norm was once they are let go of."""
+
+    def __init__(self, stepped: Sequence[nn.Parameter]) -> None:
+        self.looked_at = stepped[:: max(1, len(stepped) // LOOKED_AT)]
+        self.seen: list[tuple[int, int] | None] = []
+        """What `engine/step.py` saw of them behind the last step, or where it was refused."""
+        self.norm: tuple[int, Tensor] | None = None
+        """Their norm, behind the number of the update that they were of."""
+
+    @property
+    def are_there(self) -> bool:
+        """Whether there are gradients that a step was made with, and no backward by hand has made others since."""
+        there = [
+            None if (gradient := stepped.grad) is None else (id(gradient), gradient._version)
+            for stepped in self.looked_at
+        ]
+        return any(self.seen) and self.seen == there

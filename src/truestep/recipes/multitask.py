@@ -6,18 +6,18 @@ is the peak memory of such a step and of the usual one, which sums the losses. -
 updates are the same.
 """
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 import truestep as ts
+from truestep.model.summaries.living import ModelLivingMemory
 from truestep.recipes import digits
-from truestep.recipes.parts.heads import DigitHeads
-from truestep.recipes.parts.peak import recipe_peak_mib
 
 DRAWING = 20.0  # weight of its mean squared error beside the cross-entropy
 Batch = tuple[Tensor, Tensor, Tensor]  # turned images, images, labels
@@ -118,3 +118,34 @@ def train(run: Any, config: Config) -> None:
         run.log(**net.evaluate(lambda batch: measured_digits(net, batch), test))
         if epoch + 1 == config.epochs:
             run.log(turned_drawn_upright=drawn_digits(made, turned[:16].to(run.device), test_images[:16]))
+
+
+class DigitHeads(nn.Module):
+    """Images (batch, 1, 8, 8) to features by `trunk`; those to scores of ten digits by `label`, to images by `image`."""
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(*digits.digits_convolution(1, 16))
+        self.label = digit_head(width, layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * width, 10))
+        self.image = digit_head(width, layers, nn.Conv2d(width, 1, kernel_size=3, padding=1))
+
+
+def digit_head(width: int, layers: int, *last: nn.Module) -> nn.Sequential:
+    """Return convolutions on the trunk's features."""
+    inner = (layer for _ in range(layers - 1) for layer in digits.digits_convolution(width, width))
+    return nn.Sequential(*digits.digits_convolution(16, width), *inner, *last)
+
+
+def recipe_peak_mib(net: nn.Module, losses: Callable[[Any], Iterable[Tensor]]) -> float:
+    """Return the most that lives at one time while losses are computed and go backward, each before the next is computed.
+
+    On a copy of the network, whose weights and gradients are left out.
+    """
+    made = copy.deepcopy(net)
+    for parameter in made.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    with ModelLivingMemory() as living:
+        for loss in losses(made):
+            torch.autograd.backward(loss.mean())
+            del loss
+    return float(living.peak) / 2**20

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs side by side: what differs between them, and the best value of each metric."""
 
+import ast
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ from typing import Any
 from truestep.core.metric_names import Better, better_way_of_metric
 from truestep.core.results import RenderableType, Result
 from truestep.report.best import best_metric_value, compared_run_metrics
-from truestep.report.given import circumstances, given_settings
 from truestep.report.record import ReportedRun
+from truestep.report.tables import setting_leaves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,3 +90,44 @@ def _best_values(records: Sequence[ReportedRun]) -> Iterator[BestMetricValues]:
             sign = -1 if way == "max" else 1
             _, best_run = min((sign * value, number) for value, number in known)
             yield BestMetricValues(metric=metric, better=way, values=values, best_run=best_run)
+
+
+NOT_OF_THE_RUN = ("schema_version",)
+GIVEN = "given to "  # begins the reason of a choice that was the user's
+
+
+def given_settings(record: ReportedRun) -> dict[str, Any]:
+    """Return what the run was made with: hyper-parameters under their own names, and what learners and data were given."""
+    found = record.config if isinstance(record.config, Mapping) else {}
+    own = found.get("config")
+    flat = dict(
+        setting_leaves({key: each for key, each in found.items() if key not in (*NOT_OF_THE_RUN, "config")})
+    )
+    flat |= dict(setting_leaves(own)) if isinstance(own, Mapping) else {} if own is None else {"config": own}
+    given = [each for each in record.choices if _is_given(each)]
+    return flat | {name: value for each in given for name, value in _leaves(str(each["name"]), each["value"])}
+
+
+def circumstances(record: ReportedRun) -> dict[str, Any]:
+    """Return what the run depends on besides: machine, code, and what was chosen for it."""
+    machine = dict(setting_leaves(record.environment)) if isinstance(record.environment, Mapping) else {}
+    chosen = {str(each.get("name")): each.get("value") for each in record.choices if not _is_given(each)}
+    return machine | chosen
+
+
+def _is_given(choice: Mapping[str, Any]) -> bool:
+    return str(choice.get("reason")).startswith(GIVEN) and {"name", "value"} <= choice.keys()
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the options of `AdamW(lr=0.1, eps=1e-08)` each by itself, so that what differs stands alone."""
+    try:
+        call = ast.parse(str(value), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        call = None
+    if not (isinstance(call, ast.Call) and not call.args and all(each.arg for each in call.keywords)):
+        yield name, value
+        return
+    yield name, ast.unparse(call.func)
+    for each in call.keywords:
+        yield f"{name}: {each.arg}", ast.unparse(each.value)

@@ -42,6 +42,7 @@ class RunCursor:
 
     def body_done(self) -> None:
         """A body of the leader is over, and counts."""
+        # a stream that is still read when the leader's body ends lives on beside it, as in zip
         self.done = self.step
         for stream in self.streams.values():
             stream.crossed = stream.crossed or (stream.beside and stream.reader is not None)
@@ -54,6 +55,7 @@ class RunCursor:
                 self.cut_short(stream)
             elif stream.is_left:
                 stream.end()
+        # the next loop to begin leads; its first batch comes after all that was given out
         if self.leader is not None and (self.leader.finished or self.cut):
             self.leader, self.done = None, self.step
 
@@ -64,6 +66,7 @@ class RunCursor:
 
     def take_up(self) -> None:
         """The loop was left to the notebook: what runs it again goes on here, as a resumed run does."""
+        # asked first: it is what `epochs` says, which is forgotten here
         in_epochs = self.in_epochs
         self.left, self.leader, self.epochs, self.in_epoch_body = False, None, None, False
         for stream in self.streams.values():
@@ -114,6 +117,7 @@ class RunCursor:
 
     def end_epoch(self) -> None:
         """Go on to the next epoch."""
+        # a loop that was left in this epoch is over with it
         self.go_on()
         self.leader, self.done = None, self.step
         self.epoch += 1

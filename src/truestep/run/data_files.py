@@ -32,8 +32,10 @@ class RunDataFiles:
         files = [(each.label, held) for each in self._cursor.streams.values() for held in each.source.files()]
         found = _changes(files)
         end = time.monotonic()
+        # as long until the next look as keeps its cost a thousandth: files on a network answer slowly
         self._due_at = end + (min(SECONDS, (end - begin) / COST) if files else SECONDS)
         for text in found:
+            # said before the read that would end the process: no exception can be raised from a SIGBUS
             if text.endswith(_SIGNAL):
                 raise DataError(f"{text}.")
             if text not in self._said:

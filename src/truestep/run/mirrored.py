@@ -48,6 +48,7 @@ class MirroredRun:
     def look(self) -> None:
         """Say what there is to say; raises a RunDirectoryError once another process has gone on with the run."""
         if self._mirror is not None:
+            # told first: what is said may explain why the check raises
             self._tell(self._mirror)
             self._mirror.check()
 

@@ -36,6 +36,7 @@ class RunOwner:
 
     def check(self) -> None:
         """Raise a RunDirectoryError in any other process, and once another run has taken the directory over."""
+        # a cell that was run again has made the run anew: the old handle must not write over the new one
         if self.follower is not None:
             raise RunDirectoryError(
                 f"This run is over: another ts.Run of {self.follower} was made after it in this process, and a directory is one "

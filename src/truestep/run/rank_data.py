@@ -19,6 +19,7 @@ class RunRankData:
         if self._world is None:
             return
         data = {each.label: each.source.facts() for each in self._cursor.streams.values()}
+        # a number of each rank travels, not its facts: those are fetched where numbers differ
         numbers = [number for (number,) in self._world.meet("the data of a pass", as_number(data))]
         common = refuse_other_data(self._world, data, numbers)
         self._streams = {name for name in common if data[name].get("kind") in ("stream", "mixture")}
@@ -29,6 +30,7 @@ class RunRankData:
         if self._world is None or not self._streams:
             return
         self._given += 1
+        # at powers of two: a difference shows in the first batches, and later looks cost next to nothing
         if self._given & (self._given - 1) == 0:
             read = places_read(self._cursor)
             refuse_other_reading(

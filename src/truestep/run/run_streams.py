@@ -31,6 +31,7 @@ class RunStreams(dict[str, StreamCursor]):
         name = f"data_{self.num_sources + 1}"
         awaited = self.get(name)
         stream = self[name] = StreamCursor(name, source, label, is_late)
+        # else it was made late, as between two loops, and a resumed run has kept its place until now
         if awaited is None:
             return []
         saved = awaited.state_dict()
@@ -56,6 +57,7 @@ class RunStreams(dict[str, StreamCursor]):
         """Return the stream of the numbers of steps, which goes on where it was, now to `total`."""
         stream = self._steps()
         source: Any = stream.source
+        # the code may ask for more steps now than when the run was saved
         source.total = total
         if stream.number >= 0:
             # saved behind the last body and not behind the loop: what the loop writes at its end is still to do
@@ -99,6 +101,7 @@ class RunStreams(dict[str, StreamCursor]):
             label = saved.get("label", name)
             if name in self:
                 found += _told(label, self[name].changes(saved))
+            # what was made after the start comes again when the code gets there
             elif not saved.get("late"):
                 raise DataError(
                     f"The run was saved with the data {label!r}, which is not there now. Call run.data as often and in the same "

@@ -70,6 +70,7 @@ class StreamCursor:
         """Yield the rest of the pass that has begun, each batch with what its source knows of it."""
         if self.limit is not None:
             return self.onward.batches(self, self.limit)
+        # of an unknown length, one batch is read ahead where somebody asks whether there is another
         batches = self.source.made(self.number, self.batch)
         return LoopReadAhead(batches) if self.source.num_batches is None else batches
 
@@ -126,12 +127,14 @@ class StreamCursor:
         After a resume the loop's code runs again from the top of its epoch, so passes that were over yield nothing.
         """
         self.limit = limit
+        # this pass was over at the save, and so were its updates
         if self._over:
             self._over -= 1
             return False
         if self._resumed:
             self._resumed = False
             return not self.finished
+        # with a limit a pass takes the next batches of the order that is under way
         if limit is None or self.number < 0:
             self.number, self.batch = self.number + 1, 0
         self.given, self.in_body = 0, False
@@ -176,6 +179,7 @@ class StreamCursor:
         """Take over the place; where the code gives batches of another size, at the sample that it was at, or just before."""
         for name in _PLACE:
             setattr(self, name, state.get(name, {"given": state["batch"], "crossed": False}.get(name)))
+        # a place counts batches, and the order counts samples: of another size the same sample has another number
         before, now = (_batch_size(each) for each in (state["fingerprint"], self.source.fingerprint()))
         if before and now and before != now:
             self.batch = self.batch * before // now

@@ -3,14 +3,12 @@
 
 import functools
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 from doctor.experiments.test_relations import pytestmark as needs_forks
 from doctor.experiments.test_relations import watched
+from support import warm
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.experiments.telling import experiments_told
@@ -62,14 +60,7 @@ if __name__ == "__main__":
 def run(folder, *command):
     folder.mkdir()
     (folder / "main.py").write_text(SCRIPT.replace("WORKERS", command[-1]))
-    done = subprocess.run(
-        [sys.executable, *command[:-1]],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    done = warm.run(*command[:-1], cwd=folder)
     files = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
     return done, files
 

@@ -245,8 +245,8 @@ def test_a_thread_that_waits_for_its_turn_when_the_fork_comes_does_not_stop_the_
     )
     thread.start()
     try:
-        found = [work_in_sealed_child(lambda: 1, seconds=5).failure for _ in range(60)]
+        found = [work_in_sealed_child(lambda: 1, seconds=5).failure for _ in range(40)]
     finally:
         end.set()
         thread.join()
-    assert found == [None] * 60  # one in seventeen hung where the fork was made of three calls
+    assert found == [None] * 40  # one in seventeen hung where the fork was made of three calls

@@ -3,8 +3,8 @@
 
 import pytest
 
+from truestep.machine.gpus.pick import parse_visible_devices, visible_uuids
 from truestep.machine.gpus.records import Gpu, MigInstance
-from truestep.machine.gpus.visible import parse_visible_devices, visible_uuids
 
 CARDS = [
     Gpu(index=0, uuid="GPU-aa11"),

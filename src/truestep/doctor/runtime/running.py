@@ -4,6 +4,7 @@
 import builtins
 import contextlib
 import io
+import linecache
 import multiprocessing
 import os
 import runpy
@@ -11,8 +12,10 @@ import sys
 import threading
 import traceback
 import warnings
+from codeop import Compile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -23,8 +26,8 @@ from truestep.core.frames import is_library_file
 from truestep.core.trials import tell_end_of_trial
 from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.finding import Place
+from truestep.doctor.notebook import parse_notebook
 from truestep.doctor.runtime.at_exit import WatchReportAtExit
-from truestep.doctor.runtime.cells import cells_to_run, run_cells
 from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.launchers import refuse_launcher
 from truestep.doctor.runtime.pace import StopWatching
@@ -219,3 +222,32 @@ def _noting(outcome: ScriptOutcome, original: Callable[..., None]) -> Callable[.
                 outcome.warnings.append((place, text))
 
     return showwarning
+
+
+@cache
+def cells_to_run(script: WatchedScript) -> list[tuple[int, str]]:
+    """Return the number and the Python of each cell.
+
+    Raises:
+        OptionError: it is no notebook of Python, or a cell is no Python.
+    """
+    try:
+        notebook = parse_notebook(Path(script.file()).read_text("utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise OptionError(f"{script.name} can't be run: {error}") from error
+    for number, reason in notebook.unreadable:
+        raise OptionError(f"Cell {number} of {script.name} can't be run: {reason}.")
+    return list(notebook.cells)
+
+
+def run_cells(script: WatchedScript, names: dict[str, Any]) -> None:
+    """Run a notebook's cells with `names` as their variables.
+
+    Each cell has a file's name of its own, so that places and tracebacks say which it was.
+    """
+    names["display"] = print
+    compiled = Compile()  # which remembers imports from __future__
+    for number, text in cells_to_run(script):
+        file = script.cell_file(number)
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        exec(compiled(text, file, "exec"), names)  # noqa: S102 - running the user's code is what was asked for

@@ -20,7 +20,6 @@ from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.layers import WatchedLayerHooks
 from truestep.doctor.runtime.live_cells import in_cells, lines_of_cells
-from truestep.doctor.runtime.not_run import why_checks_did_not_run
 from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.runtime.scope import WatchScope, whole_script
@@ -31,6 +30,7 @@ from truestep.doctor.watcher import Watcher
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
+from collections.abc import Sequence
 
 _active: list["Watch"] = []
 NEVER_BEGUN = (
@@ -178,3 +178,33 @@ def _after_fork() -> None:
 
 
 call_in_forked_children(_after_fork)
+
+
+def why_checks_did_not_run(
+    history: WatchHistory, watchers: Sequence[Watcher], probes: Sequence[Probe]
+) -> dict[str, str]:
+    """Return the checks that could not run, each with its reason."""
+    if history.gave_up is not None:
+        return {check.code: history.gave_up for check in (*watchers, *probes)}
+    found: dict[str, str] = {}
+    for watcher in watchers:
+        if watcher.on_request and not history.thorough:
+            continue  # what was not asked for is no news
+        if watcher.cannot_run is not None:
+            found[watcher.code] = watcher.cannot_run
+        elif history.compiled and _looks_inside(watcher):
+            found[watcher.code] = "the model is compiled: hooks on its modules would change what is compiled"
+        elif not history.num_steps and not watcher.needs_no_step:
+            found[watcher.code] = "no optimizer stepped"
+    for probe in probes:
+        if probe.cannot_run is not None:
+            found[probe.code] = probe.cannot_run
+        elif not probe.tried:
+            found[probe.code] = "no model was applied in training mode before the first step"
+    return found
+
+
+def _looks_inside(watcher: Watcher) -> bool:
+    kind = type(watcher)
+    follows = kind.on_layer is not Watcher.on_layer or kind.on_operation is not Watcher.on_operation
+    return watcher.looks_inside or follows

@@ -3,13 +3,13 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from truestep.machine.gpus.claims import CardClaims
 from truestep.machine.gpus.nvml import keep_nvml_started
 from truestep.machine.gpus.read import read_gpus
-from truestep.machine.gpus.records import GpuReport
+from truestep.machine.gpus.records import Gpu, GpuReport
 from truestep.machine.gpus.select import (
     CardCandidate,
     CardChoice,
@@ -18,7 +18,6 @@ from truestep.machine.gpus.select import (
     choose_cards,
     judge_cards,
 )
-from truestep.machine.gpus.visible import visible_uuids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,3 +108,44 @@ def _order_warning(report: GpuReport, visible: str | None) -> tuple[str, ...]:
         how = "names cards by number, read here in bus order; on this machine of different cards CUDA counts"
         return (f"CUDA_VISIBLE_DEVICES={visible} {how} otherwise unless CUDA_DEVICE_ORDER=PCI_BUS_ID",)
     return ()
+
+
+def parse_visible_devices(variable: str) -> list[str]:
+    """Return the entries that count, in order.
+
+    As in CUDA: reading stops at the first entry that is no device ("", "-1", "abc"), trailing letters of a
+    number are ignored ("1gpu2" is 1), and a device named twice leaves none at all.
+    """
+    entries: list[str] = []
+    for raw in variable.split(","):
+        entry = raw.strip()
+        if not entry.startswith(("GPU-", "MIG-")):
+            digits = entry[: len(entry) - len(entry.lstrip("0123456789"))]
+            if not digits:
+                break
+            entry = str(int(digits))
+        if entry in entries:
+            return []
+        entries.append(entry)
+    return entries
+
+
+def visible_uuids(variable: str | None, cards: Sequence[Gpu]) -> set[str] | None:
+    """Return the UUIDs of cards and MIG instances that the variable admits; None is no restriction.
+
+    Numbers are read in bus order. A shortened UUID admits the one device that it begins.
+    """
+    if variable is None:
+        return None
+    known = [card.uuid for card in cards if card.uuid]
+    known += [instance.uuid for card in cards for instance in card.mig_instances if instance.uuid]
+    admitted: set[str] = set()
+    for entry in parse_visible_devices(variable):
+        if entry.isdigit():
+            matching = [card.uuid for card in cards if card.index == int(entry) and card.uuid]
+        else:
+            matching = [uuid for uuid in known if uuid.startswith(entry)]
+        if len(matching) != 1:
+            break
+        admitted.add(matching[0])
+    return admitted

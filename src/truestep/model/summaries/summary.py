@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ts.summary`: a model's layers with shapes, parameters, multiply-adds, memory and, on request, times."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from truestep.core.accelerator import wait_for
 from truestep.core.errors import ModelError, OptionError, check_choice, check_number, nearest_names
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
-from truestep.model.calling import Arguments, forward_arguments, forward_tensors, undisturbed_model
+from truestep.model.calling import (
+    Arguments,
+    ModulePath,
+    forward_arguments,
+    forward_tensors,
+    run_forward,
+    undisturbed_model,
+)
 from truestep.model.summaries.copies import materialized_for_summary, summary_needs_materializing
 from truestep.model.summaries.counting import ModuleCalls, OperationCount, count_operations, failing_forward
 from truestep.model.summaries.memory import (
@@ -20,7 +30,6 @@ from truestep.model.summaries.memory import (
     optimizer_maker,
     training_memory,
 )
-from truestep.model.summaries.timing import layer_seconds
 
 _WITH_VALUES = (
     "The memory of training was found with a copy of the model, since it does not train without values."
@@ -219,3 +228,38 @@ def _own(name: str, module: nn.Module, owners: dict[Tensor, str]) -> tuple[int, 
 def _bytes(tensors: list[Any]) -> int:
     """Return the bytes of tensors, views of one storage counted as they are seen."""
     return sum(each.nbytes for each in forward_tensors(tensors))
+
+
+NUM_ROUNDS = 5
+
+
+def layer_seconds(model: nn.Module, arguments: Arguments) -> dict[str, float]:
+    """Return the least seconds of each module over five forwards of the model itself, after one to warm up.
+
+    On an accelerator every module waits for the device, so that the whole takes longer than without timing.
+    """
+    devices = {tensor.device for tensor in [*model.parameters(), *forward_tensors(arguments)]}
+    best: dict[str, float] = {}
+    with undisturbed_model(model):
+        run_forward(model, arguments)
+        for _ in range(NUM_ROUNDS):
+            for name, seconds in _one_round(model, arguments, devices).items():
+                best[name] = min(seconds, best.get(name, seconds))
+    return best
+
+
+def _one_round(model: nn.Module, arguments: Arguments, devices: set[torch.device]) -> dict[str, float]:
+    taken: dict[str, float] = {}
+    begun: list[float] = []
+
+    def now() -> float:
+        for device in devices:
+            wait_for(device)
+        return time.perf_counter()
+
+    def ends(name: str, *_: Any) -> None:
+        taken[name] = taken.get(name, 0.0) + now() - begun.pop()
+
+    with ModulePath(model).followed(lambda *_: begun.append(now()), ends):
+        model(*arguments[0], **arguments[1])
+    return taken

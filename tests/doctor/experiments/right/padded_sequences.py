@@ -51,8 +51,8 @@ def evaluate(net, batches):
     return loss / count, right / count
 
 
-train = DataLoader([sentence() for _ in range(300)], batch_size=16, shuffle=True, collate_fn=collate)
-held = DataLoader([sentence() for _ in range(70)], batch_size=16, collate_fn=collate)
+train = DataLoader([sentence() for _ in range(96)], batch_size=16, shuffle=True, collate_fn=collate)
+held = DataLoader([sentence() for _ in range(40)], batch_size=16, collate_fn=collate)
 net = Tagger()
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
 for epoch in range(3):
