@@ -71,8 +71,10 @@ ANEW = (
 )
 SHARED = (
     "if score > best:\n    best, state = score, net.state_dict()",
-    "if score > best:\n    best = score\n    if args.parallel:\n        state = net.module.state_dict()\n"
-    "    else:\n        state = net.state_dict()",
+    (
+        "if score > best:\n    best = score\n    if args.parallel:\n        state = net.module.state_dict()\n"
+        "    else:\n        state = net.state_dict()"
+    ),
     "if score > best:\n    state = net.cpu().state_dict()",
 )
 
@@ -113,8 +115,10 @@ OWN = (
     "loss = F.cross_entropy(net(x), y)\nprint(loss.data[0])",
     "criterion = nn.MSELoss()\nloss = criterion(net(x), y)\nprint(loss.data[0])",
     "def log(loss):\n    print(loss.data[0])",
-    "class Own(nn.Module):\n    def forward(self, x, y):\n        return (x - y).pow(2).mean()\n"
-    "criterion = Own()\nloss = criterion(net(x), y)\nprint(loss.data[0])",
+    (
+        "class Own(nn.Module):\n    def forward(self, x, y):\n        return (x - y).pow(2).mean()\n"
+        "criterion = Own()\nloss = criterion(net(x), y)\nprint(loss.data[0])"
+    ),
 )
 
 
