@@ -18,7 +18,12 @@ class Critic(nn.Module):
 critic = Critic()
 critic_loss = nn.MSELoss()
 """
-COLUMNS = ("critic(s)", "critic(s).float()", "net(s).gather(1, a.unsqueeze(1))", "net(s).gather(1, a.view(-1, 1))")
+COLUMNS = (
+    "critic(s)",
+    "critic(s).float()",
+    "net(s).gather(1, a.unsqueeze(1))",
+    "net(s).gather(1, a.view(-1, 1))",
+)
 ROWS = (
     "r + 0.99 * critic(n).squeeze(-1)",
     "r + 0.99 * critic(n).squeeze(1) * (1 - d)",
@@ -73,11 +78,16 @@ def test_two_rows(value: str, goal: str, place: str) -> None:
 @pytest.mark.parametrize("place", IN)
 def test_a_critic_that_gives_a_row_itself(place: str) -> None:
     assert loud("LOSS017", program("critic(s)", "returns.view(-1, 1)", LOSSES[0], place, ".squeeze(-1)"))
-    assert not loud("LOSS017", program("critic(s)", "r + gamma * net(n).max(1)[0]", LOSSES[0], place, ".squeeze(-1)"))
+    assert not loud(
+        "LOSS017", program("critic(s)", "r + gamma * net(n).max(1)[0]", LOSSES[0], place, ".squeeze(-1)")
+    )
 
 
 def test_a_kernel_compares_all_with_all() -> None:
     assert not loud("LOSS017", "d = (x.unsqueeze(1) * s - c) ** 2\nk = (a.max(1)[0] + b - q) ** 2\n")
-    two = {"nets.py": textwrap.dedent(CRITIC.format(squeezed="")), "main.py": "from nets import critic\n" + IN["function"]}
+    two = {
+        "nets.py": textwrap.dedent(CRITIC.format(squeezed="")),
+        "main.py": "from nets import critic\n" + IN["function"],
+    }
     two["main.py"] = two["main.py"].format("critic(s)", ROWS[0], "F.mse_loss(value, goal)")
     assert loud("LOSS017", two)

@@ -178,10 +178,11 @@ def test_a_model_that_the_optimizer_holds(made: str, place: type[str]) -> None:
 
 MADE = "val_loader = torch.utils.data.DataLoader(val_set, batch_size=size, drop_last=True)\n"
 DRAWN = "for x, y in val_loader:\n    right += (net(x).argmax(1) == y).sum().item()\n"
+OTHER = "for x, y in whole_loader:\n    right += (net(x).argmax(1) == y).sum().item()\n"
 UNUSED = (
-    MADE + "for x, y in whole_loader:\n    right += (net(x).argmax(1) == y).sum().item()\n",
-    "def main(val_set, size, loader):\n" + textwrap.indent(MADE, "    ") + "    return len(loader)\n",
-    "class Job:\n    def __init__(self, val_set, size):\n        self." + MADE,
+    MADE + OTHER,
+    "def main(val_set, size, loader):\n" + textwrap.indent(MADE + OTHER, "    ") + "    return right\n",
+    "class Job:\n    def __init__(self, val_set, size):\n        self." + MADE + OTHER,
 )
 PAIRS = """
 class Pairs(nn.Module):

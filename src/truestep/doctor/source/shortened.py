@@ -14,13 +14,13 @@ STANDS_FOR_OTHERS = re.compile(
 def is_shortened(module: SourceModule, block: ast.stmt) -> bool:
     """Tell whether lines of a block are left out: a comment says so, or `...` stands beside other statements."""
     lines = module.text.splitlines()[block.lineno - 1 : block.end_lineno]
-    return any(map(STANDS_FOR_OTHERS.search, lines)) or bool(elisions_in(module, block))
+    shortened = any(is_elision(module, each) for each in module.inside(block, ast.Expr))
+    return shortened or any(map(STANDS_FOR_OTHERS.search, lines))
 
 
-def elisions_in(module: SourceModule, block: ast.AST) -> list[ast.Expr]:
-    """Return each `...` in a block that is a statement among others; one alone is an empty body."""
-    found = [each for each in module.inside(block, ast.Expr) if isinstance(each.value, ast.Constant)]
-    return [each for each in found if _value_of(each) is Ellipsis and not _is_alone(module, each)]
+def is_elision(module: SourceModule, statement: ast.Expr) -> bool:
+    """Tell a `...` that is a statement among others: it stands for lines that are left out; one alone is an empty body."""
+    return _value_of(statement) is Ellipsis and not _is_alone(module, statement)
 
 
 def _value_of(node: ast.Expr) -> object:

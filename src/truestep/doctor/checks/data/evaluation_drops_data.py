@@ -113,12 +113,16 @@ def _size_of(module: SourceModule, given: ast.expr | None) -> str | None:
 
 
 def _is_unused(module: SourceModule, targets: list[ast.expr]) -> bool:
-    """Tell whether nothing in the program reads what a loader is kept under."""
+    """Tell whether a program that draws from other loaders reads nowhere what this one is kept under."""
     names = [(dotted(each) or "").rpartition(".")[2] for each in targets]
     files = module.program.linked
     imported = {alias.name for file in files for each in file.all(ast.ImportFrom) for alias in each.names}
     is_read = any(file.read_under(name) for file in files for name in names)
-    return all(names) and bool(names) and not is_read and imported.isdisjoint({*names, "*"})
+    if not all(names) or is_read or not imported.isdisjoint({*names, "*"}):
+        return False
+    return any(
+        file.kind(each.iter) == "loader" for file in files for each in file.all(ast.For, ast.comprehension)
+    )
 
 
 def _drops(module: SourceModule, loader: LocatedExpression) -> bool:
