@@ -154,7 +154,6 @@ MANY_METHODS: dict[str, str] = {
 # A file of doctor/source that one other file alone imports is a part of that file, or says here why it is not.
 ONE_IMPORTER = {
     "anew": "what a value's graph is made of, asked for a place; with the check that asks one file of 230 lines and two matters",
-    "apart": "the tree is rewritten before a file is anything else; with module.py one file of 420 lines",
     "closed": "the closed world of what is never done, asked for every finding; applying.py asks it of the checks",
     "collating": "what a batch holds, by the code that collates it: three times the check that asks today",
     "deciding": "what tests give in one world; with contexts.py one file of 540 lines",

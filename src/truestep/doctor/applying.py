@@ -117,6 +117,8 @@ def _opening(check: SourceCheck, module: SourceModule, node: ast.AST) -> str | N
         if world is not None and (place := world.opening(action, node)) is not None:
             home = module.home(place)
             line = getattr(place, "lineno", 1)
+            if isinstance(place, ast.Expr):
+                return f"{home.path}:{line} stands for lines that are left out, which may {action.words}"
             return f"{home.path}:{line} may {action.words}, and what calls it, and when, can't be followed"
     return None
 

@@ -17,6 +17,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Scope, dotted, given_to
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
+from truestep.doctor.source.shortened import is_elision
 from truestep.doctor.source.signatures import raises_alone
 from truestep.doctor.source.unseen import UnseenFunctions, is_called
 
@@ -50,7 +51,15 @@ class ClosedWorld:
             is_handed_on = self._is_handed_on(doer) and unseen.may_run(doer)
             if is_handed_on or (scope not in around and self._is_unseen(unseen, scope, action)):
                 return doer
-        return next(self._open_calls(around), None)
+        return next(self._open_calls(around), None) or next(self._left_out(node, around), None)
+
+    def _left_out(self, node: ast.AST, around: frozenset[Scope]) -> Iterator[ast.AST]:
+        """Yield where the file of a finding leaves lines out: around it, and in what it may call."""
+        home = self.modules[0].home(node)
+        for each in home.all(ast.Expr):
+            scope = self.index.scope_of[each]
+            if (scope in around or isinstance(scope, Function)) and is_elision(home, each):
+                yield each
 
     def _is_unseen(self, unseen: UnseenFunctions, scope: Scope, action: Action) -> bool:
         """Tell so; what is no event of the protocol is seen by nobody within a decorator's wrapper either."""

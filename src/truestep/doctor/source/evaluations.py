@@ -7,16 +7,22 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from truestep.doctor.library.layers import DROPPING_LAYERS
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.values import argument, behind, forwards_all, literal, value_origins
+from truestep.doctor.source.once import asked_once
+from truestep.doctor.source.values import argument, behind, constant, forwards_all, literal, value_origins
 
 _SWITCHES = ("torch.", "torch.autograd.", "torch.autograd.grad_mode.")
 _EVALUATES = re.compile(
     r"(^|_)(eval|evaluate|validate|validation|val|test|predict|inference)(_|$)", re.IGNORECASE
 )
 _PARAMETERS = ("parameters", "named_parameters")
+_TENSORS = operations(shape="sized counted") | frozenset(("Parameter", "Variable", "tensor", "from_numpy"))
+_SAME_TENSOR = frozenset(
+    ("requires_grad_", "to", "cuda", "cpu", "clone", "detach", "float", "double", "half")
+)
 _SENSITIVE = re.compile(r"(Dropout|BatchNorm|AlphaDropout|SyncBatchNorm)")
 
 
@@ -54,19 +60,51 @@ class TrainedModels:
 
     def __contains__(self, forward: TraceEvent) -> bool:
         if forward.subject in self.subjects:
-            return True
+            return not self._are_tensors
         return forward.receiver is not None and not self._held.isdisjoint(self._origins(forward.receiver))
 
     @cached_property
+    def _optimizers(self) -> list[ast.expr | None]:
+        receivers = [step.receiver for loop in self.loops for step in loop.steps]
+        made = [value_origins(self.module, each) if each is not None else [None] for each in receivers]
+        return [each for values in made for each in values]
+
+    @cached_property
+    def _are_tensors(self) -> bool:
+        """Whether all that the optimizers hold are tensors which are made by themselves: no model is trained."""
+        given = [
+            argument(each, 0, "params") if isinstance(each, ast.Call) else None for each in self._optimizers
+        ]
+        return bool(given) and all(each is not None and _are_tensors(self.module, each) for each in given)
+
+    @cached_property
     def _held(self) -> set[ast.expr]:
-        receivers = {step.receiver for loop in self.loops for step in loop.steps if step.receiver is not None}
-        made = [each for receiver in receivers for each in value_origins(self.module, receiver)]
-        inside = [each for optimizer in made if isinstance(optimizer, ast.Call) for each in walk(optimizer)]
+        inside = [each for made in self._optimizers if isinstance(made, ast.Call) for each in walk(made)]
         asked = [each for each in inside if isinstance(each, ast.Attribute) and each.attr in _PARAMETERS]
         return {origin for each in asked for origin in self._origins(each.value)}
 
     def _origins(self, node: ast.expr) -> set[ast.expr]:
         return {each for each in value_origins(self.module, node) if isinstance(each, ast.Call)}
+
+
+@asked_once(False)
+def _are_tensors(module: SourceModule, held: ast.expr, depth: int = 0) -> bool:
+    """Tell `[patch]`, where `patch = torch.rand(...)`, and groups of such."""
+    match held:
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            return bool(parts) and all(_are_tensors(module, each, depth + 1) for each in parts)
+        case ast.Dict(keys=keys, values=values):
+            groups = [value for key, value in zip(keys, values, strict=True) if constant(key) == "params"]
+            return bool(groups) and all(_are_tensors(module, each, depth + 1) for each in groups)
+        case ast.Call(func=ast.Attribute(value=receiver, attr=method)) if method in _SAME_TENSOR:
+            return _are_tensors(module, receiver, depth + 1)
+        case ast.Call():
+            name = module.qualify(held.func) or ""
+            return name.startswith("torch.") and name.rpartition(".")[2] in _TENSORS
+    made = list(value_origins(module, held)) if isinstance(held, (ast.Name, ast.Attribute)) else []
+    return bool(made) and all(
+        each is not None and each is not held and _are_tensors(module, each, depth + 1) for each in made
+    )
 
 
 def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[TraceEvent]:

@@ -131,8 +131,6 @@ class Protocol:
             yield from found
         elif self.is_forward(call):
             yield "forward", call, call.func
-        elif (self.module.classes.maker_of(call) or "").startswith(HARMLESS):
-            return  # a method of torch's own object, `averaged.update_parameters(net)`: what trains was recognised above
         elif name is None or "." not in name:
             yield from self._handed_on(call, "optimizer", "module", "ddp")
         elif not name.startswith(HARMLESS):
@@ -215,6 +213,8 @@ class Protocol:
             named
             and self.module.qualify(call.func) not in BUILTINS
             and self.module.functions.target(call) is None
+            # a method of torch's own object, `averaged.update_parameters(net)`: what trains was recognised before
+            and not (self.module.classes.maker_of(call) or "").startswith(HARMLESS)
         ):
             yield from (("unknown", call, each) for each in named if self.module.kind(each) in kinds)
 

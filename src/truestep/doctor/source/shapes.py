@@ -36,6 +36,25 @@ def row_or_column(module: SourceModule, node: ast.expr, depth: int = 0) -> str |
     return None
 
 
+@asked_once(None)
+def row_or_column_with(module: SourceModule, node: ast.expr, depth: int = 0) -> str | None:
+    """Return what a value is as far as its known parts say: a row with whatever else is no column, and a column is no row."""
+    if (found := row_or_column(module, node)) is not None:
+        return found
+    ways: list[ast.expr | None] = []
+    match node:
+        case ast.Name():
+            ways = module.definitions(node)
+        case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div()):
+            sides = {row_or_column_with(module, each, depth + 1) for each in (node.left, node.right)}
+            known = sides - {None}
+            return known.pop() if len(known) == 1 else None
+        case ast.Call(func=ast.Attribute(attr=method, value=receiver)) if method in KEEP_SHAPE:
+            ways = [receiver] if "." not in (module.qualify(node.func) or "") else []
+    shapes = {row_or_column_with(module, each, depth + 1) if each is not None else None for each in ways}
+    return shapes.pop() if len(shapes) == 1 else None
+
+
 def _of_name(module: SourceModule, node: ast.Name) -> str | None:
     places = module.resolver.unpacked(node)
     if places is not None:
@@ -88,9 +107,19 @@ def _called(module: SourceModule, call: ast.Call) -> str | None:
         return ROW if inner in (ROW, COLUMN) and texts in ([], ["1"], ["-1"]) else None
     if method == "argmax":
         return ROW if _reduces(module, call) else None
+    if method == "gather":  # as many as it is asked for
+        index = argument(call, 1, "index")
+        return row_or_column(module, index) if index is not None else None
     if method in KEEP_SHAPE:
         return row_or_column(module, call.func.value)  # type: ignore[attr-defined]
-    return COLUMN if num_outputs(module, call) == 1 else None
+    return COLUMN if num_outputs(module, call) == 1 else _given_by(module, call)
+
+
+def _given_by(module: SourceModule, call: ast.Call) -> str | None:
+    """Return what the forward of a model of the program gives on each way: a critic may drop the last axis itself."""
+    forward = module.classes.method(module.classes.of(call.func), "forward")
+    found = {row_or_column(module, each) for each in module.functions.results(forward)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _made(module: SourceModule, call: ast.Call, maker: str) -> str | None:

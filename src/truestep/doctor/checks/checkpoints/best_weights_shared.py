@@ -11,7 +11,9 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, is_none, walk
 from truestep.doctor.source.questions import imported_names
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
+from truestep.doctor.source.values import constant
 
+_STAYS = ("torch.cuda.", "isinstance", "hasattr", "getattr")  # what these say is the same in each iteration
 _WRITTEN = (ast.Constant, ast.Tuple, ast.List, ast.Set)
 
 
@@ -66,7 +68,7 @@ class BestWeightsShared(SourceCheck):
                 held = "the optimizer's averages" if kind == "optimizer" else "the parameters"
                 text = f"{target!r} holds {held} themselves: each later step changes it."
                 severity = BUG if known else RISK
-                yield At(call, text, QUESTION if _is_by_count(module, call) else severity)
+                yield At(call, text, QUESTION if _is_by_count(module, loops[-1], call) else severity)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep a copy, where the file has the module for it."""
@@ -75,18 +77,17 @@ class BestWeightsShared(SourceCheck):
         return [replaced(module, node, f"copy.deepcopy({text_of(module, node)})")]
 
 
-def _is_by_count(module: SourceModule, call: ast.Call) -> bool:
+def _is_by_count(module: SourceModule, loop: ast.AST, call: ast.Call) -> bool:
     """Tell `if epoch % 5 == 0:`: a state of now and then is kept, perhaps the last, and no best one."""
-    block = module.parents[module.statement(call)]
-    parts = walk(block.test) if isinstance(block, ast.If) else []
+    around = [each for each in _tests_around(module, loop, call) if _may_change(module, loop, each)]
+    parts = [part for each in around for part in walk(each)]
     tests = [each for each in parts if isinstance(each, ast.Compare) and not is_none(each.comparators[0])]
     return bool(tests) and all(any(counted_loops(module, each) for each in _sides(test)) for test in tests)
 
 
 def _is_by_phase(module: SourceModule, loop: ast.AST, call: ast.Call) -> bool:
     """Tell `if phase == "val":` of a loop over phases and no other test: what is kept is the last of each epoch."""
-    above = list(module.ancestors(call))
-    tests = [each.test for each in above[: above.index(loop)] if isinstance(each, ast.If)]
+    above, tests = list(module.ancestors(call)), _tests_around(module, loop, call)
     phases = [
         each for each in above if isinstance(each, ast.For) and isinstance(each.iter, (ast.List, ast.Tuple))
     ]
@@ -99,6 +100,65 @@ def _is_by_phase(module: SourceModule, loop: ast.AST, call: ast.Call) -> bool:
         )
         for each in tests
     )
+
+
+def _tests_around(module: SourceModule, loop: ast.AST, call: ast.Call) -> list[ast.expr]:
+    """Return the tests within a loop that decide whether a statement runs."""
+    above = list(module.ancestors(call))
+    return [each.test for each in above[: above.index(loop)] if isinstance(each, ast.If)]
+
+
+def _may_change(module: SourceModule, loop: ast.AST, test: ast.expr) -> bool:
+    """Tell whether a test may give another answer in a later iteration; how many cards there are stays the same."""
+    for each in walk(test):
+        if isinstance(each, ast.Call) and not (module.qualify(each.func) or "").startswith(_STAYS):
+            return True
+        if isinstance(each, ast.Attribute) and (dotted(each) or "").startswith("self."):
+            return True
+        if isinstance(each, ast.Name) and any(
+            loop in module.ancestors(one.node) and not _is_same_object(one.value, each.id)
+            for one in module.names.bindings(each)
+        ):
+            return True
+    return False
+
+
+def _is_same_object(value: ast.expr | None, name: str) -> bool:
+    """Tell `net = net.to(device)`."""
+    return isinstance(value, ast.Call) and _moved(value) is not None and dotted(_moved(value)) == name
+
+
+def _moved(call: ast.Call) -> ast.expr | None:
+    """Return what is moved to a device: `net` of `net.cpu()` and `net.to(device)`."""
+    is_move = isinstance(call.func, ast.Attribute) and call.func.attr in ("cpu", "to", "cuda")
+    return call.func.value if is_move and isinstance(call.func, ast.Attribute) else None
+
+
+def _is_moved_and_back(module: SourceModule, loop: ast.AST, call: ast.Call) -> bool:
+    """Tell a state that is taken on the CPU, before the model goes back to a card: there it gets new parameters."""
+    assert isinstance(call.func, ast.Attribute)
+    block = module.parents[module.statement(call)]
+    moves = [
+        (each, moved)
+        for each in module.inside(loop, ast.Call)
+        if (moved := _moved(each)) is not None and isinstance(moved, (ast.Name, ast.Attribute))
+    ]
+    model = call.func.value
+    taken = _moved(model) if isinstance(model, ast.Call) else model
+    names = {dotted(taken), (dotted(taken) or "").removesuffix(".module")} if taken is not None else set()
+    mine = [each for each, moved in moves if dotted(moved) in names]
+    off = [
+        each
+        for each in mine
+        if _is_to_host(each)
+        and (each is model or (block in module.ancestors(each) and each.lineno < call.lineno))
+    ]
+    return bool(off) and any(each.lineno > call.lineno and not _is_to_host(each) for each in mine)
+
+
+def _is_to_host(call: ast.Call) -> bool:
+    assert isinstance(call.func, ast.Attribute)
+    return call.func.attr == "cpu" or (bool(call.args) and constant(call.args[0]) == "cpu")
 
 
 def _sides(test: ast.Compare) -> list[ast.expr]:
@@ -143,8 +203,11 @@ def _is_read_after(module: SourceModule, loop: ast.AST, call: ast.Call, name: st
     """Tell whether the name is read behind the loop, or in a later iteration; not at once, nor under the same test."""
     scope, end = module.scope(call), getattr(loop, "end_lineno", 0)
     block = module.parents[module.statement(call)]
-    if not isinstance(block, ast.If) or _is_by_phase(module, loop, call):
+    tests = _tests_around(module, loop, call)
+    if not any(_may_change(module, loop, each) for each in tests) or _is_by_phase(module, loop, call):
         return False  # it is kept anew in each iteration
+    if _is_moved_and_back(module, loop, call):
+        return False
     reads = [each for each in module.reads(name) if module.scope(each) is scope or name.startswith("self.")]
     later = [each for each in reads if each.lineno > end and block not in module.ancestors(each)]
     return any(_may_be(module, each, module.statement(call)) for each in later)

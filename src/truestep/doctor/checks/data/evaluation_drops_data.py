@@ -11,9 +11,9 @@ from truestep.doctor.source.batches import LOADER, is_of_single_rows, is_one_bat
 from truestep.doctor.source.frames import LocatedExpression
 from truestep.doctor.source.loaders import evaluated_on, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, given_to
 from truestep.doctor.source.rewriting import Edits, with_keyword
-from truestep.doctor.source.values import argument, constant, literal
+from truestep.doctor.source.values import argument, constant, literal, seen_through
 
 EVALUATION = re.compile(
     r"(^|_)(test|val|valid|validation|eval)(_|$)|^(test|val)(_?data)?loader", re.IGNORECASE
@@ -63,7 +63,7 @@ class EvaluationDropsData(SourceCheck):
             named = any(EVALUATION.search(name) for name in names)
             if named or _is_where_nothing_is_trained(module, call):
                 drops = literal(module, argument(call, 8, "drop_last")) is True
-                if drops and not _drops_nothing(module, call):
+                if drops and not _drops_nothing(module, call) and not _is_unused(module, targets):
                     yield At(call, _TEXT, RISK)
         for options in module.all(ast.Dict):
             if (dropped := _dropped_by(options)) is not None:
@@ -86,8 +86,43 @@ def _dropped_by(options: ast.Dict) -> ast.expr | None:
 
 
 def _drops_nothing(module: SourceModule, call: ast.AST) -> bool:
-    """Tell batches of one row, and all rows in one batch."""
-    return isinstance(call, ast.Call) and (is_of_single_rows(module, call) or is_one_batch(module, call))
+    """Tell batches of one row, all rows in one batch, and whole batches that a loss needs."""
+    return isinstance(call, ast.Call) and (
+        is_of_single_rows(module, call) or is_one_batch(module, call) or _needs_whole_batches(module, call)
+    )
+
+
+def _needs_whole_batches(module: SourceModule, loader: ast.Call) -> bool:
+    """Tell whether a loss of the program is made for the size of the loader's batches: `Pairs(size)`."""
+    size = _size_of(module, argument(loader, 1, "batch_size"))
+    if size is None:
+        return False
+    made = [each for file in module.program.linked for each in file.all(ast.Call)]
+    return any(
+        any(_size_of(module, part) == size for part in given_to(each))
+        and (owner := module.classes.named(each.func)) is not None
+        and module.kinds.of_class(owner) == "module"
+        for each in made
+    )
+
+
+def _size_of(module: SourceModule, given: ast.expr | None) -> str | None:
+    """Return the name behind a size, `options.batch` of `size = options.batch`; None for a number that is written."""
+    made = seen_through(module, given) if given is not None else None
+    return dotted(made) or dotted(given) if made is not None and given is not None else None
+
+
+def _is_unused(module: SourceModule, targets: list[ast.expr]) -> bool:
+    """Tell whether a program that draws from other loaders reads nowhere what this one is kept under."""
+    names = [(dotted(each) or "").rpartition(".")[2] for each in targets]
+    files = module.program.linked
+    imported = {alias.name for file in files for each in file.all(ast.ImportFrom) for alias in each.names}
+    is_read = any(file.read_under(name) for file in files for name in names)
+    if not all(names) or is_read or not imported.isdisjoint({*names, "*"}):
+        return False
+    return any(
+        file.kind(each.iter) == "loader" for file in files for each in file.all(ast.For, ast.comprehension)
+    )
 
 
 def _drops(module: SourceModule, loader: LocatedExpression) -> bool:

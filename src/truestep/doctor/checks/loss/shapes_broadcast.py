@@ -13,7 +13,7 @@ from truestep.doctor.library.losses import losses
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.shapes import COLUMN, ROW, row_or_column
+from truestep.doctor.source.shapes import COLUMN, ROW, row_or_column, row_or_column_with
 from truestep.doctor.source.values import argument, seen_through
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -55,7 +55,7 @@ class ShapesBroadcast(SourceCheck, Watcher):
             given, target = argument(call, 0, "input"), argument(call, 1, "target")
             if given is None or target is None:
                 continue
-            if _is_mixed(module, given, target):
+            if {row_or_column_with(module, each) for each in (given, target)} == {ROW, COLUMN}:
                 yield At(call, _TEXT)
             elif _has_lost_its_axis(module, given) and _may_be_column(module, target):
                 yield At(call, _TEXT, RISK)

@@ -8,6 +8,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, dotted, walk
 from truestep.doctor.source.questions import mentions_torch
+from truestep.doctor.source.shortened import is_shortened
 
 _KNOWN = ("object", "torch.nn.Module", "torch.utils.data.Dataset", "abc.ABC", "torch.autograd.Function")
 _OPEN = ("__getattr__", "__getattribute__", "setattr", "__dict__", "vars", "locals", "save_hyperparameters")
@@ -85,7 +86,7 @@ def _is_in_sight(module: SourceModule, owner: Class) -> bool:
         for base in each.bases:
             if module.classes.named(base) is None and module.qualify(base) not in _KNOWN:
                 return False
-        if each.decorator_list or _is_mixed_in(each):
+        if each.decorator_list or _is_mixed_in(each) or is_shortened(module.home(each), each):
             return False
         names = {getattr(part, "id", getattr(part, "attr", getattr(part, "name", ""))) for part in walk(each)}
         if not names.isdisjoint(_OPEN):

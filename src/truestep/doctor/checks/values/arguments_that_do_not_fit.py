@@ -11,6 +11,7 @@ from truestep.doctor.source.linking import files_imported
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, receiver_of
 from truestep.doctor.source.once import each_once
+from truestep.doctor.source.shortened import STANDS_FOR_OTHERS
 from truestep.doctor.source.signatures import is_left_open
 from truestep.doctor.source.values import constant, forwards_all, value_origins
 
@@ -20,9 +21,6 @@ _ONE_BY_ONE = frozenset(
     for home in ("torch", "torch.nn.functional")
 )
 _LOSS = re.compile(r"^torch\.nn\.\w+Loss$")
-_STANDS_FOR_OTHERS = re.compile(
-    r"#\s*(\.\.\.|…|etc\b|and so on|same\b|(the )?other\b|as (above|before))", re.IGNORECASE
-)
 _SAME_PARAMETERS = (
     "no_grad",
     "inference_mode",
@@ -81,7 +79,7 @@ def _leaves_out(module: SourceModule, call: ast.Call) -> bool:
     if any(constant(each) is Ellipsis for each in call.args):
         return True
     lines = module.text.splitlines()[call.lineno - 1 : call.end_lineno]
-    return len(lines) > 1 and any(_STANDS_FOR_OTHERS.search(each) for each in lines)
+    return len(lines) > 1 and any(STANDS_FOR_OTHERS.search(each) for each in lines)
 
 
 def _function_of(module: SourceModule, call: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

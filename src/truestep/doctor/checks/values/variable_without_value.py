@@ -189,7 +189,7 @@ class _UndefinedRead:
 
 def _may_lack_a_value(module: SourceModule) -> bool:
     """Tell whether any name of a file is worth asking about: most files bind each, once, and need not be read twice."""
-    linker, index = module.names, module.index
+    linker = module.names
     known = {*dir(builtins), *_GIVEN, "__file__"}
     is_starred = any(alias.name == "*" for each in module.all(ast.ImportFrom) for alias in each.names)
     for (name, scope), line in _first_reads(module).items():

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A critic's column against a row of returns: what is added to a shape that is not known can't make the two alike."""
+
+import itertools
+import textwrap
+
+import pytest
+
+from tests.support.told import loud
+
+CRITIC = """
+class Critic(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 32), nn.Linear(32, 1)
+    def forward(self, state):
+        return self.head(F.relu(self.body(state))){squeezed}
+critic = Critic()
+critic_loss = nn.MSELoss()
+"""
+COLUMNS = (
+    "critic(s)",
+    "critic(s).float()",
+    "net(s).gather(1, a.unsqueeze(1))",
+    "net(s).gather(1, a.view(-1, 1))",
+)
+ROWS = (
+    "r + 0.99 * critic(n).squeeze(-1)",
+    "r + 0.99 * critic(n).squeeze(1) * (1 - d)",
+    "r + self.gamma * target(n).max(1)[0].detach()",
+    "r + gamma * net(n).max(dim=1).values",
+    "(r + gamma * net(n).max(1)[0] * (1 - d)).detach()",
+)
+ALSO_COLUMNS = (
+    "r + 0.99 * critic(n)",
+    "(r + 0.99 * critic(n).squeeze(-1)).unsqueeze(1)",
+    "(r + gamma * net(n).max(1)[0]).view(-1, 1)",
+    "r + gamma * net(n).max(1, keepdim=True)[0]",
+    "r.view(-1, 1) + gamma * net(n).max(1)[0].unsqueeze(1)",
+    "returns",
+)
+LOSSES = ("F.smooth_l1_loss({}, {})", "F.mse_loss({}, target={})", "critic_loss({}, {})")
+IN = {
+    "function": "def update(s, a, r, n, d, net, target, gamma, returns):\n    value = {}\n    goal = {}\n    return {}\n",
+    "method": "class Agent:\n    def learn(self, s, a, r, n, d, net, target, gamma, returns):\n"
+    "        value = {}\n        goal = {}\n        return {}\n",
+    "module": "value = {}\ngoal = {}\nloss = {}\n",
+    "no_grad": "def update(s, a, r, n, d, net, target, gamma, returns):\n    with torch.no_grad():\n        goal = {1}\n"
+    "    value = {0}\n    return {2}\n",
+}  # fmt: skip
+
+
+def program(value: str, goal: str, loss: str, place: str, squeezed: str = "") -> str:
+    return CRITIC.format(squeezed=squeezed) + IN[place].format(value, goal, loss.format("value", "goal"))
+
+
+def some(*axes: tuple[str, ...], every: int) -> list[tuple[str, ...]]:
+    return list(itertools.product(*axes))[::every]
+
+
+@pytest.mark.parametrize(("value", "goal", "loss", "place"), some(COLUMNS, ROWS, LOSSES, tuple(IN), every=7))
+def test_a_column_of_values_against_a_row_of_goals(value: str, goal: str, loss: str, place: str) -> None:
+    assert loud("LOSS017", program(value, goal, loss, place))
+
+
+@pytest.mark.parametrize(("goal", "loss", "place"), some(ALSO_COLUMNS, LOSSES, tuple(IN), every=5))
+@pytest.mark.parametrize("value", ["critic(s)", "net(s).gather(1, a.unsqueeze(1))"])
+def test_two_columns(value: str, goal: str, loss: str, place: str) -> None:
+    assert not loud("LOSS017", program(value, goal, loss, place))
+
+
+@pytest.mark.parametrize("value", ["critic(s).squeeze(-1)", "net(s).gather(1, a.unsqueeze(1)).squeeze(1)"])
+@pytest.mark.parametrize(("goal", "place"), some(ROWS, tuple(IN), every=3))
+def test_two_rows(value: str, goal: str, place: str) -> None:
+    assert not loud("LOSS017", program(value, goal, LOSSES[0], place))
+
+
+@pytest.mark.parametrize("place", IN)
+def test_a_critic_that_gives_a_row_itself(place: str) -> None:
+    assert loud("LOSS017", program("critic(s)", "returns.view(-1, 1)", LOSSES[0], place, ".squeeze(-1)"))
+    assert not loud(
+        "LOSS017", program("critic(s)", "r + gamma * net(n).max(1)[0]", LOSSES[0], place, ".squeeze(-1)")
+    )
+
+
+def test_a_kernel_compares_all_with_all() -> None:
+    assert not loud("LOSS017", "d = (x.unsqueeze(1) * s - c) ** 2\nk = (a.max(1)[0] + b - q) ** 2\n")
+    two = {
+        "nets.py": textwrap.dedent(CRITIC.format(squeezed="")),
+        "main.py": "from nets import critic\n" + IN["function"],
+    }
+    two["main.py"] = two["main.py"].format("critic(s)", ROWS[0], "F.mse_loss(value, goal)")
+    assert loud("LOSS017", two)
