@@ -114,7 +114,7 @@ torture: .venv-test/wheel ## the long tests: kills, damage, faults (hours)
 SLICE ?= 0
 MINUTES ?= 60
 
-torture-programs: .venv-test/wheel ## hold three laws over 1,000 drawn programs: make torture-programs SLICE=3; the tally is build/programs.json
+torture-programs: .venv-test/wheel ## hold three laws over 200 drawn programs: make torture-programs SLICE=3; the tally is build/programs.json
 	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONPATH=tests PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m programs.torture $(SLICE) --minutes $(MINUTES)
 
 # two of the libraries ask for what can't stand beside the others: tests/libraries/constraints.txt says what

@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-SEED = 5
 MOST_SECONDS = 150
 ENGINES = ("truestep", "truestep_with_block")  # their batches come from no DataLoader's hand
 
@@ -28,7 +27,7 @@ def programs(first, last):
 
     plain = named("plain")
     for number in range(first, last):
-        program = drawn_program(number, SEED)
+        program = drawn_program(number)
         if program.habit("framework").name in ENGINES:
             if not all(plain.suits(each) for each in program.habits if each.slot != "framework"):
                 continue

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws of habits, one for each slot, so that every two of them can stand in one program.
 
-A draw has a number. It begins with two habits of different lists, which the number says, so that every pair is drawn in as many
-draws as there are pairs and no habit is rare; the other slots are filled around them by chance.
+A draw has a number, which names its program for as long as its habits are what they are. Every pair of habits of different lists
+stands at the beginning of one of 10,000 draws, so that no habit is rare; the other slots are filled around them by chance.
 """
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from hashlib import blake2b
 from importlib.util import find_spec
-from itertools import combinations
+from itertools import combinations, count
 
 from programs.compose import Program
 from programs.habits import Habit, all_habits, slots
@@ -17,7 +17,8 @@ from programs.laws import LAWS, LIKE, OF_THE_ENGINE, WITH, under
 from programs.laws.running import refusals
 
 ENGINES = ("plain", "truestep", "truestep_with_block", "truestep_by_steps")  # to these every law can be held
-MAX_TRIED = 100  # pairs that a pair is tried with
+DRAWS = 10_000  # that have every pair of two lists
+MOST_BEGUN = 6  # habits that a draw begins with
 
 
 @cache
@@ -62,13 +63,17 @@ def can_be_filled(chosen: tuple[Habit, ...]) -> bool:
     return all(name in taken or not left.isdisjoint(habits) for name, habits in slots().items())
 
 
+def by_chance(*what: object) -> int:
+    """Return a number by chance that is a function of what it is asked for."""
+    return int.from_bytes(blake2b(" ".join(map(str, what)).encode(), digest_size=8).digest())
+
+
 @cache
 def pairs() -> list[tuple[Habit, ...]]:
     """Return every two habits of different lists that can stand in one program, in a mixed order."""
-    found = [pair for pair in combinations(all_habits(), 2) if pair[0].list != pair[1].list]
-    found = [pair for pair in found if pair[0].suits(pair[1]) and can_be_filled(pair)]
-    random.Random(0).shuffle(found)
-    return found
+    found = combinations(sorted(all_habits(), key=lambda habit: habit.name), 2)
+    found = [pair for pair in found if pair[0].list != pair[1].list and pair[0].suits(pair[1])]
+    return sorted(filter(can_be_filled, found), key=lambda pair: by_chance(*(habit.name for habit in pair)))
 
 
 def go_together(first: tuple[Habit, ...], second: tuple[Habit, ...]) -> bool:
@@ -82,43 +87,45 @@ def go_together(first: tuple[Habit, ...], second: tuple[Habit, ...]) -> bool:
 
 @cache
 def beginnings() -> list[tuple[Habit, ...]]:
-    """Return what draws begin with: each pair once, with another that goes with it where there is one, in a mixed order."""
-    found: list[tuple[Habit, ...]] = []
-    waiting: list[tuple[Habit, ...]] = []
+    """Return what each draw begins with: the pairs that chance puts there, of those that go together.
+
+    One that finds no room in its place goes to another, so that a pair more or less moves few others.
+    """
+    places: list[tuple[Habit, ...]] = [()] * DRAWS
     for pair in pairs():
-        other = next((each for each in waiting[:MAX_TRIED] if go_together(each, pair)), None)
-        if other is None:
-            waiting.append(pair)
-        else:
-            waiting.remove(other)
-            found.append((*other, *pair))
-    found += waiting
-    random.Random(0).shuffle(found)
-    return found
+        names = [habit.name for habit in pair]
+        for attempt in count():
+            place = by_chance(*names, attempt) % DRAWS
+            there = places[place]
+            if not there or (len(there) < MOST_BEGUN and go_together(there, pair)):
+                places[place] = (*there, *pair)
+                break
+    return places
 
 
-def choice_by(drawn: random.Random) -> Callable[[list[Habit]], Habit]:
+def choice_by(*what: object) -> Callable[[list[Habit]], Habit]:
     """Return what chooses one of several habits: any of them, but four of ten frameworks are of those that all laws take.
 
-    What takes long is in the draws of its pairs alone.
+    Which it is depends on those alone that it could be: one more is chosen or changes nothing. What takes long is in the draws of
+    its pairs alone.
     """
 
     def choose(allowed: list[Habit]) -> Habit:
         allowed = [habit for habit in allowed if "seldom" not in habit.words] or allowed
         engines = [habit for habit in allowed if habit.name in ENGINES]
-        return drawn.choice(engines if engines and drawn.random() < 0.4 else allowed)
+        if engines and by_chance(*what, "engine") % 10 < 4:
+            allowed = engines
+        return min(allowed, key=lambda habit: by_chance(*what, habit.name))
 
     return choose
 
 
-def drawn_program(number: int, seed: int = 0) -> Program:
-    """Return the program of a number: whatever is installed."""
-    drawn = random.Random(f"{seed} {number}")
-    first = beginnings()[number % len(beginnings())]
-    for _ in range(100):  # what was chosen may leave nothing for a slot
-        if (program := filled(list(first), choice_by(drawn))) is not None:
-            return program
-    return drawn_program(number + 1, seed)
+def drawn_program(number: int) -> Program:
+    """Return the program of a number: whatever is installed, and seldom another where a habit comes or goes that it has not."""
+    first = list(beginnings()[number % DRAWS])
+    tried = (filled(first, choice_by(number, attempt)) for attempt in range(100))
+    found = next(filter(None, tried), None)  # what was chosen may leave nothing for a slot
+    return drawn_program(number + 1) if found is None else found
 
 
 @cache
@@ -173,16 +180,15 @@ def drawn_under(program: Program, law: str) -> Program | None:
     if law != "refused":
         return fitted(program, law, refused=False)
     found = [held for each in OF_THE_ENGINE if (held := fitted(program, each)) and refuses(held, each)]
-    return random.Random(f"refused {program!r}").choice(found) if found else None
+    return min(found, key=lambda held: by_chance("refused", held)) if found else None
 
 
-def trials(seed: int, count: int, laws_each: int = 3) -> Iterator[tuple[int, str, Program]]:
+def trials(numbers: Iterable[int], laws_each: int = 3) -> Iterator[tuple[int, str, Program]]:
     """Return what a slice of draws holds: the number of each draw, and each of its laws with the program as it is held there."""
-    for number in range(seed * count, (seed + 1) * count):
-        program = drawn_program(number, seed)
+    for number in numbers:
+        program = drawn_program(number)
         held = {law: found for law in LAWS if (found := drawn_under(program, law)) is not None}
-        drawn = random.Random(f"laws {seed} {number}")
-        for law in drawn.sample(list(held), min(laws_each, len(held))):
+        for law in sorted(held, key=lambda law: by_chance(number, law))[:laws_each]:
             yield number, law, held[law]
 
 

@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count, islice
-from random import Random
 
 from programs.compose import Program
 from programs.draws import choice_by, filled, installed
@@ -93,8 +92,7 @@ def planted(plant: Plant, number: int, seed: int = 0) -> list[Program]:
 
     def tried():
         for each in islice(count(), 40 * number):
-            drawn = Random(f"{plant.name} {seed} {each}")
-            program = filled([*framework, *needed], choice_by(drawn))
+            program = filled([*framework, *needed], choice_by(plant.name, seed, each))
             if program is not None and all(map(installed, program.habits)):
                 yield plant.into(program)
 

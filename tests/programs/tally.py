@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m programs.tally`: add the slices of build/programs.json to the table that is kept, habit by law, and print it.
 
-The table (tally.txt) names its slices, each of which counts once; what failed then stays counted when it is mended.
+The table (tally.txt) names its slices, each of which counts once, by their programs and the commit; 401 to 403 are of draws before
+these had names. What failed then stays counted when it is mended.
 """
 
 import json
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from programs.habits import HERE
@@ -17,11 +19,47 @@ ENDS = ("run", "refused", "failed")
 CORNER = "run / refused / failed"
 
 
-def tallied(path: Path, number: int, counts: Counter, violations: list[dict], seconds: float) -> dict:
+@dataclass
+class SliceTally:
+    """What became of the programs from a number on, at a commit."""
+
+    first: int
+    commit: str
+    last: int = -1
+    counts: Counter = field(default_factory=Counter)
+    seconds: Counter = field(default_factory=Counter)  # by law
+    violations: list[dict] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Return which programs they are."""
+        return f"{self.first}-{self.last}@{self.commit}"
+
+    def count(self, number: int, law: str, habits: list[str], end: str, seconds: float) -> None:
+        """Count how a program of these habits ended under a law."""
+        self.last = number
+        self.seconds[law] += seconds
+        self.counts.update(f"{law} {name} {end}" for name in ("all", *habits))
+
+    def speed(self) -> str:
+        """Return how many laws were held in a minute, and how long each took."""
+        held: Counter = Counter()
+        for key, count in self.counts.items():
+            law, name, _ = key.split()
+            held[law] += count if name == "all" else 0
+        each = ", ".join(f"{law} {self.seconds[law] / held[law]:.1f} s" for law in LAWS if held[law])
+        return (
+            f"{60 * held.total() / self.seconds.total():.1f} laws held a minute: {each}"
+            if each
+            else "none held"
+        )
+
+
+def tallied(path: Path, held: SliceTally) -> dict:
     """Put a slice into the tally, and return all of it."""
     kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    counted = {" ".join(key): value for key, value in counts.items()}
-    kept[str(number)] = {"counts": counted, "violations": violations, "seconds": round(seconds)}
+    kept = {name: each for name, each in kept.items() if not name.startswith(f"{held.first}-")}
+    kept[held.name] = {"counts": held.counts, "violations": held.violations, "seconds": held.seconds}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(kept, indent=1, sort_keys=True), "utf-8")
     return kept
@@ -64,7 +102,11 @@ def with_slices(text: str, tally: dict) -> str:
     slices = first.removeprefix("slices").split()
     new = {number: each for number, each in tally.items() if number not in slices}
     total = (read_table(rest) if rest else Counter()) + total_of(new)
-    return " ".join(["slices", *sorted({*slices, *new}, key=int)]) + "\n" + table(total) + "\n"
+    return " ".join(["slices", *sorted({*slices, *new}, key=_first)]) + "\n" + table(total) + "\n"
+
+
+def _first(name: str) -> tuple[int, str]:
+    return int(name.partition("-")[0]), name
 
 
 def main() -> None:

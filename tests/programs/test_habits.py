@@ -2,10 +2,12 @@
 """The habits themselves: short, whole, and each drawn with every other that it can stand beside."""
 
 from collections import Counter
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
 import pytest
+from programs import draws
 from programs.compose import Program, program
 from programs.draws import (
     drawn_program,
@@ -118,13 +120,27 @@ def test_every_habit_is_drawn_in_a_hundredth_of_programs_and_every_pair_of_two_l
     assert unmet == []
 
 
+def test_a_number_names_its_program_where_a_habit_goes_that_it_has_not(monkeypatch):
+    """Of a hundred numbers that don't have it two name another program, since its pairs leave room for those of others."""
+    numbers, gone = range(300), named("class_with_fit")
+    before = [drawn_program(number) for number in numbers]
+    left, pairs_left = set(all_habits()) - {gone}, [pair for pair in pairs() if gone not in pair]
+    monkeypatch.setattr(draws, "all_habits", lambda: left)
+    monkeypatch.setattr(draws, "pairs", lambda: pairs_left)
+    monkeypatch.setattr(draws, "beginnings", cache(draws.beginnings.__wrapped__))
+    after = [drawn_program(number) for number in numbers]
+    apart = [one != other for one, other in zip(before, after, strict=True) if gone not in one.habits]
+    assert len(apart) > 200
+    assert sum(apart) <= 0.05 * len(apart)
+
+
 def test_few_drawn_programs_are_refused_and_no_habit_in_more_than_a_fifth():
     """What a page refuses is the law Refused's; of the others' programs no more than 3 in 100 may be."""
     drawn, refused = Counter(), Counter()
     laws = [law for law in LAWS if law not in ("read", "refused")]
     for number in range(1500):
         law = laws[number % len(laws)]
-        if (held := drawn_under(drawn_program(number, 5), law)) is not None:
+        if (held := drawn_under(drawn_program(50_000 + number), law)) is not None:
             drawn.update(["all", *held.habits])
             refused.update(["all", *held.habits] if refuses(held, law) else [])
     assert refused["all"] <= 0.03 * drawn["all"]

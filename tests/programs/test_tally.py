@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from programs.draws import drawn_program
 from programs.habits import all_habits
 from programs.laws import LAWS
-from programs.tally import ENDS, KEPT, read_table, table, tallied, total_of, with_slices
+from programs.tally import ENDS, KEPT, SliceTally, read_table, table, tallied, total_of, with_slices
 
 NAMES = ["all", *(habit.name for habit in all_habits()[:20])]
 KEYS = st.tuples(st.sampled_from([*LAWS]), st.sampled_from(NAMES), st.sampled_from(ENDS))
@@ -18,7 +18,9 @@ COUNTS = st.dictionaries(KEYS, st.integers(1, 3000), min_size=1).map(Counter)
 @given(st.lists(COUNTS, min_size=1, max_size=4))
 def test_slices_are_added_once_however_often_they_are_kept(slices):
     tally = {
-        str(number): {"counts": {" ".join(key): n for key, n in each.items()}}
+        f"{200 * number}-{200 * number + 150}@c0ffee": {
+            "counts": {" ".join(key): n for key, n in each.items()}
+        }
         for number, each in enumerate(slices)
     }
     text = ""
@@ -38,7 +40,13 @@ def test_the_kept_table_is_one_that_can_be_added_to():
 
 def test_a_slice_is_written_and_read_again(tmp_path):
     drawn = drawn_program(1)
-    counts = Counter({("plain", habit.name, "run"): 2 for habit in drawn.habits})
-    kept = tallied(tmp_path / "build" / "programs.json", 7, counts, [], 1.0)
-    assert tallied(tmp_path / "build" / "programs.json", 7, counts, [], 1.0) == kept
+    path, held = tmp_path / "build" / "programs.json", SliceTally(1400, "c0ffee")
+    names = [habit.name for habit in drawn.habits]
+    held.count(1400, "plain", names, "run", 2.0)
+    tallied(path, held)
+    held.count(1401, "plain", names, "run", 4.0)
+    kept = tallied(path, held)
+    assert tallied(path, held) == kept
+    assert [*kept] == ["1400-1401@c0ffee"]
+    assert held.speed() == "20.0 laws held a minute: plain 3.0 s"
     assert read_table(table(total_of(kept))) == total_of(kept)

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m programs.torture SLICE`: hold three laws over each program of a slice of draws, and keep a tally of all slices.
 
-A slice ends when its draws or its minutes are over. What broke a law is shrunk to the fewest habits that still do, and printed. The
-tally (build/programs.json) counts, for each law and habit, how many programs ran, were refused, and failed; each slice counts once.
-`python -m programs.tally` adds its slices to those that are kept in tally.txt.
+Slice 3 is of the programs 600 to 799; the first fifty slices hold every pair of habits. A slice ends when its draws or its minutes
+are over. What broke a law is shrunk to the fewest habits that still do, and printed. The tally (build/programs.json) counts, for
+each law and habit, how many programs ran, were refused, and failed; each slice counts once. `python -m programs.tally` adds its
+slices to those that are kept in tally.txt.
 """
 
 import argparse
 import subprocess
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 
 from programs.compose import Program
 from programs.draws import fitted, shrunk, trials
 from programs.laws import ViolationError, hold
-from programs.tally import TALLY, table, tallied, total_of
+from programs.tally import TALLY, SliceTally, table, tallied, total_of
 
-SLICE = 1000
+SLICE = 200
 
 
 def outcome(law: str, program: Program) -> tuple[str, str]:
@@ -43,27 +43,36 @@ def fewest(law: str, program: Program, most_tries: int = 25) -> Program:
     return shrunk(program, fails)
 
 
-def run_slice(number: int, minutes: float, count: int) -> tuple[Counter, list[dict]]:
+def commit() -> str:
+    """Return which state of the code is held to the laws; nothing outside of a repository."""
+    said = subprocess.run(
+        ("git", "rev-parse", "--short=8", "HEAD"), capture_output=True, text=True, check=False
+    )
+    return said.stdout.strip()
+
+
+def run_slice(number: int, minutes: float) -> SliceTally:
     """Hold the laws over the programs of a slice, until its time is over; keep the tally now and then."""
-    counts: Counter = Counter()
-    violations: list[dict] = []
+    held = SliceTally(number * SLICE, commit())
     begun = kept = time.monotonic()
-    for each, law, program in trials(number, count):
+    for each, law, program in trials(range(number * SLICE, (number + 1) * SLICE)):
         now = time.monotonic()
         if now > begun + 60 * minutes:
             break
         if now > kept + 60:
-            tallied(TALLY, number, counts, violations, now - begun)
+            tallied(TALLY, held)
             kept = now
         end, seen = outcome(law, program)
-        for name in ("all", *(habit.name for habit in program.habits)):
-            counts[law, name, end] += 1
+        names = [habit.name for habit in program.habits]
+        held.count(each, law, names, end, time.monotonic() - now)
         if end == "failed":
             print(f"draw {each} broke {law}: {program!r}\n{seen[:1500]}", flush=True)
             habits = [habit.name for habit in fewest(law, program).habits if "plainest" not in habit.words]
-            violations.append({"draw": each, "law": law, "habits": " ".join(habits), "seen": seen[:3000]})
+            held.violations.append(
+                {"draw": each, "law": law, "habits": " ".join(habits), "seen": seen[:3000]}
+            )
             print(f"shrunk to: {' '.join(habits)}\n", flush=True)
-    return counts, violations
+    return held
 
 
 def main() -> int:
@@ -71,16 +80,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("slice", type=int, help="which one: any number")
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--count", type=int, default=SLICE, help="how many programs a slice has")
     asked = parser.parse_args()
-    begun = time.monotonic()
-    print(f"slice {asked.slice}, {asked.count} programs", flush=True)
-    counts, violations = run_slice(asked.slice, asked.minutes, asked.count)
-    kept = tallied(TALLY, asked.slice, counts, violations, time.monotonic() - begun)
-    print(table(total_of(kept)))
-    done = sum(value for (_, name, _), value in counts.items() if name == "all")
-    print(f"slice {asked.slice}: {done} laws held over programs, {len(violations)} broken")
-    return bool(violations)
+    print(f"slice {asked.slice}, {SLICE} programs", flush=True)
+    held = run_slice(asked.slice, asked.minutes)
+    print(table(total_of(tallied(TALLY, held))))
+    print(held.speed())
+    print(f"slice {asked.slice}, programs {held.name}: {len(held.violations)} laws broken")
+    return bool(held.violations)
 
 
 if __name__ == "__main__":
