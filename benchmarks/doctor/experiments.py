@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 MOST_SECONDS = 150
-ENGINES = ("truestep", "truestep_with_block")  # their batches come from no DataLoader's hand
+ENGINES = ("truestep", "truestep_with_block", "truestep_by_steps")  # their batches come from no DataLoader's hand
 
 
 def programs(first, last):
@@ -94,6 +94,7 @@ def summary(rows):
             for code in (rows[0]["relations"] if rows else ())
         },
         "share_tried_of_applicable": share_tried(rows),
+        "not_tried_because": reasons(rows),
         "median_child_seconds": sorted(row["child_seconds"] for row in tried)[len(tried) // 2]
         if tried
         else None,
@@ -101,20 +102,24 @@ def summary(rows):
     }
 
 
-# a relation does not apply to a program that has nothing it speaks of
-INAPPLICABLE = ("no evaluation over a loader began after a step", "the batch holds a single example")
-
-
 def share_tried(rows):
     """Return which share of the relations that apply to a program were tried, over all and for each."""
     tried, applicable = Counter(), Counter()
     for row in rows:
         for code, each in row["relations"].items():
-            if each["outcome"] != "not_tried" or each["reason"] not in INAPPLICABLE:
+            if each["outcome"] != "not_applicable":
                 applicable[code] += 1
                 tried[code] += each["outcome"] != "not_tried"
     each = {code: round(tried[code] / applicable[code], 3) for code in applicable}
     return {"all": round(sum(tried.values()) / max(1, sum(applicable.values())), 3), **each}
+
+
+def reasons(rows):
+    """Return why relations that apply were not tried, the most frequent first."""
+    found = Counter(
+        each["reason"] for row in rows for each in row["relations"].values() if each["outcome"] == "not_tried"
+    )
+    return dict(found.most_common(20))
 
 
 def main():

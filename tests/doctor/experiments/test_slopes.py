@@ -73,3 +73,21 @@ def test_what_is_cut_off_in_writing_is_no_finding(name):
     assert watch.findings == []
     why = watch.experiments.why_not_tried("REL011")
     assert why.startswith(("detach() or no_grad() cuts the graph here", "samples are scored by log_prob()"))
+
+
+HALF = """
+decorated = torch.autocast("cpu", dtype=torch.bfloat16)(lambda x, y: F.cross_entropy(net(x), y))
+for x, y in loader:
+    opt.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = F.cross_entropy(net(x), y) + decorated(x, y)
+        loss = loss + 0.3 * sum(CUT.square().sum() for each in net.parameters())
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(("decay", "outcome"), [("each", "held"), ("torch.tensor(each.tolist())", "broken")])
+def test_slopes_are_measured_without_the_half_precision_of_a_script(decay, outcome):
+    watch = watched(HALF.replace("CUT", decay), ("REL011",))
+    assert watch.experiments.outcome("REL011") == (outcome, None)

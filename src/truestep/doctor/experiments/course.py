@@ -32,12 +32,15 @@ class TrainingCourse:
         self._evaluated: set[int] = set()
         self._places = list(STEP_PLACES)
         self._has_begun_epoch = False  # one that was tried
+        self._has_looked_at_memory = False
+        self._steps_alone = 0  # so many steps in a row that no batch was handed over for
         self.why_not = "no loader handed over a third batch"
 
     def stepped(self) -> None:
         """An optimizer has stepped."""
         self._steps += 1
         self._trained.update(data for _, data in self._since_step[-1:])
+        self._steps_alone = 0 if self._since_step else self._steps_alone + 1
         self._since_step = []
         self._window = max(1, self.num_backwards - self._backwards_at_step)
         self._backwards_at_step = self.num_backwards
@@ -67,6 +70,15 @@ class TrainingCourse:
             return False
         self._places.pop(0)
         return True
+
+    @property
+    def steps_from_memory(self) -> bool:
+        """Whether the third step in a row was made just now that no loader handed over a batch for."""
+        return self._steps_alone == STEP_PLACES[0] and not self._has_looked_at_memory
+
+    def looks_at_memory(self) -> None:
+        """Note that a batch in memory is looked for: once in a run."""
+        self._has_looked_at_memory = True
 
     def begins_epoch(self, iterator: Any) -> bool:
         """Tell, of a batch that was just noted, whether it is the first of a training pass over data that were passed before."""

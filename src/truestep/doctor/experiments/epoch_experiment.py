@@ -15,7 +15,7 @@ from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.epoch_child import NUM_BATCHES, EpochChild, EpochPlan
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
 from truestep.doctor.experiments.loads import loads_by_number
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
 from truestep.doctor.relations.examples import find_examples
@@ -104,7 +104,7 @@ class EpochExperiment:
                     if self._is_mean_of_batch(source):
                         yield WrongFigure(figure, formula, source, sum(series) / len(series))
         if not known:
-            raise ExperimentNotTriedError(
+            raise RelationNotApplicableError(
                 "no number behind the epoch is made of values that its batches gave"
             )
 
@@ -149,7 +149,7 @@ def epoch_plan(iterator: Any, batch: Any) -> EpochPlan:
     examples = find_examples(batch, in_columns=in_columns)
     sizes = _sizes(sampler)
     if len(sizes) < 2:
-        raise ExperimentNotTriedError("an epoch has a single batch")
+        raise RelationNotApplicableError("an epoch has a single batch")
     if sizes[0] != examples.count:
         raise ExperimentNotTriedError("the loader hands over another number of examples than it cuts")
     return EpochPlan(iterator, examples, sizes)

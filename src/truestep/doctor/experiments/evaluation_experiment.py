@@ -10,7 +10,7 @@ from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.evaluation_child import EvaluationChange, EvaluationChild, EvaluationPlan
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
 from truestep.doctor.experiments.loads import loads_by_number
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
 
@@ -75,7 +75,7 @@ class EvaluationExperiment:
         """
         first, second = (self.figures(EvaluationChange(repeated=each)) for each in (False, True))
         if not first:
-            raise ExperimentNotTriedError("nothing was printed or logged before the next training batch")
+            raise RelationNotApplicableError("nothing was printed or logged before the next training batch")
         if len(first) != len(second):
             raise ExperimentNotTriedError("the evaluation prints another count of numbers each time")
         kept = [place for place, (a, b) in enumerate(zip(first, second, strict=True)) if a.value == b.value]

@@ -2,10 +2,11 @@
 """The experiments of one run: finds the places, has the relations tried there, and keeps what came out."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from torch import Tensor
 from torch.utils.data._utils.collate import default_collate
 
 from truestep.core.random_streams import (
@@ -14,26 +15,29 @@ from truestep.core.random_streams import (
 )
 from truestep.doctor.check import Check
 from truestep.doctor.experiments.budget import ExperimentBudget
-from truestep.doctor.experiments.child_goes_on import ChildGoesOn
+from truestep.doctor.experiments.child_goes_on import ChildGoesOn, outcome_of_child
 from truestep.doctor.experiments.course import TrainingCourse, batches_ahead
 from truestep.doctor.experiments.epoch_experiment import EpochExperiment, epoch_plan
 from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment, evaluation_plan
 from truestep.doctor.experiments.going_on import end_child_with_script
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.memory_batch import MemoryLook, batch_in_memory
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
 from truestep.doctor.experiments.options import user_criteria
+from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.experiments.step_child import StepPlan
 from truestep.doctor.experiments.step_experiment import StepExperiment
 from truestep.doctor.finding import Place
 from truestep.doctor.forks.obstacles import why_no_fork
-from truestep.doctor.relations.examples import UnclearExamplesError, find_examples
+from truestep.doctor.relations.examples import Examples, UnclearExamplesError, find_examples
 from truestep.doctor.relations.relation import BrokenRelation, ExperimentRelation
 from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.looking import watched_sensitive_layers
 from truestep.doctor.watcher import Observation
 
+RelationOutcome = Literal["held", "broken", "not tried", "not applicable"]
 Experiment = StepExperiment | EvaluationExperiment | EpochExperiment
-# why none was tried, where no such place came
+# why a relation does not apply, where no such place came
 _NO_PLACE = {
     "evaluation": "no evaluation over a loader began after a step",
     "epoch": "no second pass over training data began with a loader's first batch",
@@ -47,11 +51,14 @@ class RelationRecord:
     held: int = 0  # at so many places
     broken: list[BrokenRelation] = field(default_factory=list)
     not_tried: str | None = None  # why, where it was tried nowhere
+    not_applicable: str | None = None  # why there is nothing that it speaks of
 
     @property
-    def outcome(self) -> str:
-        """Return "broken", "held" or "not tried"."""
-        return "broken" if self.broken else ("held" if self.held else "not tried")
+    def outcome(self) -> RelationOutcome:
+        """Return what came of it; what does not apply at one place and was not tried at another counts as not tried."""
+        if self.broken or self.held:
+            return "broken" if self.broken else "held"
+        return "not applicable" if self.not_applicable and not self.not_tried else "not tried"
 
 
 class Experiments:
@@ -77,6 +84,7 @@ class Experiments:
         self._history = history
         self._relations = sorted(relations, key=lambda each: each.num_children)
         self._found, self._failed = found, failed
+        self._seen_in_memory = ChildOutcome()
 
     @property
     def seconds(self) -> float:
@@ -98,22 +106,36 @@ class Experiments:
             return child.batch
         return batch
 
+    def stepped(self) -> None:
+        """An optimizer has stepped; in a child that is forked here the script goes on."""
+        self.course.stepped()
+        if self._relations and self.course.steps_from_memory:
+            self.course.looks_at_memory()
+            try:
+                self._try_out("step", self._memory_experiment, self._look_at_memory)
+            except ChildGoesOn:
+                return
+
     def _are_models_resting(self) -> bool:
         models = self._history.models
         return bool(models) and not any(each.training for each in models)
 
-    def _try_out(self, kind: str, begin: Callable[[], Experiment]) -> None:
+    def _try_out(
+        self, kind: str, begin: Callable[[], Experiment], look: Callable[[], None] | None = None
+    ) -> None:
         wanted = [each for each in self._relations if each.tried_at == kind]
         self.budget.begin_place()
         try:
             if (obstacle := why_no_fork()) is not None:
                 raise ExperimentNotTriedError(obstacle)
+            if look is not None:
+                look()
             # what is asked of the script's objects may draw; the script's streams go on as without
             with torch_streams_put_back(), host_streams_put_back():
                 experiment = begin()
         except (ExperimentNotTriedError, UnclearExamplesError) as why:
             for each in wanted:
-                self._pass_over(each, str(why))
+                self._pass_over(each, why)
             return
         except Exception as error:  # noqa: BLE001 - what we look at must not stop the user's training
             for each in wanted:
@@ -127,7 +149,7 @@ class Experiments:
         try:
             broken = list(relation.try_out(experiment))
         except ExperimentNotTriedError as why:
-            self._pass_over(relation, str(why))
+            self._pass_over(relation, why)
             return
         except Exception as error:  # noqa: BLE001 - a relation of ours must not stop the user's training
             if os.getpid() != process:
@@ -148,29 +170,52 @@ class Experiments:
             relation, Observation(broken.place or place, broken.message, broken.severity, broken.evidence)
         )
 
-    def _pass_over(self, relation: ExperimentRelation, why: str) -> None:
+    def _pass_over(self, relation: ExperimentRelation, why: Exception) -> None:
         came = self.records[relation.code]
-        came.not_tried = came.not_tried or why
+        if isinstance(why, RelationNotApplicableError):
+            came.not_applicable = came.not_applicable or str(why)
+        else:
+            came.not_tried = came.not_tried or str(why)
 
     def _step_experiment(self, iterator: Any, batch: Any) -> StepExperiment:
         in_columns = getattr(iterator, "_collate_fn", None) is default_collate
+        return self._experiment_of(iterator, find_examples(batch, in_columns=in_columns), batches_ahead())
+
+    def _look_at_memory(self) -> None:
+        """Fork the child that tells which tensors in memory the next step is for."""
+        if len(self._history.stepping()) != 1:
+            raise ExperimentNotTriedError("no loader handed over a third batch, and several optimizers step")
+        trained = list(self._parameters([each.optimizer for each in self._history.stepping()]).values())
+        size = 4 * sum(each.nbytes for each in trained)
+        self._seen_in_memory = outcome_of_child(
+            self.budget, size, lambda going_on: MemoryLook(going_on, trained)
+        )
+
+    def _memory_experiment(self) -> StepExperiment:
+        batch = batch_in_memory(self._seen_in_memory)
+        return self._experiment_of(None, find_examples(batch), 0, batch)
+
+    def _experiment_of(
+        self, iterator: Any, examples: Examples, ahead: int, in_memory: Mapping[str, Tensor] | None = None
+    ) -> StepExperiment:
         stepping = self._history.stepping()
         optimizers = [each.optimizer for each in stepping]
         parameters = self._parameters(optimizers)
         layers = {name: module for model in self._history.models for name, module in model.named_modules()}
         plan = StepPlan(
             iterator,
-            find_examples(batch, in_columns=in_columns),
+            examples,
             parameters,
             optimizers,
-            max(1, self.course.num_steps),
+            max(1, self.course.num_steps) if in_memory is None else 1,
             layers,
-            batches_ahead(),
+            ahead,
             all(each.num_steps == stepping[0].num_steps for each in stepping),
             user_criteria(self._history.models, self._history.names),
+            in_memory=in_memory,
         )
         if plan.examples.count < 2:
-            raise ExperimentNotTriedError("the batch holds a single example")
+            raise RelationNotApplicableError("the batch holds a single example")
         return StepExperiment(plan, watched_user_place(), self.budget)
 
     def _epoch_experiment(self, iterator: Any, batch: Any) -> EpochExperiment:
@@ -204,7 +249,21 @@ class Experiments:
             )
         return found
 
+    def outcome(self, code: str) -> tuple[RelationOutcome, str | None]:
+        """Return what came of a relation, and why where it was not tried."""
+        record = self.records[code]
+        if record.held or record.broken:
+            return record.outcome, None
+        relation = next((each for each in self._relations if each.code == code), None)
+        criteria = user_criteria(self._history.models, self._history.names)
+        if relation is not None and (why := relation.why_not_applicable(criteria)):
+            return "not applicable", why
+        if (why := record.not_tried or record.not_applicable) is not None:
+            return record.outcome, why
+        if relation is not None and relation.tried_at in _NO_PLACE:
+            return "not applicable", _NO_PLACE[relation.tried_at]
+        return "not tried", self.course.why_not
+
     def why_not_tried(self, code: str) -> str:
         """Return why a relation was tried nowhere."""
-        place = next((each.tried_at for each in self._relations if each.code == code), "step")
-        return self.records[code].not_tried or _NO_PLACE.get(place, self.course.why_not)
+        return self.outcome(code)[1] or ""

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from truestep.core.frames import is_library_file
 from truestep.doctor.experiments.changes import Change
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.not_tried import RelationNotApplicableError
 
 if TYPE_CHECKING:
     from truestep.doctor.experiments.step_experiment import StepExperiment
     from truestep.doctor.relations.examples import Examples
 
+NO_OPTION = "no criterion of the script's own is made with numbers"
 _MOST_OPTIONS = 4
 _MOST_LABELS = 1000  # of which the most usual one is sought
 
@@ -47,11 +48,11 @@ def demand_options(experiment: "StepExperiment") -> None:
     """Make sure that there is an option to change.
 
     Raises:
-        ExperimentNotTriedError: there is none.
+        RelationNotApplicableError: there is none.
     """
     assert experiment.tolerance
     if not any(True for _ in criterion_options(experiment.plan.criteria)):
-        raise ExperimentNotTriedError("no criterion of the script's own is made with numbers")
+        raise RelationNotApplicableError(NO_OPTION)
 
 
 def criterion_options(criteria: Mapping[str, nn.Module]) -> Iterator[CriterionOption]:

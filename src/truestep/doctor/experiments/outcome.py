@@ -41,6 +41,8 @@ class ChildOutcome:
     compared: list[str] = field(
         default_factory=list
     )  # those that only comparisons were given, as for an accuracy
+    roots: list[int] = field(default_factory=list)  # identities of tensors that the loss is computed from
+    cut_root: str | None = None  # how a batch is cut out of one of them
     foreign: str | None = None  # rows that were there before the batch, and that the step used
     other_loaders: int = 0  # batches of other loaders within the step
     num_batches: int = 1

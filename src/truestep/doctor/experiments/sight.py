@@ -49,9 +49,9 @@ class DataSight(TorchFunctionMode):
         self._compared: set[str] = set()
         self.foreign: str | None = None
         self._count = examples.count
-        self._leaves = {_address(leaf): name for name, leaf in examples.leaves.items()}
+        self._leaves = {address_of(leaf): name for name, leaf in examples.leaves.items()}
         self._leaves.pop(None, None)
-        self._states = {_address(each) for each in (*trained, *_state_of_modules())}
+        self._states = {address_of(each) for each in (*trained, *state_of_modules())}
         self._known = set(self._states)
         self._older: dict[
             int | None, str
@@ -62,12 +62,12 @@ class DataSight(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
-        given = list(_tensors((args, kwargs)))
+        given = list(tensors_within((args, kwargs)))
         for each in given:
             self._see(each, is_comparison=name in _COMPARISONS)
         older = None if self.rests else self._older_rows(given)
         result = func(*args, **(kwargs or {}))
-        for each in _tensors(result):
+        for each in tensors_within(result):
             self._made(each, older)
         if older is not None and (name == "__setitem__" or _is_in_place(name)) and given:
             self._take_over(given[0], older)
@@ -75,10 +75,10 @@ class DataSight(TorchFunctionMode):
 
     def _older_rows(self, given: Sequence[Tensor]) -> str | None:
         """Return the rows from before the batch that any of these holds or comes of."""
-        return next((found for each in given if (found := self._older.get(_address(each)))), None)
+        return next((found for each in given if (found := self._older.get(address_of(each)))), None)
 
     def _made(self, result: Tensor, older: str | None) -> None:
-        address = _address(result)
+        address = address_of(result)
         if address is not None and address not in self._known and address not in self._leaves:
             self._known.add(address)
             self._kept.append(result.untyped_storage())
@@ -87,7 +87,7 @@ class DataSight(TorchFunctionMode):
 
     def _take_over(self, result: Tensor, older: str) -> None:
         """Note that a tensor comes of rows from before; only where it has a graph something is trained by them."""
-        address = _address(result)
+        address = address_of(result)
         if address is not None and address not in self._states:
             self._older[address] = older
             if result.requires_grad and self.foreign is None:
@@ -104,7 +104,7 @@ class DataSight(TorchFunctionMode):
         return sorted(self._compared - self._computed)
 
     def _see(self, given: Tensor, *, is_comparison: bool) -> None:
-        address = _address(given)
+        address = address_of(given)
         if (name := self._leaves.get(address)) is not None:
             (self._compared if is_comparison else self._computed).add(name)
             return
@@ -132,11 +132,12 @@ def _rows_differ(given: Tensor) -> bool:
         return bool((rows[1:] != rows[:-1]).any())
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def tensors_within(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors of any nesting."""
     return (leaf for _, leaf in tree_leaves(value) if isinstance(leaf, Tensor))
 
 
-def _address(leaf: Any) -> int | None:
+def address_of(leaf: Any) -> int | None:
     """Return where the numbers of a tensor or an array lie, None for what has none there."""
     if isinstance(leaf, np.ndarray):
         return int(leaf.__array_interface__["data"][0])
@@ -146,7 +147,8 @@ def _address(leaf: Any) -> int | None:
         return leaf.untyped_storage().data_ptr() or None
 
 
-def _state_of_modules() -> Iterator[Tensor]:
+def state_of_modules() -> Iterator[Tensor]:
+    """Yield parameters and buffers of all modules there are."""
     for found in gc.get_objects():
         if issubclass(type(found), nn.Module):
             yield from (each for each in found.__dict__.get("_buffers", {}).values() if each is not None)

@@ -14,7 +14,8 @@ from truestep.doctor.runtime.frames import path_in_finding
 if TYPE_CHECKING:
     from truestep.doctor.experiments.step_experiment import StepExperiment
 
-_COARSE = 1e-5  # rounding of half precision, which hides what a small step changes
+HALF_PRECISION = 1e-5  # rounding above which numbers are of half precision
+
 _LARGEST_STEP = 0.005  # of the weights' size
 _AIMED_CHANGE = 0.003  # of the loss
 _SMALLEST_CHANGE = 300  # roundings of the loss, below which a step shows nothing
@@ -45,7 +46,7 @@ def demand_slopes(experiment: "StepExperiment") -> None:
     """
     base = experiment.base
     assert experiment.tolerance
-    if base.coarsest > _COARSE:
+    if base.coarsest > HALF_PRECISION:
         raise ExperimentNotTriedError(
             "the loss computes in half precision, which hides what a small step changes"
         )

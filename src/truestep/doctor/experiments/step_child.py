@@ -14,7 +14,9 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDat
 
 from truestep.doctor.experiments.changes import Change
 from truestep.doctor.experiments.followed_results import FollowedResults
+from truestep.doctor.experiments.full_precision import switch_autocast_off
 from truestep.doctor.experiments.going_on import ChildLife, unseen
+from truestep.doctor.experiments.memory_batch import put_in_memory
 from truestep.doctor.experiments.moves import move_parameters
 from truestep.doctor.experiments.opened_cuts import OpenedCuts
 from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen, sampled_gradients
@@ -45,6 +47,8 @@ class StepPlan:
     batches_ahead: int = 0  # so many batches are handed over before the one that is used
     steps_together: bool = True  # whether the optimizers have made as many steps each
     criteria: Mapping[str, nn.Module] = field(default_factory=dict)  # of the script's own, by name
+    in_full_precision: bool = False  # whether autocast is off
+    in_memory: Mapping[str, Tensor] | None = None  # the batch's tensors, where no loader hands it over
 
 
 class StepChild:
@@ -95,8 +99,12 @@ class StepChild:
             seed=SEED + change.noise,
         )
         batch = self._collated() if change.kind == "one collated" else change.batch(examples)
+        if plan.in_memory is not None:
+            put_in_memory(plan.in_memory, batch)
         enter = self._entered.enter_context
         enter(self._noise)
+        if plan.in_full_precision:
+            switch_autocast_off()
         if change.records_rows:
             self._rows = enter(RowRecord(count, plan.layers, in_full=True))
         elif change.opens_cuts:

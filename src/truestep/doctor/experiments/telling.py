@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report says of the experiments: which relations held, which are broken, and which could not be tried."""
+"""What a report says of the experiments: which relations held, which are broken, and which could not be tried or do not apply."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ def experiments_told(experiments: Experiments) -> list[str]:
     """Return the lines of a report; none where no relation was wanted."""
     if not experiments.records:
         return []
-    codes: dict[str, list[str]] = {"held": [], "broken": [], "not tried": []}
-    for code, record in experiments.records.items():
-        codes[record.outcome].append(code)
-    held, broken, rest = (codes[each] for each in ("held", "broken", "not tried"))
+    codes: dict[str, list[str]] = {"held": [], "broken": [], "not tried": [], "not applicable": []}
+    for code in experiments.records:
+        codes[experiments.outcome(code)[0]].append(code)
+    held, broken, rest, elsewhere = codes.values()
     cost = f"{counted(experiments.budget.num_children, 'child', 'children')} in {experiments.seconds:.2f} s"
     reasons = _reasons(experiments, rest)
     why = f": {reasons.popitem()[0]}" if len(reasons) == 1 else ""
@@ -23,7 +23,13 @@ def experiments_told(experiments: Experiments) -> list[str]:
         f"{len(broken)} broken{_listed(broken)}",
         f"{len(rest)} not tried{why}",
     ]
+    if elsewhere:
+        parts.append(f"{len(elsewhere)} {'does' if len(elsewhere) == 1 else 'do'} not apply")
     more = [f"not tried: {', '.join(each)}: {reason}" for reason, each in reasons.items()]
+    more += [
+        f"does not apply: {', '.join(each)}: {reason}"
+        for reason, each in _reasons(experiments, elsewhere).items()
+    ]
     return [f"experiments: {'; '.join(parts)} ({cost})", *more]
 
 
@@ -43,10 +49,10 @@ def experiments_document(experiments: Experiments) -> dict[str, Any]:
     return {
         "relations": {
             code: {
-                "outcome": record.outcome.replace(" ", "_"),
+                "outcome": (told := experiments.outcome(code))[0].replace(" ", "_"),
                 "num_held": record.held,
                 "num_broken": len(record.broken),
-                "reason": experiments.why_not_tried(code) if record.outcome == "not tried" else None,
+                "reason": told[1],
             }
             for code, record in experiments.records.items()
         },

@@ -57,6 +57,10 @@ class RowSums(NamedTuple):
     """The rows of an example and the sums of all rows, for each dimension that can hold the examples."""
 
 
+# in these both sides may be spread over one another
+_BROADCASTS = frozenset({"sub", "rsub", "add", "mul", "div", "mse_loss", "l1_loss", "smooth_l1_loss"})
+
+
 class Mixing(NamedTuple):
     """The operation in which the examples of a batch first mix."""
 
@@ -67,6 +71,11 @@ class Mixing(NamedTuple):
     shape: tuple[int, ...]
     meaning: str | None = None
     """The meaning under which that is right, where there is a usual one."""
+
+    @property
+    def spreads(self) -> bool:
+        """Whether two sides are spread to a table of all with all."""
+        return self.operation in _BROADCASTS and self.shape not in self.given
 
     def __str__(self) -> str:
         shapes = " and ".join(str(shape) for shape in self.given) or "nothing"

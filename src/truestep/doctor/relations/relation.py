@@ -2,7 +2,7 @@
 """What a relation is: a check that compares children of a running script, each with one thing changed."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -10,6 +10,8 @@ from truestep.doctor.check import Check
 from truestep.doctor.finding import Place, Severity
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from truestep.doctor.experiments.epoch_experiment import EpochExperiment
     from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment
     from truestep.doctor.experiments.figures import PrintedFigure
@@ -36,6 +38,11 @@ class ExperimentRelation(Check):
     num_children: ClassVar[int] = (
         1  # about so many; what needs few is tried first, since the time may not do for all
     )
+
+    def why_not_applicable(self, criteria: "Mapping[str, nn.Module]") -> str | None:
+        """Return why there is nothing in a run that this speaks of, as far as the criteria of the script's own tell it."""
+        del criteria
+        return None
 
     @abstractmethod
     def try_out(self, experiment: Any) -> Iterator[BrokenRelation]:

@@ -43,8 +43,11 @@ class BatchOfOneFails(StepRelation):
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Go on with the first example alone."""
         from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.not_tried import RelationNotApplicableError
 
         assert experiment.base.steps
+        if experiment.plan.in_memory is not None:
+            raise RelationNotApplicableError("no loader cuts the batches, so that none of one example comes")
         error = experiment.child(Change("one")).error
         if error is None or _NORMALISED in error:
             return

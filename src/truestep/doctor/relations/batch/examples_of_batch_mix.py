@@ -18,8 +18,6 @@ _BY_DIMENSION = frozenset(
         *("scaled_dot_product_attention", "scaled_dot_product_flash_attention_for_cpu", "lstm", "gru"),
     }
 )
-# these where they spread both sides to a table of all with all
-_BROADCASTS = frozenset({"sub", "rsub", "add", "mul", "div", "mse_loss", "l1_loss", "smooth_l1_loss"})
 
 
 class ExamplesOfBatchMix(StepRelation):
@@ -53,11 +51,14 @@ class ExamplesOfBatchMix(StepRelation):
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the batch's gradients with a mean of those of its halves."""
-        from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+        from truestep.doctor.experiments.not_tried import (
+            ExperimentNotTriedError,
+            RelationNotApplicableError,
+        )
 
         tolerance = experiment.tolerance
         if experiment.plan.examples.count < 4:
-            raise ExperimentNotTriedError("the batch holds fewer than four examples")
+            raise RelationNotApplicableError("the batch holds fewer than four examples")
         if experiment.order_matters:
             raise ExperimentNotTriedError("the order of the examples matters, so the halves' places do, too")
         if not experiment.examples_mix:
@@ -65,6 +66,7 @@ class ExamplesOfBatchMix(StepRelation):
         apart = experiment.halves()
         experiment.demand_one_part()
         mixing = experiment.mixing
+        experiment.demand_rows_are_examples()
         is_clear = mixing is not None and mixing.meaning is None and _is_slip(mixing)
         message = (
             f"the gradient of the batch is no mean of those of its halves: that of {apart.parameter} is off by "
@@ -80,5 +82,4 @@ class ExamplesOfBatchMix(StepRelation):
 
 def _is_slip(mixing: "Mixing") -> bool:
     """Tell whether an operation lets examples meet by a dimension or a shape that was not meant."""
-    spreads = mixing.operation in _BROADCASTS and mixing.shape not in mixing.given
-    return spreads or mixing.operation in _BY_DIMENSION
+    return mixing.spreads or mixing.operation in _BY_DIMENSION

@@ -45,6 +45,8 @@ class GradientGrowsWithBatch(StepRelation):
         apart = experiment.compared(Change("twice"))
         if apart.difference <= max(tolerance, _LEAST_FACTOR - 1):
             return
+        if experiment.examples_mix:
+            experiment.demand_rows_are_examples()
         experiment.demand_one_part()
         evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
         if apart.factor is not None:

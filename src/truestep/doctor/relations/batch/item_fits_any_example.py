@@ -47,6 +47,7 @@ class ItemFitsAnyExample(StepRelation):
         # where no examples meet no shape is to blame: a codebook may have one code for all of them by now
         if not fitting or not experiment.examples_mix:
             return
+        experiment.demand_rows_are_examples()
         is_target = any(experiment.numbers_each(each) == 1 for each in fitting)
         message = (
             f"values of {' and of '.join(f'item {each}' for each in fitting)} given to other examples of the batch change no "

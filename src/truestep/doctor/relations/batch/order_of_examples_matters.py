@@ -49,6 +49,7 @@ class OrderOfExamplesMatters(StepRelation):
 
         if not experiment.order_matters:
             return
+        experiment.demand_rows_are_examples()
         experiment.demand_one_part()
         tolerance, apart = experiment.tolerance, experiment.compared(Change("permuted"))
         mixing = experiment.mixing

@@ -43,6 +43,7 @@ class GradientIsNoSlope(StepRelation):
         """Compare the slope of the loss with the gradient, block by block."""
         from truestep.doctor.experiments.slopes import demand_slopes, slope_moves
 
+        experiment = experiment.in_full_precision()
         demand_slopes(experiment)
         for move, measured in slope_moves(experiment):
             yield self._told(experiment, move, measured)

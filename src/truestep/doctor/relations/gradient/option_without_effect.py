@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check REL013."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
 from truestep.doctor.relations.relation import BrokenRelation, StepRelation
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from truestep.doctor.experiments.step_experiment import StepExperiment
 
 
@@ -48,6 +50,12 @@ class OptionWithoutEffect(StepRelation):
 
     code = "REL013"
     num_children = 2
+
+    def why_not_applicable(self, criteria: "Mapping[str, nn.Module]") -> str | None:
+        """Return that no criterion is made with numbers, where none is."""
+        from truestep.doctor.experiments.options import NO_OPTION, criterion_options
+
+        return None if any(True for _ in criterion_options(criteria)) else NO_OPTION
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Go on with each option changed."""

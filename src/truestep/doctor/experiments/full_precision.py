@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switches autocast off in a child: half precision hides what a small step changes in a loss."""
+
+import torch
+
+
+def switch_autocast_off() -> None:
+    """Have operations compute in the types that they are given, also in contexts that were made before. It is for a child alone."""
+    torch.set_autocast_enabled("cpu", False)
+    enter = torch.autocast.__enter__
+
+    def __enter__(self: torch.autocast) -> object:  # noqa: N807
+        self._enabled = False
+        return enter(self)
+
+    torch.autocast.__enter__ = __enter__  # type: ignore[method-assign]

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A batch that no loader hands over: tensors that are in memory before a step and that the step computes its loss from."""
+
+import gc
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from truestep.core.frames import is_library_file
+from truestep.doctor.experiments.going_on import ChildLife
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.experiments.sight import address_of, state_of_modules, tensors_within
+from truestep.doctor.forks.fork import GoingOn
+from truestep.doctor.relations.noise import SymmetricNoise
+from truestep.doctor.runtime.wrapping import WatchWrappers
+
+# with these a batch is cut out of what lies in memory, so that its rows are not the batch's
+_CUT = frozenset({"__getitem__", "index_select", "split", "chunk", "narrow", "unbind", "take", "gather"})
+_MOST_TENSORS = 12
+Call = Callable[..., Any]
+
+
+class MemoryLook:
+    """A child that goes on to the next step, and tells which tensors from before its loss is computed from."""
+
+    def __init__(self, going_on: GoingOn, trained: Iterable[Tensor]) -> None:
+        self._life = ChildLife(going_on, self._finish)
+        self._roots = _RootsSeen(trained)
+        self._noise = SymmetricNoise(1)
+        self._is_in_closure = False
+        self._num_backwards = self._depth = 0
+
+    def begin(self) -> None:
+        """Put in place what looks at the tensors."""
+        self._life.listen()
+        wrappers = WatchWrappers()
+        wrappers.method(torch.Tensor, "backward", self._backward)
+        wrappers.function(torch.autograd, "backward", self._backward)
+        wrappers.method(_BaseDataLoaderIter, "__next__", self._handing_over)
+        wrappers.exchange()
+        register_optimizer_step_pre_hook(self._before_step)
+        self._noise.__enter__()  # the seeds of the other children: what is drawn in memory is the same
+        self._roots.__enter__()  # type: ignore[no-untyped-call] # for the rest of the child's life
+
+    def _before_step(self, _optimizer: Any, args: Any, kwargs: Any) -> None:
+        has_closure = any(each is not None for each in (*args[1:2], kwargs.get("closure")))
+        self._is_in_closure = has_closure and not self._num_backwards
+        if not self._is_in_closure:
+            self._life.end()
+
+    def _backward(self, original: Call) -> Call:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            self._num_backwards += not self._depth
+            if self._num_backwards > 1:
+                self._life.end(
+                    failure="several backwards lead to a step, and no loader hands over their batches"
+                )
+            self._depth += 1  # the method calls the function
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._depth -= 1
+                if self._is_in_closure and not self._depth:
+                    self._life.end()
+
+        return backward
+
+    def _handing_over(self, _original: Call) -> Call:
+        def __next__(_iterator: Any) -> Any:  # noqa: N807
+            self._life.end(failure="a loader hands over a batch for some steps, and none for others")
+
+        return __next__
+
+    def _finish(self, seen: ChildOutcome) -> None:
+        seen.roots, seen.cut_root = list(self._roots.found), self._roots.cut()
+
+
+class _RootsSeen(TorchFunctionMode):
+    """Notes tensors without a graph that were there before, and that operations with gradients are given."""
+
+    def __init__(self, trained: Iterable[Tensor]) -> None:
+        super().__init__()
+        self.found: dict[int, None] = {}
+        self._cuts: dict[int, str] = {}
+        self._whole: set[int] = set()  # what is used as a whole, too
+        self._known = {address_of(each) for each in (*trained, *state_of_modules())}
+        self._kept: list[Any] = []  # so that no address comes again
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        result = func(*args, **(kwargs or {}))
+        made = list(tensors_within(result))
+        if torch.is_grad_enabled() and made:  # a shape that is read is no use
+            for each in tensors_within((args, kwargs)):
+                keeps_rows = each.ndim and made[0].ndim and len(each) == len(made[0])
+                self._see(each, None if keeps_rows else _cut_of(name, args, kwargs or {}))
+        for each in made:
+            if id(each) not in self.found:
+                self._known.add(address_of(each))
+                self._kept.append(each)
+        return result
+
+    def _see(self, given: Tensor, cut: str | None) -> None:
+        is_new = address_of(given) not in self._known
+        if given.requires_grad or not given.ndim or not (is_new or id(given) in self.found):
+            return
+        self.found.setdefault(id(given))
+        if cut is None:
+            self._whole.add(id(given))
+        else:
+            self._cuts.setdefault(id(given), f"{cut} of {tuple(given.shape)}")
+
+    def cut(self) -> str | None:
+        """Return how a tensor was cut of which no operation was given the whole."""
+        return next((told for each, told in self._cuts.items() if each not in self._whole), None)
+
+
+def _cut_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    """Return the name of an operation that takes some rows of a tensor; None for one that takes all of them."""
+    if name not in _CUT:
+        return None
+    index = args[1] if len(args) > 1 else None
+    if name == "__getitem__":
+        first = index[0] if isinstance(index, tuple) and index else index
+        return None if first is Ellipsis or first is None or first == slice(None) else "getitem"
+    dim = kwargs.get("dim", next((each for each in args[1:] if isinstance(each, int)), 0))
+    return None if dim else name.strip("_")
+
+
+def batch_in_memory(seen: ChildOutcome) -> dict[str, Tensor]:
+    """Return the tensors that a child saw the next step's loss come of, by the names that the script has for them.
+
+    Raises:
+        ExperimentNotTriedError: they are not the whole batch.
+    """
+    if seen.failure is not None or seen.error is not None:
+        raise ExperimentNotTriedError(seen.failure or f"the child raised {seen.error}")
+    if not seen.roots:
+        raise ExperimentNotTriedError(
+            "no loader handed over a third batch, and none lies in memory before a step"
+        )
+    if seen.cut_root is not None:
+        raise ExperimentNotTriedError(
+            f"no loader handed over a third batch; it is cut out of what lies in memory ({seen.cut_root})"
+        )
+    if len(seen.roots) > _MOST_TENSORS:
+        raise ExperimentNotTriedError(
+            "no loader handed over a third batch; a step uses many tensors from before"
+        )
+    wanted = set(seen.roots)
+    found = {id(each): each for each in gc.get_objects() if id(each) in wanted and isinstance(each, Tensor)}
+    if len(found) < len(wanted):
+        raise ExperimentNotTriedError(
+            "no loader handed over a third batch, and what the step uses is made in it"
+        )
+    names = _names_of(found)
+    batch = {names.get(key, f"tensor {number}"): found[key] for number, key in enumerate(seen.roots)}
+    rows = len(max(batch.values(), key=lambda each: each.numel()))
+    # a constant that all examples share is no part of the batch
+    return {name: each for name, each in batch.items() if len(each) == rows}
+
+
+def _names_of(tensors: Mapping[int, Tensor]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for variables in _variables():
+        for name, value in list(variables.items()):
+            if id(value) in tensors and not name.startswith("_"):
+                found.setdefault(id(value), name)
+    return found
+
+
+def _variables() -> Iterator[Mapping[str, Any]]:
+    """Yield the variables of the user's frames, the innermost first."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if not is_library_file(frame.f_code.co_filename):
+            yield frame.f_locals
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def put_in_memory(batch: Mapping[str, Tensor], changed: Mapping[str, Tensor]) -> None:
+    """In a child: give the tensors of the batch other values, and maybe another number of rows."""
+    for name, each in batch.items():
+        each.data = changed[name]
