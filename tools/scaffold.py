@@ -20,7 +20,7 @@ CLIPS = Path("src/truestep/engine/clipping")
 NAMES = Path("src/truestep/__init__.pyi")
 CLIP_PAGE, API = Path("docs/choose-clip.md"), Path("docs/api.md")
 CODE = re.compile(r"^    code = \"([A-Z]+)(\d{3})\"$", re.MULTILINE)
-RETIRED = re.compile(r"^([A-Z]+)(\d{3}) ", re.MULTILINE)
+RETIRED = re.compile(r"\b([A-Z]+)(\d{3}) [a-z]")
 
 READ = """\
 from collections.abc import Iterator

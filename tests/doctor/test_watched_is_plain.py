@@ -73,7 +73,7 @@ def test_drawn_programs_end_with_the_same_bits_in_a_run(tmp_path_factory, progra
     assert same(watched, plain)
 
 
-@settings(max_examples=25)
+@settings(max_examples=16)
 @given(PROGRAMS, st.sampled_from([ts.watch, with_probes]))
 def test_drawn_programs_end_with_the_same_bits_under_a_watch(program, watching):
     assert same(by_hand(program, watching()), by_hand(program, contextlib.nullcontext()))

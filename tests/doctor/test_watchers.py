@@ -12,6 +12,7 @@ from truestep.doctor.catalogue import checks
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.watch import Watch, WatchOptions
+from truestep.doctor.selection import CheckSelection
 from truestep.doctor.watcher import Watcher
 
 RUNNERS = [check for check in checks().values() if issubclass(check, Watcher | Probe)]
@@ -37,8 +38,11 @@ NEEDS = {
 ON_REQUEST = {"GRAD030"}
 
 
-def run_example(code, thorough=False):
-    with Watch(WatchOptions(probe=True, thorough=thorough)) as watched, warnings.catch_warnings():
+def run_example(code, thorough=False, relations=False):
+    """Run an example under watch; `relations` are tried in nine children each time, and are tested in tests/doctor/experiments."""
+    selection = CheckSelection(ignore=() if relations else ("REL",))
+    options = WatchOptions(selection, probe=True, thorough=thorough)
+    with Watch(options) as watched, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of some of these itself
         names = {"__name__": "__example__"}
         exec(compile(PRELUDE + STAGE, "<stage>", "exec"), names)
@@ -48,8 +52,8 @@ def run_example(code, thorough=False):
 
 
 def found(watched):
-    """Return codes and lines of what watchers found: a relation that does not hold says the same in its own way."""
-    return [(each.code, each.place.line) for each in watched.findings if not each.code.startswith("REL")]
+    """Return codes and lines of what watchers found."""
+    return [(each.code, each.place.line) for each in watched.findings]
 
 
 def run_state(code, thorough):
@@ -82,6 +86,12 @@ def test_bad_gives_exactly_this_finding_when_it_runs(check):
 @pytest.mark.parametrize("check", [runs(each) for each in RUNNERS], ids=by_code)
 def test_good_gives_nothing_when_it_runs(check):
     assert run_example(check.page().good, thorough=True).findings == []
+
+
+@pytest.mark.sliced(4)
+@pytest.mark.parametrize("check", [runs(each) for each in RUNNERS], ids=by_code)
+def test_good_breaks_no_relation_when_it_runs(check):
+    assert run_example(check.page().good, thorough=True, relations=True).findings == []
 
 
 def test_a_replaced_head_is_seen_at_the_optimizer():

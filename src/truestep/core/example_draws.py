@@ -158,6 +158,7 @@ class ExampleDraws:
 
     def rows(self, kind: "DrawKind", num_rows: int | None) -> Tensor:
         """Return so many rows of this part; None: one, without a leading dimension, for the whole batch."""
+        # rows that belong to no example would be others under another split
         if num_rows is not None and self._size not in (None, num_rows):
             raise LossError(_other_size(kind, num_rows, self._size))
         if not self._update_key:
@@ -166,6 +167,7 @@ class ExampleDraws:
         if num_rows is None:
             # A copy: the block is kept for the next part, and the loss may write to what it got.
             return self._block(kind, ordinal, 0, 1)[0].clone()
+        # written block by block into one tensor: a block that lies wholly in this part is drawn in place
         stop = start + num_rows
         rows = torch.empty((num_rows, *kind.row), dtype=kind.dtype, device=kind.device)
         for begin, end in _blocks(start, stop, math.prod(kind.row)):
@@ -268,6 +270,7 @@ def keyed_draw(
     if draws is None:
         drawn: Tensor = function(sizes, dtype=dtype, device=device, generator=generator)
         return drawn
+    # drawn from a generator of the user's, the numbers would follow the calls and not the examples
     if generator is not None:
         raise OptionError(
             "ts.rand or ts.randn was given a generator inside of an update, where each row belongs to an example and is drawn "

@@ -90,10 +90,12 @@ def count_examples(batch: Batch, making: Making = UNKNOWN) -> int:
 
 def try_count_examples(batch: Batch, making: Making = UNKNOWN) -> int | None:
     """Return the number of examples of `batch`, None where that is not clear; an empty batch still raises."""
+    # most batches are a pair of tensors, and are counted without a walk
     if count := _count_pairs(batch):
         return count
     try:
         count, is_sure = _count(batch, making)
+    # an empty batch is no question of how it is read
     except EmptyBatchError:
         raise
     except BatchError:
@@ -118,6 +120,7 @@ def _count(batch: Batch, making: Making) -> tuple[int, bool]:
     readings = [set(sizes.values()) for sizes in (columns, inside, lengths)]
     if making.num_examples and {making.num_examples} in readings:
         return making.num_examples, True
+    # sure only if every reading that agrees with itself says the same number
     possible = {size for sizes in readings if len(sizes) == 1 for size in sizes}
     return _agreed(columns if len(readings[0]) == 1 else lengths, "leading dimension"), len(possible) == 1
 
@@ -180,6 +183,7 @@ def map_batch_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
 def batch_to_device(batch: Batch, device: torch.device, *, non_blocking: bool = False) -> Batch:
     """Return `batch` with every tensor (and packed sequence) of it on `device`; nothing is copied that is there."""
 
+    # some devices read a host's memory after the copy has returned, when it may be written to already
     unwaited = non_blocking and sends_without_waiting(device)
 
     def change(leaf: Any) -> Any:
@@ -223,6 +227,7 @@ def _holds_records(value: list[Any]) -> bool:
         isinstance(member, Mapping | SimpleNamespace) or structure.is_data_class(member) for member in value
     ):
         return False
+    # mappings are of one kind where they have the same keys
     kinds = {(type(m), *(m if isinstance(m, Mapping) else ())) for m in value}
     return len(kinds) == 1
 
@@ -248,6 +253,7 @@ def _agreed(sizes: Mapping[str, int], where: str) -> int:
             "is and the batch can't be split. Give all of them the batch's size there, or pass split=1 for "
             "time-major tensors, or split=ts.Split(count, take) for graphs and the like."
         )
+    # an error of its own: of several processes one may have no example of a batch
     size = next(iter(sizes.values()))
     if size == 0:
         raise EmptyBatchError(

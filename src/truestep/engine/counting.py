@@ -60,12 +60,14 @@ class BatchCounting:
 
     def first(self, batch: Batch) -> Batch:
         """Return the first example, as a batch."""
+        # taken out as a part, so that its lists and shapes are those of a batch
         total = self.count(batch)
         return batch if total == 1 else next(self.cut(batch, [1, total - 1]))
 
     def note_reading(self, error: Exception, batch: Batch) -> None:
         """Add to an error how the examples of a batch were counted, where it could have been otherwise."""
         try:
+            # only one reading: how it was counted explains nothing
             if self.try_count(batch) is not None:
                 return
             count = self.count(batch)

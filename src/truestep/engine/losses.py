@@ -70,6 +70,7 @@ def weighted(
             f"The losses have shape {tuple(values.shape)} and their weights {tuple(weights.shape)}. They would "
             f"broadcast and count examples twice; give one weight for each value, of the same shape{_unreduced(values)}."
         )
+    # they go into the backward's seed, from where no gradient comes back
     if weights is not None and weights.requires_grad:
         raise LossError(
             "The weights of ts.weighted need a gradient, and none would reach them: they say how much a value counts. Detach "
@@ -104,6 +105,7 @@ def _check_metric(name: str, metric: Any, values: Tensor) -> None:
 def _option_meant(name: str) -> str | None:
     """Return the option of `ts.weighted` that a metric's name was meant for; None where it is a metric."""
     options = ["weights", "outputs"]
+    # `weight=` would be logged as a metric, and the loss would go on unweighted
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.8)
     return near[0] if near else option_by_other_name(name, options)
 
@@ -195,6 +197,7 @@ def _what_came(values: object) -> str:
 
 
 def _check_values(values: Tensor, may_be_empty: bool) -> None:
+    # asked first: without gradients every loss lacks one, and the cause is not the loss
     if not torch.is_grad_enabled():
         raise LossError(
             "An update was asked for where gradients are switched off, so there is nothing to step by: inside net.evaluate(...), "
@@ -206,6 +209,7 @@ def _check_values(values: Tensor, may_be_empty: bool) -> None:
             "torch.no_grad(), detached (.detach(), .item(), .numpy()), or are all parameters frozen? In an update of one learner "
             "those of the others are: each learner needs a loss that depends on its own."
         )
+    # a complex loss has a gradient, too, and no minimum
     if not values.is_floating_point():
         raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")
     if values.numel() == 0 and not may_be_empty:

@@ -120,6 +120,7 @@ class Update(HelpfulAttributes):
     def gradient_norm(self) -> Tensor:
         """The norm of the normalised gradient before clipping; without a clip it is computed when first asked for."""
         if self._known_norm is None:
+            # the gradients that are there now may be of a later update, whose norm this is not
             if self._number != self._weights.num_cleared:
                 raise LossError(
                     "The gradient of this update is gone: without a clip its norm is only computed when asked for, and the "
@@ -132,6 +133,7 @@ class Update(HelpfulAttributes):
 
     @property
     def _known_norm(self) -> Tensor | None:
+        # a save has let go of the gradients, and has kept their norm for whoever asks
         spent = self._weights.spent.norm
         if self._norm is None and spent is not None and spent[0] == self._number:
             self._norm = spent[1]
@@ -144,6 +146,7 @@ class Update(HelpfulAttributes):
         """
         weights = self._weights
         is_there = self._known_norm is None and self.has_gradient
+        # a copy of a larger one costs more than it saves
         if is_there and weights.num_at_hand <= MOST_NOTED_VALUES:
             tensors = weights.gather().tensors
             if len(tensors) == len(weights.sizes) and all(map(Tensor.is_contiguous, tensors)):

@@ -86,6 +86,7 @@ def refuse_batch_with_graph(batch: Batch, why: str) -> None:
     """Raise a LossError if a tensor of the batch was computed from parameters: its graph can be gone through once only."""
 
     def look(tensor: Tensor) -> Tensor:
+        # a leaf, as data is, has no graph to go through
         if tensor.grad_fn is not None:
             raise LossError(_reused_graph(why))
         return tensor
@@ -99,6 +100,7 @@ def refuse_batch_with_graph(batch: Batch, why: str) -> None:
 
 def used_graph_error(error: BaseException, why: str | None) -> LossError | None:
     """Return a clear error if `error` says that a graph was gone through twice; `why` the update does so itself."""
+    # torch has no class of its own for it, so its words are asked
     if "backward through the graph a second time" not in str(error):
         return None
     return LossError(_reused_graph(why) if why else _USED_GRAPH)

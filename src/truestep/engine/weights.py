@@ -102,6 +102,7 @@ class LearnerWeights:
 
     def release_spent(self, *, with_norm: bool) -> None:
         """Drop gradients that have done their work; keep their norm if asked to."""
+        # gradients that somebody has written to since the step are the user's
         if not self.spent.are_there:
             return
         if with_norm:
@@ -124,6 +125,7 @@ class LearnerWeights:
         if self.are_divided:
             refuse_gradient_hooks(self.named)
             return []
+        # each part of the batch would call them, with a part of the gradient
         held = hold_gradient_hooks(self.parameters)
         self.hooks_are_due = self.hooks_are_due or bool(held)
         return held
@@ -139,6 +141,7 @@ class LearnerWeights:
             gradient = self.gradient_so_far(parameter)
             if gradient is None:
                 continue
+            # a hook may be nonlinear, as a clip is: it must see what the optimizer would
             if factor is not None:
                 gradient.mul_(factor)
             if has_gradient_hooks(parameter):

@@ -22,6 +22,7 @@ class LoopBodies:
     def end(self) -> int:
         """A body is over; return how many updates it made."""
         cursor, made = self._run.cursor, self._run.attempts - self._begun
+        # kept with the run: bodies of alternating updates (a GAN's) are judged by the longest
         cursor.most_updates = max(cursor.most_updates, made)
         self.begin()
         return made

@@ -55,6 +55,7 @@ def _changes(files: list[tuple[str, HeldFile]]) -> list[str]:
 
 
 def _changed_since(held: HeldFile, now: HeldFile | None) -> str | None:
+    # by its number on the disk: a file that was put in the place of another one has the same name
     name = Path(held.path).name
     if now is None or now.number != held.number:
         what = "is gone" if now is None else "is another file"

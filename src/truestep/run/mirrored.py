@@ -55,6 +55,7 @@ class MirroredRun:
     def attempt_noted(self) -> None:
         """A start was counted: wait a moment until the store knows, so that it counts if this process dies."""
         if self._mirror is not None:
+            # a start that dies before the store knows would be tried for ever on another machine
             self._mirror.flush_marks(MARKS_SECONDS)
 
     def close(self, until: float | None) -> None:

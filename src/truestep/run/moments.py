@@ -28,6 +28,7 @@ class SaveMoments:
 
     def pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
         """A pass begins, or goes on in its middle."""
+        # the numbers of steps are never empty by a resume: what is left of them is what is to be done
         goes_on = stream.given > 0 and stream.name != STEPS
         self._empty = (stream, stream.given) if goes_on else None  # there may be nothing left of it
         if leads:
@@ -57,6 +58,7 @@ class SaveMoments:
         )  # without any, nobody can know whether the pass trains
         if self._ahead.is_waiting and stream.name != STEPS and has_learners:
             return False
+        # a resumed body meets its first pass in the middle, and every later one behind passes that give nothing
         first = cursor.is_in_first_pass
         if stream.is_at_last and (first or stream.given > 1):  # passes of one batch must be saved somewhere
             return stream.name == STEPS
@@ -95,6 +97,7 @@ class SaveMoments:
 
     def explained(self, error: BaseException) -> bool:
         """Add to an exception behind a pass that gave nothing why that was so; return whether it is such a one."""
+        # what has nothing to do with an empty pass needs no word about it
         outside = isinstance(error, OSError | MemoryError | torch.OutOfMemoryError)
         if self._empty is None or outside or not isinstance(error, Exception):
             return False

@@ -66,6 +66,7 @@ def take_over_run(directory: Path) -> None:
     """Have an older run of this process let go of the directory."""
     key = os.path.realpath(directory)
     if (previous := HOLDERS.get(key)) is not None:
+        # the newer handle is the one that the user means: a cell was run again
         previous.give_up()
         HOLDERS.pop(key, None)
 

@@ -22,6 +22,7 @@ class RunRankData:
         # a number of each rank travels, not its facts: those are fetched where numbers differ
         numbers = [number for (number,) in self._world.meet("the data of a pass", as_number(data))]
         common = refuse_other_data(self._world, data, numbers)
+        # only streams can drift apart: the order of other data follows from seed and epoch on every rank
         self._streams = {name for name in common if data[name].get("kind") in ("stream", "mixture")}
         self._given = 0
 

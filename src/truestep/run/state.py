@@ -69,6 +69,7 @@ class RunState:
         """Say from now on where the run stands: on the screen, in its metrics, to its trackers."""
         self.screen = screen
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, screen.say)
+        # rank 0 alone writes and shows; the others have logbooks that write nothing, so that code is the same on all
         learners = self.context.learners
         self.logbook = RunLogbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
         self.logbook.drawn = self.cursor.streams.drawn

@@ -98,6 +98,7 @@ class StreamCursor:
     def num_left(self, limit: int | None) -> int | None:
         """Return how many batches the pass has that would be begun or gone on with now; None where nobody knows."""
         total = self.source.num_batches if limit is None else limit
+        # a pass that a resumed body finds over
         if self._over or (self._resumed and self.finished):
             return 0
         done = (self.batch if limit is None else self.given) if self._resumed else 0
@@ -137,6 +138,7 @@ class StreamCursor:
         # with a limit a pass takes the next batches of the order that is under way
         if limit is None or self.number < 0:
             self.number, self.batch = self.number + 1, 0
+        # only passes that lead are gone through again after a resume; one beside belongs to the leader's bodies
         self.given, self.in_body = 0, False
         self.passes += leads
         self.beside, self.crossed = not leads, False
@@ -155,6 +157,7 @@ class StreamCursor:
     def end_epoch(self) -> None:
         """The next pass is the first of an epoch, also where somebody still holds the iterator of a loop that was left."""
         self.end()
+        # the next epoch's body finds no pass of this one
         self.passes = self._over = 0
         self._resumed = self.in_body = self.beside = self.crossed = False
 

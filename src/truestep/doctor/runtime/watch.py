@@ -19,7 +19,6 @@ from truestep.doctor.relations.relation import ExperimentRelation
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.layers import WatchedLayerHooks
-from truestep.doctor.runtime.live_cells import in_cells, lines_of_cells
 from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.runtime.scope import WatchScope, whole_script
@@ -30,7 +29,14 @@ from truestep.doctor.watcher import Watcher
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
-from collections.abc import Sequence
+import linecache
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from truestep.doctor.finding import Place
 
 _active: list["Watch"] = []
 NEVER_BEGUN = (
@@ -208,3 +214,34 @@ def _looks_inside(watcher: Watcher) -> bool:
     kind = type(watcher)
     follows = kind.on_layer is not Watcher.on_layer or kind.on_operation is not Watcher.on_operation
     return watcher.looks_inside or follows
+
+
+def in_cells(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings whose places in cells are called "cell [5]", as the notebook numbers what has run."""
+    return [replace(each, place=_in_cell(each.place)) for each in findings]
+
+
+def lines_of_cells(findings: Sequence[Finding]) -> Mapping[Place, str]:
+    """Return the lines of code that findings in cells stand at, by the places that `in_cells` gives."""
+    lines = {_in_cell(each.place): (each.place, _line(each.place)) for each in findings}
+    return {place: line for place, (before, line) in lines.items() if place != before}
+
+
+def _in_cell(place: Place) -> Place:
+    label = _label(place.path)
+    return place if label is None else replace(place, path=f"cell {label}")
+
+
+def _label(file: str) -> str | None:
+    """Return "[5]" of a file that a kernel made for a cell's code; None of any other, and outside of notebooks."""
+    if "IPython" not in sys.modules:
+        return None
+    with suppress(AttributeError, TypeError, ValueError):  # of a shell of another version
+        compiler: Any = sys.modules["IPython"].get_ipython().compile
+        name: str = compiler.format_code_name(file)[1]  # "In[5]"; None for what is no cell
+        return name.removeprefix("In")
+    return None
+
+
+def _line(place: Place) -> str:
+    return linecache.getline(place.path, place.line).rstrip("\n")
