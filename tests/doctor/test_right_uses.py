@@ -233,3 +233,97 @@ def test_a_loader_that_another_file_draws_from(use: str) -> None:
     assert [each.code for each in read_texts({"data.py": made, "main.py": use}).findings].count(
         "DATA002"
     ) == 1
+
+
+# ── VALUE001: a name that begins with a module's ──────────────────────────────────────────────
+
+WRITER = """
+import datetime, math, random
+class Fit:
+    def train(self, net, loader, opt):
+        {value}
+        begun = time.time(), datetime.date.today(), math.pi, random.random()
+        for x, y in loader:
+            opt.zero_grad()
+            loss = (net(x) - y).pow(2).mean()
+            loss.backward()
+            opt.step()
+        print(begun)
+"""
+OF_MODULES = (
+    "time_str = time.strftime('%H%M')",
+    "datetime_now = datetime.datetime.now()",
+    "math_scale = math.sqrt(2 * math.pi)",
+    "random_seed = random.randint(0, 9)",
+    "timestamp = f'{time.time():.0f}'",
+)
+
+
+@pytest.mark.parametrize("value", OF_MODULES)
+def test_a_value_that_a_module_gives_replaces_none(value: str) -> None:
+    assert not loud("VALUE001", WRITER.format(value=value))
+    flat = WRITER.replace("class Fit:\n    ", "").replace("self, ", "").replace("\n    ", "\n")
+    assert not loud("VALUE001", flat.format(value=value))
+
+
+@pytest.mark.parametrize("value", ["loader_first = loader.first()", "loader_list = flat(loader)", "loader_rest = loader[1:]"])
+def test_a_value_that_replaces_one_that_is_used(value: str) -> None:
+    assert told("VALUE001", WRITER.format(value=value))
+
+
+# ── GRAD011: a graph that is gone back through behind the loop ────────────────────────────────
+
+CRITICS = """
+gen, critic = nn.Linear(4, 4), nn.Linear(4, 1)
+gen_opt, critic_opt = torch.optim.Adam(gen.parameters()), torch.optim.Adam(critic.parameters())
+for real in loader:
+    {loop}
+        fake = gen(torch.randn(8, 4))
+        loss = critic({seen}).mean() - critic(real).mean()
+        critic_opt.zero_grad()
+        loss.backward(retain_graph=True)
+        critic_opt.step()
+    {behind}
+    gen_opt.zero_grad()
+    gen_loss.backward()
+    gen_opt.step()
+"""
+LOOPS = (
+    "for _ in range(5):",
+    "for step in range(args.steps):",
+    "while critic(real).mean() < 1:",
+    "for other in others:",
+)
+BEHIND = (
+    "gen_loss = -critic(fake).mean()",
+    "score = critic(fake)\n    gen_loss = F.softplus(-score).mean()",
+    "gen_loss = F.mse_loss(fake, real) - critic(fake).mean()",
+)
+ANEW_MADE = (
+    "fake = gen(torch.randn(8, 4))\n    gen_loss = -critic(fake).mean()",
+    "gen_loss = gen(real).mean()",
+)
+
+
+@pytest.mark.parametrize("place", [str, in_function])
+@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_last_graph_of_an_inner_loop_is_used_behind_it(loop: str, behind: str, place: type[str]) -> None:
+    assert not loud("GRAD011", place(CRITICS.format(loop=loop, behind=behind, seen="fake")))
+
+
+@pytest.mark.parametrize("behind", ANEW_MADE)
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_graphs_of_an_inner_loop_are_kept_for_nothing(loop: str, behind: str) -> None:
+    assert loud("GRAD011", CRITICS.format(loop=loop, behind=behind, seen="fake"))
+
+
+@pytest.mark.parametrize(
+    "clear", ["gen.zero_grad()", "gen_opt.zero_grad()", "gen.zero_grad(set_to_none=True)"]
+)
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_critic_that_is_never_cleared_is_what_is_accused(loop: str, clear: str) -> None:
+    code = CRITICS.format(loop=loop, behind=BEHIND[0], seen="fake")
+    code = code.replace("        critic_opt.zero_grad()\n", "").replace("gen_opt.zero_grad()", clear)
+    assert told("GRAD001", code)
+    assert not told("GRAD003", code)

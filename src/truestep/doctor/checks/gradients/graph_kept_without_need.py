@@ -82,17 +82,28 @@ def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:
         return False
     behind = inside[inside.index(event) + 1 :]
     return all(is_made_anew_behind(module, event, each) for each in behind) and not _goes_on_later(
-        trace, event, path
+        module, trace, event, path
     )
 
 
-def _goes_on_later(trace: Trace, event: TraceEvent, path: Path) -> bool:
-    """Tell whether a loop behind it in the same function goes backward and has no forward of its own: it needs the graph."""
+def _goes_on_later(module: SourceModule, trace: Trace, event: TraceEvent, path: Path) -> bool:
+    """Tell whether what goes backward behind its loop in the same function needs the last graph.
+
+    It has no forward of its own, or it reads what the loop computed.
+    """
     later = trace.events[trace.order[event] + 1 :]
     behind = [each for each in later if each.kind in ("backward", "grad") and not each.inside(path)]
     return bool(path) and any(
-        each.context is event.context and not _has_forward_before(trace, each) for each in behind
+        each.context is event.context
+        and (not _has_forward_before(trace, each) or _reads_it(module, event, each))
+        for each in behind
     )
+
+
+def _reads_it(module: SourceModule, event: TraceEvent, later: TraceEvent) -> bool:
+    """Tell `-critic(fake).mean()`, behind a loop that made `fake` and went backward through it."""
+    is_behind = getattr(later.node, "lineno", 0) > getattr(event.node, "lineno", 0)
+    return is_behind and not is_made_anew_behind(module, event, later)
 
 
 def _has_forward_before(trace: Trace, event: TraceEvent) -> bool:
