@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Right programs of strangers, and the plain mistake beside each: what is left out, copied, optimized, drawn from and needed."""
 
+import re
 import textwrap
 
 import pytest
@@ -266,7 +267,9 @@ def test_a_value_that_a_module_gives_replaces_none(value: str) -> None:
     assert not loud("VALUE001", flat.format(value=value))
 
 
-@pytest.mark.parametrize("value", ["loader_first = loader.first()", "loader_list = flat(loader)", "loader_rest = loader[1:]"])
+@pytest.mark.parametrize(
+    "value", ["loader_first = loader.first()", "loader_list = flat(loader)", "loader_rest = loader[1:]"]
+)
 def test_a_value_that_replaces_one_that_is_used(value: str) -> None:
     assert told("VALUE001", WRITER.format(value=value))
 
@@ -327,3 +330,36 @@ def test_a_critic_that_is_never_cleared_is_what_is_accused(loop: str, clear: str
     code = code.replace("        critic_opt.zero_grad()\n", "").replace("gen_opt.zero_grad()", clear)
     assert told("GRAD001", code)
     assert not told("GRAD003", code)
+
+
+HELD = (
+    "{0}.parameters()",
+    "list({0}.parameters())",
+    "filter(lambda p: p.requires_grad, {0}.parameters())",
+    "[p for p in {0}.parameters() if p.requires_grad]",
+    "[{{'params': {0}.parameters()}}]",
+)
+
+
+@pytest.mark.parametrize("clear", ["gen.zero_grad()", "gen_opt.zero_grad()"])
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("made", ["in sight", "elsewhere", "handed in", "attributes"])
+def test_the_right_clear_of_the_generator_is_not_accused(made: str, held: str, clear: str) -> None:
+    code = CRITICS.format(loop=LOOPS[0], behind=BEHIND[0], seen="fake").replace(
+        "        critic_opt.zero_grad()\n", ""
+    )
+    code = code.replace("gen_opt.zero_grad()", clear)
+    for name in ("gen", "critic"):
+        code = code.replace(f"{name}.parameters()", held.format(name), 1)
+    if made == "elsewhere":
+        code = "from nets import make\n" + code.replace(
+            "nn.Linear(4, 4), nn.Linear(4, 1)", "make(1), make(2)"
+        )
+    if made == "handed in":
+        loop = code[code.index("for real in loader") :]
+        code = "def train(gen, critic, gen_opt, critic_opt, loader):\n" + textwrap.indent(loop, "    ")
+    if made == "attributes":
+        code = re.sub(r"\b(gen|critic|gen_opt|critic_opt)\b", r"self.\1", code)
+        code = "class Job:\n    def __init__(self, loader):\n" + textwrap.indent(code, "        ")
+    assert not told("GRAD003", code)
+    assert made != "in sight" or told("GRAD001", code)
