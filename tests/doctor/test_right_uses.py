@@ -315,6 +315,21 @@ def test_the_last_graph_of_an_inner_loop_is_used_behind_it(loop: str, behind: st
     assert not loud("GRAD011", place(CRITICS.format(loop=loop, behind=behind, seen="fake")))
 
 
+MADE_BEFORE = (
+    "fake = gen(torch.randn(8, 4))\n    for _ in range(5):",
+    "first = gen(torch.randn(8, 4))\n    fake = first.view(8, 4)\n    for step in range(args.steps):",
+    "noise = torch.randn(8, 4)\n    fake = gen(noise)\n    while critic(real).mean() < 1:",
+)
+
+
+@pytest.mark.parametrize("cut", ["", ".detach()"])
+@pytest.mark.parametrize("loop", MADE_BEFORE)
+def test_each_iteration_goes_back_through_a_graph_from_before(loop: str, cut: str) -> None:
+    code = CRITICS.format(loop=loop, behind=ANEW_MADE[0], seen="fake" + cut)
+    code = code.replace("        fake = gen(torch.randn(8, 4))\n        loss", "        loss")
+    assert loud("GRAD011", code) is bool(cut)
+
+
 @pytest.mark.parametrize("behind", ANEW_MADE)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_graphs_of_an_inner_loop_are_kept_for_nothing(loop: str, behind: str) -> None:

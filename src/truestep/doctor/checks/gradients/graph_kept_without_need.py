@@ -7,6 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.anew import is_made_anew_behind
+from truestep.doctor.source.behind import calls_with_graph, is_model
 from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
@@ -80,9 +81,24 @@ def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:
     # without a forward in the loop, the graph may be one from before it: then each iteration needs it
     if event not in inside or (path and not trace.within(path, "forward")):
         return False
+    if path and _goes_through_earlier(module, event):
+        return False
     behind = inside[inside.index(event) + 1 :]
     return all(is_made_anew_behind(module, event, each) for each in behind) and not _goes_on_later(
         module, trace, event, path
+    )
+
+
+def _goes_through_earlier(module: SourceModule, event: TraceEvent) -> bool:
+    """Tell a loss that is computed from what a model gave before the loop: each iteration goes back through that graph."""
+    loop = event.loop_path()[-1].node
+    made = calls_with_graph(module, event.receiver) if event.receiver is not None else []
+    return any(
+        is_model(module, call)
+        and loop not in module.ancestors(call)
+        and module.scope(call) is module.scope(loop)
+        and call.lineno < getattr(loop, "lineno", 0)
+        for call in made
     )
 
 
