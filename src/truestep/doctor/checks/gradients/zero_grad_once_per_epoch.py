@@ -33,7 +33,8 @@ class ZeroGradOncePerEpoch(SourceCheck):
 
     Fix: move zero_grad() into the loop that calls step().
 
-    Evidence: the plain form of row 3 of docs/mistakes.md; bed E: 0 true, 2 false; bed H: 1 true, 0 false.
+    Evidence: the plain form of row 3 of docs/mistakes.md; bed E: 0 true, 2 false; bed H: 1 true, 0 false; bed
+    I: 0 true, 2 debatable, 0 false.
     """
 
     code = "GRAD003"
