@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Right programs of strangers, and the plain mistake beside each: what is left out, copied, optimized, drawn from and needed."""
 
+import re
 import textwrap
 
 import pytest
@@ -233,3 +234,147 @@ def test_a_loader_that_another_file_draws_from(use: str) -> None:
     assert [each.code for each in read_texts({"data.py": made, "main.py": use}).findings].count(
         "DATA002"
     ) == 1
+
+
+# ── VALUE001: a name that begins with a module's ──────────────────────────────────────────────
+
+WRITER = """
+import datetime, math, random
+class Fit:
+    def train(self, net, loader, opt):
+        {value}
+        begun = time.time(), datetime.date.today(), math.pi, random.random()
+        for x, y in loader:
+            opt.zero_grad()
+            loss = (net(x) - y).pow(2).mean()
+            loss.backward()
+            opt.step()
+        print(begun)
+"""
+OF_MODULES = (
+    "time_str = time.strftime('%H%M')",
+    "datetime_now = datetime.datetime.now()",
+    "math_scale = math.sqrt(2 * math.pi)",
+    "random_seed = random.randint(0, 9)",
+    "timestamp = f'{time.time():.0f}'",
+)
+
+
+@pytest.mark.parametrize("value", OF_MODULES)
+def test_a_value_that_a_module_gives_replaces_none(value: str) -> None:
+    assert not loud("VALUE001", WRITER.format(value=value))
+    flat = WRITER.replace("class Fit:\n    ", "").replace("self, ", "").replace("\n    ", "\n")
+    assert not loud("VALUE001", flat.format(value=value))
+
+
+@pytest.mark.parametrize(
+    "value", ["loader_first = loader.first()", "loader_list = flat(loader)", "loader_rest = loader[1:]"]
+)
+def test_a_value_that_replaces_one_that_is_used(value: str) -> None:
+    assert told("VALUE001", WRITER.format(value=value))
+
+
+# ── GRAD011: a graph that is gone back through behind the loop ────────────────────────────────
+
+CRITICS = """
+gen, critic = nn.Linear(4, 4), nn.Linear(4, 1)
+gen_opt, critic_opt = torch.optim.Adam(gen.parameters()), torch.optim.Adam(critic.parameters())
+for real in loader:
+    {loop}
+        fake = gen(torch.randn(8, 4))
+        loss = critic({seen}).mean() - critic(real).mean()
+        critic_opt.zero_grad()
+        loss.backward(retain_graph=True)
+        critic_opt.step()
+    {behind}
+    gen_opt.zero_grad()
+    gen_loss.backward()
+    gen_opt.step()
+"""
+LOOPS = (
+    "for _ in range(5):",
+    "for step in range(args.steps):",
+    "while critic(real).mean() < 1:",
+    "for other in others:",
+)
+BEHIND = (
+    "gen_loss = -critic(fake).mean()",
+    "score = critic(fake)\n    gen_loss = F.softplus(-score).mean()",
+    "gen_loss = F.mse_loss(fake, real) - critic(fake).mean()",
+)
+ANEW_MADE = (
+    "fake = gen(torch.randn(8, 4))\n    gen_loss = -critic(fake).mean()",
+    "gen_loss = gen(real).mean()",
+)
+
+
+@pytest.mark.parametrize("place", [str, in_function])
+@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_last_graph_of_an_inner_loop_is_used_behind_it(loop: str, behind: str, place: type[str]) -> None:
+    assert not loud("GRAD011", place(CRITICS.format(loop=loop, behind=behind, seen="fake")))
+
+
+MADE_BEFORE = (
+    "fake = gen(torch.randn(8, 4))\n    for _ in range(5):",
+    "first = gen(torch.randn(8, 4))\n    fake = first.view(8, 4)\n    for step in range(args.steps):",
+    "noise = torch.randn(8, 4)\n    fake = gen(noise)\n    while critic(real).mean() < 1:",
+)
+
+
+@pytest.mark.parametrize("cut", ["", ".detach()"])
+@pytest.mark.parametrize("loop", MADE_BEFORE)
+def test_each_iteration_goes_back_through_a_graph_from_before(loop: str, cut: str) -> None:
+    code = CRITICS.format(loop=loop, behind=ANEW_MADE[0], seen="fake" + cut)
+    code = code.replace("        fake = gen(torch.randn(8, 4))\n        loss", "        loss")
+    assert loud("GRAD011", code) is bool(cut)
+
+
+@pytest.mark.parametrize("behind", ANEW_MADE)
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_graphs_of_an_inner_loop_are_kept_for_nothing(loop: str, behind: str) -> None:
+    assert loud("GRAD011", CRITICS.format(loop=loop, behind=behind, seen="fake"))
+
+
+@pytest.mark.parametrize(
+    "clear", ["gen.zero_grad()", "gen_opt.zero_grad()", "gen.zero_grad(set_to_none=True)"]
+)
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_critic_that_is_never_cleared_is_what_is_accused(loop: str, clear: str) -> None:
+    code = CRITICS.format(loop=loop, behind=BEHIND[0], seen="fake")
+    code = code.replace("        critic_opt.zero_grad()\n", "").replace("gen_opt.zero_grad()", clear)
+    assert told("GRAD001", code)
+    assert not told("GRAD003", code)
+
+
+HELD = (
+    "{0}.parameters()",
+    "list({0}.parameters())",
+    "filter(lambda p: p.requires_grad, {0}.parameters())",
+    "[p for p in {0}.parameters() if p.requires_grad]",
+    "[{{'params': {0}.parameters()}}]",
+)
+
+
+@pytest.mark.parametrize("clear", ["gen.zero_grad()", "gen_opt.zero_grad()"])
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("made", ["in sight", "elsewhere", "handed in", "attributes"])
+def test_the_right_clear_of_the_generator_is_not_accused(made: str, held: str, clear: str) -> None:
+    code = CRITICS.format(loop=LOOPS[0], behind=BEHIND[0], seen="fake").replace(
+        "        critic_opt.zero_grad()\n", ""
+    )
+    code = code.replace("gen_opt.zero_grad()", clear)
+    for name in ("gen", "critic"):
+        code = code.replace(f"{name}.parameters()", held.format(name), 1)
+    if made == "elsewhere":
+        code = "from nets import make\n" + code.replace(
+            "nn.Linear(4, 4), nn.Linear(4, 1)", "make(1), make(2)"
+        )
+    if made == "handed in":
+        loop = code[code.index("for real in loader") :]
+        code = "def train(gen, critic, gen_opt, critic_opt, loader):\n" + textwrap.indent(loop, "    ")
+    if made == "attributes":
+        code = re.sub(r"\b(gen|critic|gen_opt|critic_opt)\b", r"self.\1", code)
+        code = "class Job:\n    def __init__(self, loader):\n" + textwrap.indent(code, "        ")
+    assert not told("GRAD003", code)
+    assert made != "in sight" or told("GRAD001", code)

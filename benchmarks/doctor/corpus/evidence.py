@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what the beds of `work/beds.jsonl` gave into the Evidence of the checks' pages: python evidence.py E F G H."""
+"""Writes what the beds of `work/beds.jsonl` gave into the Evidence of the checks' pages: python evidence.py E F G H I."""
 
 import json
 import re

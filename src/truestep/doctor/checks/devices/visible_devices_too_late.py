@@ -33,7 +33,8 @@ class VisibleDevicesTooLate(SourceCheck):
 
     Fix: set it in the shell, or before torch is imported.
 
-    Evidence: the plain form of row 92 of docs/mistakes.md; corpus: 0 true, 1 false; bed G: 3 true, 2 false.
+    Evidence: the plain form of row 92 of docs/mistakes.md; corpus: 0 true, 1 false; bed G: 3 true, 2 false; bed
+    I: 1 true, 0 false.
     """
 
     code = "DEV001"

@@ -7,6 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.anew import is_made_anew_behind
+from truestep.doctor.source.behind import calls_with_graph, is_model
 from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
@@ -80,19 +81,45 @@ def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:
     # without a forward in the loop, the graph may be one from before it: then each iteration needs it
     if event not in inside or (path and not trace.within(path, "forward")):
         return False
+    if path and _goes_through_earlier(module, event):
+        return False
     behind = inside[inside.index(event) + 1 :]
     return all(is_made_anew_behind(module, event, each) for each in behind) and not _goes_on_later(
-        trace, event, path
+        module, trace, event, path
     )
 
 
-def _goes_on_later(trace: Trace, event: TraceEvent, path: Path) -> bool:
-    """Tell whether a loop behind it in the same function goes backward and has no forward of its own: it needs the graph."""
+def _goes_through_earlier(module: SourceModule, event: TraceEvent) -> bool:
+    """Tell a loss that is computed from what a model gave before the loop: each iteration goes back through that graph."""
+    loop = event.loop_path()[-1].node
+    made = calls_with_graph(module, event.receiver) if event.receiver is not None else []
+    return any(
+        is_model(module, call)
+        and loop not in module.ancestors(call)
+        and module.scope(call) is module.scope(loop)
+        and call.lineno < getattr(loop, "lineno", 0)
+        for call in made
+    )
+
+
+def _goes_on_later(module: SourceModule, trace: Trace, event: TraceEvent, path: Path) -> bool:
+    """Tell whether what goes backward behind its loop in the same function needs the last graph.
+
+    It has no forward of its own, or it reads what the loop computed.
+    """
     later = trace.events[trace.order[event] + 1 :]
     behind = [each for each in later if each.kind in ("backward", "grad") and not each.inside(path)]
     return bool(path) and any(
-        each.context is event.context and not _has_forward_before(trace, each) for each in behind
+        each.context is event.context
+        and (not _has_forward_before(trace, each) or _reads_it(module, event, each))
+        for each in behind
     )
+
+
+def _reads_it(module: SourceModule, event: TraceEvent, later: TraceEvent) -> bool:
+    """Tell `-critic(fake).mean()`, behind a loop that made `fake` and went backward through it."""
+    is_behind = getattr(later.node, "lineno", 0) > getattr(event.node, "lineno", 0)
+    return is_behind and not is_made_anew_behind(module, event, later)
 
 
 def _has_forward_before(trace: Trace, event: TraceEvent) -> bool:

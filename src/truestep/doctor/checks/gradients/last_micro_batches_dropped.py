@@ -40,8 +40,8 @@ class LastMicroBatchesDropped(SourceCheck):
 
     Evidence: microsoft/Swin-Transformer f82860bf main_simmim_ft.py:187; microsoft/Swin-Transformer f82860bf
     main_simmim_pt.py:147; corpus: 9 true, 1 debatable, 1 false; bed A: 1 true, 0 false; bed D: 1 true, 0 false;
-    bed E: 0 true, 1 debatable, 0 false; bed F: 3 true, 0 false; bed H: 0 true, 1 debatable, 0 false; 186
-    repositories: 1 true, 3 debatable, 6 false.
+    bed E: 0 true, 1 debatable, 0 false; bed F: 3 true, 0 false; bed H: 0 true, 1 debatable, 0 false; bed I: 2
+    true, 0 false; 186 repositories: 1 true, 3 debatable, 6 false.
     """
 
     code = "GRAD006"

@@ -46,7 +46,7 @@ class PenaltyNormOverChannels(SourceCheck):
 
     Fix: gradients.flatten(1) first.
 
-    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/dragan/dragan.py:166.
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/dragan/dragan.py:166; bed I: 1 true, 0 false.
     """
 
     code = "GRAD040"

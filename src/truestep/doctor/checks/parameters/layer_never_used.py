@@ -137,7 +137,7 @@ class LayerNeverUsed(SourceCheck):
     Evidence: found in the wild (docs/wild.md); eriklindernoren/PyTorch-GAN 36d3c77e
     implementations/sgan/sgan.py:50; corpus: 0 true, 1 debatable, 0 false; bed A: 2 true, 1 false; bed C: 2
     true, 0 false; bed E: 1 true, 2 debatable, 0 false; bed F: 1 true, 2 false; bed G: 0 true, 2 debatable, 1
-    false; bed H: 3 true, 0 false; 186 repositories: 7 true, 0 false.
+    false; bed H: 3 true, 0 false; bed I: 3 true, 0 false; 186 repositories: 7 true, 0 false.
     """
 
     code = "PARAM021"

@@ -33,7 +33,7 @@ class ParameterOverwritten(SourceCheck):
 
     Evidence: bed A: 1 true, 0 false; bed B: 2 true, 0 false; bed C: 1 true, 0 false; bed D: 1 true, 0 false;
     bed F: 2 true, 1 debatable, 0 false; bed G: 2 true, 1 debatable, 0 false; bed H: 0 true, 1 debatable, 0
-    false; 186 repositories: 5 true, 4 debatable, 1 false.
+    false; bed I: 2 true, 0 false; 186 repositories: 5 true, 4 debatable, 1 false.
     """
 
     code = "VALUE013"

@@ -46,8 +46,8 @@ class ResultNeverUsed(SourceCheck):
 
     Evidence: bed A: 0 true, 7 debatable, 0 false; bed B: 2 true, 2 debatable, 0 false; bed C: 3 true, 2
     debatable, 0 false; bed D: 0 true, 1 debatable, 0 false; bed E: 1 true, 1 debatable, 0 false; bed F: 0 true,
-    6 debatable, 0 false; bed G: 0 true, 3 debatable, 0 false; bed H: 0 true, 6 debatable, 0 false; 186
-    repositories: 1 true, 13 debatable, 0 false.
+    6 debatable, 0 false; bed G: 0 true, 3 debatable, 0 false; bed H: 0 true, 6 debatable, 0 false; bed I: 0
+    true, 2 false; 186 repositories: 1 true, 13 debatable, 0 false.
     """
 
     code = "VALUE001"
@@ -119,7 +119,7 @@ def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str)
         owner = module.enclosing(node, ast.ClassDef)
         is_layer = owner is not None and module.kinds.of_class(owner) == "module"
         return f"{name!r} keeps {node.value.id!r}, and nothing uses it." if is_layer else None
-    for place in _made_from(node.value):
+    for place in _made_from(module, node.value):
         last = place.rsplit(".", 1)[-1]
         if (last == name or name.startswith(f"{last}_")) and len(last) > 2:
             later = [each.lineno for each in places_read(function, place)]
@@ -145,13 +145,13 @@ def _only_reshapes(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and getattr(value.func, "attr", "") in _SHAPES
 
 
-def _made_from(value: ast.expr) -> list[str]:
-    """Return what `x.method(...)`, `f(x)` and `x[...]` are made from."""
+def _made_from(module: SourceModule, value: ast.expr) -> list[str]:
+    """Return what `x.method(...)`, `f(x)` and `x[...]` are made from; a file that is imported holds no earlier value."""
     if isinstance(value, ast.Call):
         parts = [*value.args, *([value.func.value] if isinstance(value.func, ast.Attribute) else [])]
     else:
         parts = [value.value if isinstance(value, ast.Subscript) else value]
-    return [place for each in parts if (place := dotted(each)) is not None]
+    return [place for each in parts if (place := dotted(each)) is not None and module.qualify(each) is None]
 
 
 def _is_work(module: SourceModule, value: ast.expr) -> bool:
