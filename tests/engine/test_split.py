@@ -244,25 +244,28 @@ def test_a_mean_with_its_weight_may_be_split_too(make_learner):
 
 @pytest.mark.parametrize("forwards", [1, 2])
 def test_spectral_norm_makes_one_iteration_a_forward_however_the_batch_is_split(make_learner, forwards):
-    def train(micro_batch):
+    def train(micro_batch, in_block=False):
         torch.manual_seed(0)
         module = nn.Sequential(
             spectral_norm(nn.Linear(4, 6)), nn.Tanh(), spectral_norm(nn.Linear(6, 1))
         ).double()
         learner = make_learner(module, precision="float64")
         data = torch.randn(11, 4, dtype=torch.float64)
+        loss = lambda x: sum(learner(x * k).squeeze(1) for k in range(1, 1 + forwards))
         for _ in range(5):
-            learner.update(
-                lambda x: sum(learner(x * k).squeeze(1) for k in range(1, 1 + forwards)),
-                data,
-                micro_batch=micro_batch,
-            )
+            if not in_block:
+                learner.update(loss, data, micro_batch=micro_batch)
+                continue
+            with learner.accumulating() as update:
+                for part in data.split(micro_batch):
+                    update.backward(loss(part))
         return module.state_dict()
 
     whole = train(None)
     for sizes in (1, 4, [3, 1, 2, 5]):
-        for name, tensor in train(sizes).items():
-            assert torch.allclose(tensor, whole[name], rtol=1e-12, atol=1e-14), name
+        for in_block in (False, True):
+            for name, tensor in train(sizes, in_block).items():
+                assert torch.allclose(tensor, whole[name], rtol=1e-12, atol=1e-14), name
 
 
 def test_batch_normalisation_warns_by_layer_name_once(make_learner):

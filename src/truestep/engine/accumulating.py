@@ -8,6 +8,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
+from truestep.core.buffers import BufferSnapshot
 from truestep.core.calls import methods_raise_option_errors
 from truestep.core.errors import LossError, OptionError, check_number
 from truestep.core.example_draws import ExampleDraws
@@ -45,6 +46,8 @@ class Accumulating(HelpfulAttributes):
         self.result: Update | None = None
         self._is_open = False
         self._divisor = 0  # of the first loss, where it was looked at
+        self._spectral: BufferSnapshot | None = None
+        self._iterated: BufferSnapshot | None = None
 
     def backward(self, loss: Any, *, weight: float | Tensor | None = None) -> Tensor:
         """Add one loss: one value per example, `ts.weighted(...)`, or a scalar; return its mean, detached.
@@ -95,6 +98,9 @@ class Accumulating(HelpfulAttributes):
         context.random.set(context.key(self._micro_batch))
         context.draws.begin(None)
         self._plan.side_effects.begin(cleared=False)
+        if self._spectral is not None:
+            self._iterated = self._iterated or self._plan.spectral_snapshot()
+            self._spectral.restore()
 
     def _look_at_scale(self, part: LossOutput) -> None:
         self._divisor = divisor_of(part.values)
@@ -138,6 +144,7 @@ class Accumulating(HelpfulAttributes):
         self._micro_batch = 0
         self._transaction = UpdateTransaction(plan).__enter__()
         plan.clear_gradients()
+        self._spectral = plan.spectral_snapshot() if plan.has_spectral else None
         if plan.hooks.division.shares_batches:
             context.draws.begin_share(context.rank, context.place_in_batch())
         context.draws.begin(None)
@@ -158,6 +165,8 @@ class Accumulating(HelpfulAttributes):
             if error is not None:
                 self._note_empty(error)
             else:
+                if self._iterated is not None:  # each part has begun where the first did
+                    self._iterated.restore()
                 self._transaction.release_others()
                 step = self._decide()
         except BaseException as failure:
