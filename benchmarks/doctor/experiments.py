@@ -18,7 +18,11 @@ from pathlib import Path
 
 SEED = 5
 MOST_SECONDS = 150
-ENGINES = ("truestep", "truestep_with_block", "truestep_by_steps")  # their batches come from no DataLoader's hand
+ENGINES = (
+    "truestep",
+    "truestep_with_block",
+    "truestep_by_steps",
+)  # their batches come from no DataLoader's hand
 
 
 def programs(first, last):
