@@ -17,7 +17,11 @@ from collections import Counter
 from pathlib import Path
 
 MOST_SECONDS = 150
-ENGINES = ("truestep", "truestep_with_block", "truestep_by_steps")  # their batches come from no DataLoader's hand
+ENGINES = (
+    "truestep",
+    "truestep_with_block",
+    "truestep_by_steps",
+)  # their batches come from no DataLoader's hand
 
 
 def programs(first, last):

@@ -12,9 +12,21 @@ REPOSITORY = Path(__file__).parents[3]
 PAGE = (REPOSITORY / "docs" / "experiments.md").read_text("utf-8")
 
 
-def test_the_numbers_of_the_page_are_those_of_its_script():
+NUMBERS = {"eleven": 11, "十一": 11}
+
+
+def test_the_numbers_of_the_page_are_those_of_its_script(monkeypatch):
+    monkeypatch.setattr("truestep.doctor.experiments.budget.MOST_SECONDS", 600.0)  # a busy machine
+    monkeypatch.setattr("truestep.doctor.experiments.budget.MOST_SECONDS_OF_CHILD", 60.0)
     script = re.search(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[1]
-    findings = {each.code: each for each in watched(script, ("REL002", "REL009")).findings}
+    watch = watched(script, ("REL",))
+    outcomes = [watch.experiments.outcome(code)[0] for code in watch.experiments.records]
+    shown = re.search(
+        r"^experiments: (\d+) relations hold; (\d+) broken .*?; (\d+) do not apply", PAGE, re.MULTILINE
+    )
+    told = [outcomes.count(each) for each in ("held", "broken", "not applicable")]
+    assert told == [int(each) for each in shown.groups()]
+    findings = {each.code: each for each in watch.findings}
     assert findings["REL002"].place.line == 15
     for code in ("REL002", "REL009"):
         shown = re.search(rf"{code}  (.*?)\n *(?:loss =|for x)", PAGE, re.DOTALL)[1]
@@ -23,6 +35,8 @@ def test_the_numbers_of_the_page_are_those_of_its_script():
         assert [number for number in numbers if number not in findings[code].message] == []
     for readme in ("README.md", "README.zh.md"):
         text = (REPOSITORY / readme).read_text("utf-8")
+        tried = re.search(r"what-happens\)\D*?(eleven|十一|11)", text)[1]
+        assert NUMBERS.get(tried, 11) == told[0] + told[1]
         numbers = re.search(r"`net\.0\.bias` \D*([\d.]+%).*?(0\.\d+)\D*(0\.\d+)", text).groups()
         assert numbers[0] in findings["REL002"].message
         assert all(number in findings["REL009"].message for number in numbers[1:])

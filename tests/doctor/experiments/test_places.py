@@ -182,6 +182,27 @@ def test_what_cannot_be_judged_is_not_tried(why):
     assert told.pop().startswith(why)
 
 
+PIECES = {
+    "pieces": ("labels[first : first + 4]", []),
+    "copies of pieces": ("labels[torch.arange(first, first + 4)].float().mul(2)", ["REL004"]),
+    "another form": ("labels.view(-1, 1)[first : first + 4].t()", []),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_what_is_only_cut_to_pieces_is_no_item_that_a_step_computes_with(name):
+    piece, codes = PIECES[name]
+    code = f"""
+for x, labels in loader:
+    opt.zero_grad()
+    for first in range(0, len(x), 4):
+        piece = x[first : first + 4], {piece}
+        (net(piece[0]).square().mean() / 2).backward()
+    opt.step()
+"""
+    assert [each.code for each in watched(code, ("REL004",)).findings] == codes
+
+
 def test_an_item_that_another_optimizers_batch_needs_is_not_missed():
     code = """
 critic = nn.Linear(4, 2)

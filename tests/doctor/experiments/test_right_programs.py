@@ -16,7 +16,9 @@ from truestep.doctor.selection import CheckSelection
 pytestmark = needs_forks
 SCRIPTS = sorted((Path(__file__).parent / "right").glob("*.py"))
 # examples meet in these, and are meant to
-ASKED = {name: ["REL002"] for name in ("contrastive", "proximal_policy", "ranked_survival")}
+ASKED = {
+    name: ["REL002"] for name in ("contrastive", "images_and_captions", "proximal_policy", "ranked_survival")
+}
 
 
 @pytest.fixture(autouse=True)

@@ -63,11 +63,15 @@ class DataSight(TorchFunctionMode):
     ) -> Any:
         name = getattr(func, "__name__", "")
         given = list(tensors_within((args, kwargs)))
-        for each in given:
-            self._see(each, is_comparison=name in _COMPARISONS)
+        used = [found for each in given if (found := self._leaf_or_foreign(each)) is not None]
         older = None if self.rests else self._older_rows(given)
         result = func(*args, **(kwargs or {}))
-        for each in tensors_within(result):
+        made = list(tensors_within(result))
+        for each in used:
+            # a part or a form of an item lies where the item does, and is seen again where something is computed with it
+            is_form = bool(made) and all(self._leaves.get(address_of(one)) == each for one in made)
+            (self._compared if is_form or name in _COMPARISONS else self._computed).add(each)
+        for each in made:
             self._made(each, older)
         if older is not None and (name == "__setitem__" or _is_in_place(name)) and given:
             self._take_over(given[0], older)
@@ -103,11 +107,15 @@ class DataSight(TorchFunctionMode):
         """The leaves that comparisons were given, and maybe changes of form, but no other operation."""
         return sorted(self._compared - self._computed)
 
-    def _see(self, given: Tensor, *, is_comparison: bool) -> None:
+    def _leaf_or_foreign(self, given: Tensor) -> str | None:
+        """Return the leaf of the batch that a tensor is; note one that is foreign."""
+        if (name := self._leaves.get(address_of(given))) is not None:
+            return name
+        self._see_foreign(given)
+        return None
+
+    def _see_foreign(self, given: Tensor) -> None:
         address = address_of(given)
-        if (name := self._leaves.get(address)) is not None:
-            (self._compared if is_comparison else self._computed).add(name)
-            return
         if address in self._known or isinstance(given, nn.Parameter) or self.foreign is not None:
             return
         self._known.add(address)
