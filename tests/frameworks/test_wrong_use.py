@@ -19,21 +19,22 @@ warnings.simplefilter("ignore"); logging.getLogger("lightning.pytorch").setLevel
 assert ExactResume is ts.lightning.ExactResume
 
 class Module(lightning.LightningModule):
-    def __init__(self, width):
+    def __init__(self, width, kind=torch.optim.SGD, rate=0.1):
         super().__init__()
+        self.made = lambda parameters: kind(parameters, lr=rate)
         self.net = torch.nn.Linear(4, width)
     def training_step(self, batch, index):
         return self.net(batch).square().mean()
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+        return self.made(self.parameters())
 
-def fit(callbacks, checkpoint=None, samples=16, batch_size=4, accumulation=1, epochs=2, width=1, workers=0):
+def fit(callbacks, checkpoint=None, samples=16, batch_size=4, accumulation=1, epochs=2, width=1, workers=0, **made):
     trainer = lightning.Trainer(
         accelerator="cpu", max_epochs=epochs, callbacks=callbacks, accumulate_grad_batches=accumulation, logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )
     loader = DataLoader(torch.randn(samples, 4), batch_size, shuffle=True, num_workers=workers)
-    trainer.fit(Module(width), loader, ckpt_path=checkpoint)
+    trainer.fit(Module(width, **made), loader, ckpt_path=checkpoint)
 
 def goes_on(**habits):
     exact = ExactResume("exact", every_n_batches=3)
@@ -49,6 +50,9 @@ cases = {
     "batch_size": lambda: goes_on(batch_size=8),
     "accumulation": lambda: goes_on(accumulation=2),
     "model": lambda: goes_on(width=2),
+    "optimizer": lambda: goes_on(kind=torch.optim.Adam),
+    "callback as path": lambda: fit([exact := ExactResume("exact")], exact),
+    "directory as path": lambda: fit([ExactResume("exact")], "exact"),
     "name": lambda: __import__("truestep.lightning", fromlist=["Exact"]).ExactResumeCallback,
     "place": lambda: ts.ExactResume("exact"),
 }
@@ -57,8 +61,8 @@ for name, case in cases.items():
         case()
         said[name] = "nothing"
     except Exception as error:
-        said[name] = str(error)
-goes_on(workers=1)
+        said[name] = " ".join([str(error), *getattr(error, "__notes__", [])])
+goes_on(workers=1, rate=5.0)
 forgotten = ExactResume("forgotten")
 fit([], forgotten.checkpoint)
 print(json.dumps(said))
@@ -127,12 +131,12 @@ import torch, truestep as ts
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from truestep.transformers import ExactResume
 
-def train(exact, samples=16, batch_size=4, accumulation=1, epochs=1, callbacks=None, workers=0, **model):
+def train(exact, samples=16, batch_size=4, accumulation=1, epochs=1, callbacks=None, workers=0, rate=0.1, **model):
     model = {"n_embd": 4, "n_layer": 1, **model}
     config = GPT2Config(vocab_size=8, n_positions=4, n_head=1, bos_token_id=0, eos_token_id=0, **model)
     arguments = TrainingArguments(
         "theirs", per_device_train_batch_size=batch_size, num_train_epochs=epochs, save_strategy="steps", save_steps=2,
-        gradient_accumulation_steps=accumulation, report_to="none", use_cpu=True, disable_tqdm=True,
+        learning_rate=rate, gradient_accumulation_steps=accumulation, report_to="none", use_cpu=True, disable_tqdm=True,
         dataloader_num_workers=workers,
     )
     data = [{"input_ids": torch.arange(4), "labels": torch.arange(4)} for _ in range(samples)]
@@ -157,7 +161,7 @@ try:
     ExactResume("file")
 except ts.OptionError as error:
     said["file"] = str(error)
-train(ExactResume("exact"), epochs=2, workers=1)
+train(ExactResume("exact"), epochs=2, workers=1, rate=5.0)
 forgotten = ExactResume("forgotten")
 train(forgotten, callbacks=[])
 print(json.dumps(said))
@@ -171,6 +175,9 @@ SAYS = {
         "batch_size": "batch_size was 4, and is 8",
         "accumulation": "1 batches made a step, and 2 do",
         "model": "net.weight was (1, 4), and is (2, 4) (and 1 more)",
+        "optimizer": "its optimizer was SGD, and is Adam",
+        "callback as path": "ckpt_path is the callback itself, and that is no checkpoint",
+        "directory as path": "ckpt_path is its directory",
         "name": "Did you mean 'ExactResume'?",
         "place": "ts.lightning.ExactResume(directory)",
     },
@@ -220,4 +227,6 @@ def test_a_wrong_use_is_named_with_the_line_to_write(program, tmp_path):
         said, True
     ), said
     assert done.stderr.count(ERR[program]) == 1, done.stderr
+    rates = "is 5.0 in the code, and was 0.1 when this training began"
+    assert done.stderr.count(rates) == (program != ACCELERATE), done.stderr
     assert done.stderr.count("num_workers was 0, and is 1") == (program != ACCELERATE), done.stderr

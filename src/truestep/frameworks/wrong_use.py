@@ -2,7 +2,7 @@
 """Uses of `ExactResume` under which a training would go on to other bits, or save nothing; each is refused."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from types import MethodType
@@ -88,6 +88,47 @@ def refuse_other_model(place: dict[str, Any], now: dict[str, list[int]], directo
             f"{directory} holds a checkpoint of another model: {told[0]}{more}. To go on with it put the model back as it was; to "
             "train this one give ExactResume an empty directory."
         )
+
+
+def optimizers_of(optimizers: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return what the code gives its optimizers: the class and the numbers of the first group, before a schedule moves them."""
+    found = []
+    for optimizer in optimizers:
+        group = optimizer.param_groups[0]
+        given = {**group, "lr": group.get("initial_lr", group.get("lr"))}
+        options = {name: each for name, each in given.items() if isinstance(each, int | float | None)}
+        found.append({"kind": type(optimizer).__name__, "options": {**options, "initial_lr": None}})
+    return found
+
+
+def optimizers_as_begun(
+    place: dict[str, Any] | None, now: list[dict[str, Any]], directory: Path
+) -> list[dict[str, Any]]:
+    """Return what the code gave its optimizers when the training began, after a look at what it gives them now."""
+    if place is None or "optimizers" not in place:
+        return now
+    _refuse_other_optimizers(place, now, directory)
+    begun: list[dict[str, Any]] = place["optimizers"]
+    return begun
+
+
+def _refuse_other_optimizers(place: dict[str, Any], now: list[dict[str, Any]], directory: Path) -> None:
+    """Raise an OptionError where a place was saved with other optimizers; say which options of the code have no effect."""
+    before = place["optimizers"]
+    kinds = [", ".join(each["kind"] for each in those) for those in (before, now)]
+    if kinds[0] != kinds[1]:
+        raise OptionError(
+            f"{directory} holds a checkpoint of another training: its optimizer was {kinds[0]}, and is {kinds[1]}, whose state is "
+            "another one. Put it back as it was, or give ExactResume an empty directory."
+        )
+    for old, new in zip(before, now, strict=True):
+        for name, value in new["options"].items():
+            if name in old["options"] and old["options"][name] != value:
+                sys.stderr.write(
+                    f"truestep: {name} of {new['kind']} is {value} in the code, and was {old['options'][name]} when this training "
+                    f"began: it goes on with the checkpoint's, and {name}={value} has no effect. To train with it give ExactResume "
+                    "an empty directory.\n"
+                )
 
 
 class HookOfAnInstance:

@@ -10,6 +10,8 @@ from truestep.frameworks.passes import KeyedPasses, refuse_processes
 from truestep.frameworks.wrong_use import (
     HookOfAnInstance,
     habits_of,
+    optimizers_as_begun,
+    optimizers_of,
     refuse_other_habits,
     refuse_other_model,
     weights_of,
@@ -51,6 +53,7 @@ class ExactResume(Callback):
         self._means: dict[str, dict[str, Any]] = {}
         self._since = self._steps = 0
         self._habits: dict[str, int | None] = {}
+        self._optimizers: list[dict[str, Any]] = []
         self._saving: int | None = None
         self._loaded: int | None = None
 
@@ -81,6 +84,11 @@ class ExactResume(Callback):
         self._place = None if newest is None else newest.place
         self._since = 0
         self._passes.begin(self._place)
+
+    def on_fit_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Look at the optimizers, before Lightning loads the state of those that were saved into them."""
+        made = optimizers_of(trainer.optimizers)
+        self._optimizers = optimizers_as_begun(self._place, made, self._kept.directory)
 
     def state_dict(self) -> dict[str, Any]:
         """Mark a checkpoint as one of ours; others hold nothing of this callback's."""
@@ -133,7 +141,14 @@ class ExactResume(Callback):
     def on_exception(
         self, trainer: "Trainer", pl_module: "LightningModule", exception: BaseException
     ) -> None:
-        """Let go of the directory."""
+        """Let go of the directory; say what a path is that Lightning could not load, where it is ours and no checkpoint of its."""
+        path: Any = trainer.ckpt_path
+        if path is self or (isinstance(path, str | Path) and Path(path).resolve() == self._kept.directory):
+            what = "the callback itself" if path is self else f"its directory {str(path)!r}"
+            exception.add_note(
+                f"truestep: ckpt_path is {what}, and that is no checkpoint of Lightning's. Write trainer.fit(model, loader, "
+                "ckpt_path=exact.checkpoint), which is one, and None at the first start."
+            )
         self.teardown(trainer, pl_module, "fit")
 
     def teardown(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
@@ -164,6 +179,7 @@ class ExactResume(Callback):
         place["random"] = loop_random_state(pl_module.device)
         place["metrics"] = {name: value.detach().cpu() for name, value in trainer.callback_metrics.items()}
         place["habits"], place["weights"] = self._habits, weights_of(pl_module)
+        place["optimizers"] = self._optimizers
         place["logged"] = loop._batches_that_stepped
         place["means"] = {
             name: {

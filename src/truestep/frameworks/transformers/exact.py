@@ -9,7 +9,13 @@ from transformers import TrainerCallback
 from truestep.core.errors import OptionError
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
-from truestep.frameworks.wrong_use import habits_of, refuse_other_habits, refuse_other_model, weights_of
+from truestep.frameworks.wrong_use import (
+    habits_of,
+    optimizers_as_begun,
+    refuse_other_habits,
+    refuse_other_model,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -40,6 +46,7 @@ class ExactResume(TrainerCallback):
         self._number = 0
         self._habits: dict[str, int | None] = {}
         self._weights: dict[str, list[int]] = {}
+        self._optimizers: list[dict[str, Any]] = []
 
     @property
     def checkpoint(self) -> str | None:
@@ -84,7 +91,9 @@ class ExactResume(TrainerCallback):
         if newest is not None:
             refuse_other_model(newest.place, self._weights, self._kept.directory)
             refuse_other_habits(newest.place, self._habits, self._kept.directory)
-        self._passes.begin(None if newest is None else newest.place)
+        place = None if newest is None else newest.place
+        self._optimizers = optimizers_as_begun(place, _optimizers_of(args), self._kept.directory)
+        self._passes.begin(place)
 
     def on_epoch_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
@@ -108,6 +117,7 @@ class ExactResume(TrainerCallback):
             **self._passes.place(self._number, batches),
             "habits": self._habits,
             "weights": self._weights,
+            "optimizers": self._optimizers,
         }
         self._kept.keep(
             Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", state.global_step, place
@@ -160,3 +170,10 @@ def _refuse_arguments(args: "TrainingArguments", loader: Any) -> None:
             "The training data has no length, and the Trainer counts its epochs by max_steps: its place in the data can't be "
             "told. Give the IterableDataset a __len__."
         ) from error
+
+
+def _optimizers_of(args: "TrainingArguments") -> list[dict[str, Any]]:
+    """Return what the arguments say of the optimizer: the Trainer has loaded its state when it tells of the training."""
+    kind: Any = getattr(args, "optim", "")
+    options = {name: getattr(args, name, None) for name in ("learning_rate", "weight_decay")}
+    return [{"kind": str(getattr(kind, "value", kind)), "options": options}]
