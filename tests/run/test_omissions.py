@@ -140,3 +140,27 @@ def test_updates_in_evaluation_mode_are_told_of_once(tmp_path, capsys):
 def test_nothing_is_said_of_a_mode_that_is_lawful(tmp_path, capsys, change, module):
     updated_in(tmp_path / "run", change, module)
     assert "evaluation mode" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["idle", "both", "together", "late"])
+def test_a_learner_that_nothing_updates_is_named_at_the_end(tmp_path, capsys, kind):
+    run = ts.Run(tmp_path / "run", progress=False)
+    net, other = (
+        run.learner(torch.nn.Linear(3, 3), lambda p: torch.optim.SGD(p, lr=0.1), name=name, starts_at=start)
+        for name, start in (("net", 0), ("other", 9 if kind == "late" else 0))
+    )
+
+    def loss(rows):
+        return other(net(rows)).square().mean(1)
+
+    rows = torch.ones(4, 3)
+    for _ in run.steps(3):
+        net.update(loss, rows)
+        if kind == "both":
+            other.update(loss, rows)
+        if kind == "together":
+            ts.update([net, other], loss, rows)
+    said = capsys.readouterr().err
+    told = "'other' was never updated in 3 steps"
+    assert (told in said) == (kind == "idle")
+    assert "'net' was never" not in said

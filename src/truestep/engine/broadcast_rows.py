@@ -39,7 +39,8 @@ def _meets_all(node: Any, count: int) -> bool:
 
     What is beside it needs no gradient: pairs of outputs are compared on purpose.
     """
-    waiting, seen = [node], set()
+    waiting: list[Any] = [node]
+    seen: set[Any] = set()
     while waiting and len(seen) < _MOST_NODES:
         node = waiting.pop()
         if node is None or node in seen or _shape(node) not in ((), (count, count)):

@@ -25,7 +25,7 @@ from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import loss_compile_refusal
 from truestep.engine.counting import BatchCounting
 from truestep.engine.loss_scales import tell_of_autocast, tell_of_scale
-from truestep.engine.losses import read_loss
+from truestep.engine.losses import LossOutput, read_loss
 from truestep.engine.memory import release_memory_for_update, update_is_out_of_memory
 from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
@@ -220,10 +220,7 @@ def _compute(
         raise
     values = part.values
     if plan.unowned is not None and plan.unowned.look(loss, values):
-        tell_of_scale(plan.names, part, cutting.num_calls)
-        tell_of_broadcast_rows(plan.names, part)
-        if not plan.precision.autocast:
-            tell_of_autocast(plan.names, values)
+        _tell_of_loss(plan, part, cutting.num_calls)
     if not cutting.decomposable:
         division.check_whole()
     if whole and cutting.sizes is None:
@@ -239,6 +236,14 @@ def _compute(
         backward_of_losses(values, plan.seed(part, sums.expected))
     else:
         backward_of_part(plan.weights, values, plan.seed(part, sums.expected))
+
+
+def _tell_of_loss(plan: UpdatePlan, part: LossOutput, num_calls: int) -> None:
+    """Tell once what a loss of this kind seldom means."""
+    tell_of_scale(plan.names, part, num_calls)
+    tell_of_broadcast_rows(plan.names, part)
+    if not plan.precision.autocast:
+        tell_of_autocast(plan.names, part.values)
 
 
 def _call(plan: UpdatePlan, loss: Loss, batch: Batch, index: int) -> Any:

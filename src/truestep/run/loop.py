@@ -60,7 +60,7 @@ class RunLoop:
         before = cursor.step
         yield from self.batches(stream, keeps)
         if cursor.step > before:
-            session.steps_ended()
+            self._run.screen.progress.end_epoch(self._run.logbook.newest)
         session.end.finish()
 
     def batches(

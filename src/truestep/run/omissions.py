@@ -181,7 +181,24 @@ class RunOmissions:
         if not self._cursor.step:
             return
         self._look_for_updates()
+        self._look_for_idle_learners()
         self._look_for_metrics("did not come before the training ended")
+
+    def _look_for_idle_learners(self) -> None:
+        """Say which learners have no update of their own, where others have: one that a late start awaits is not idle."""
+        learners = self._learners.values()
+        idle = [each for each in learners if not (each.counters.updates or each.counters.skipped)]
+        idle = [each for each in idle if not each.options.starts_at]
+        if self.is_stepped_by_hand or not 0 < len(idle) < len(learners):
+            return
+        for each in idle:
+            self._once(
+                f"{each.name!r} was never updated in {counted(self._cursor.step, 'step')}, so its weights are as at first: "
+                "another learner's update leaves it alone, whatever its loss is made of. Write an update of its own into the loop, "
+                f"{each.name}.update(its_loss, batch), or ts.update([{', '.join(self._learners)}], loss, batch) for one loss of "
+                "both. A model that is not trained needs no learner: run.track keeps it",
+                key=f"idle {each.name}",
+            )
 
     def _look_for_updates(self) -> None:
         learners, num_batches = self._learners, self._cursor.step

@@ -227,10 +227,6 @@ class RunSession:
             self.end.stop()
         self._saver.between_epochs(has_waited=asked.is_time)
 
-    def steps_ended(self) -> None:
-        """A loop of steps is over: show where it ended."""
-        self._run.screen.progress.end_epoch(self._run.logbook.newest)
-
     def log(self, values: dict[str, float], media: Mapping[str, LoggedMedia]) -> None:
         """Write values and media by name; tell the schedules and the saver of the values."""
         self.owner.check()
