@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m programs.tally`: add the slices of build/programs.json to the table that is kept, habit by law, and print it.
 
-The table (tally.txt) names its slices, each of which counts once, by their programs and the commit; 401 to 403 are of draws before
+The table (tally.txt) names its slices, each of which counts once, by their programs and the commit; 401 to 411 are of draws before
 these had names. What failed then stays counted when it is mended.
 """
 
