@@ -126,7 +126,8 @@ def _may_change(module: SourceModule, loop: ast.AST, test: ast.expr) -> bool:
 
 def _is_same_object(value: ast.expr | None, name: str) -> bool:
     """Tell `net = net.to(device)`."""
-    return isinstance(value, ast.Call) and _moved(value) is not None and dotted(_moved(value)) == name
+    moved = _moved(value) if isinstance(value, ast.Call) else None
+    return moved is not None and dotted(moved) == name
 
 
 def _moved(call: ast.Call) -> ast.expr | None:

@@ -120,9 +120,9 @@ def _is_unused(module: SourceModule, targets: list[ast.expr]) -> bool:
     is_read = any(file.read_under(name) for file in files for name in names)
     if not all(names) or is_read or not imported.isdisjoint({*names, "*"}):
         return False
-    return any(
-        file.kind(each.iter) == "loader" for file in files for each in file.all(ast.For, ast.comprehension)
-    )
+    loops = [each.iter for file in files for each in file.all(ast.For)]
+    loops += [each.iter for file in files for each in file.all(ast.comprehension)]
+    return any(module.home(each).kind(each) == "loader" for each in loops)
 
 
 def _drops(module: SourceModule, loader: LocatedExpression) -> bool:

@@ -220,7 +220,13 @@ def _first_reads(module: SourceModule) -> dict[tuple[str, Scope], int]:
 def _read_where_they_go_through(module: SourceModule) -> set[ast.Name]:
     """Return the reads of a comprehension's own variables; what it goes through first is read outside of it."""
     found: set[ast.Name] = set()
-    for each in module.all(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp):
+    whole: list[ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp] = [
+        *module.all(ast.ListComp),
+        *module.all(ast.SetComp),
+        *module.all(ast.DictComp),
+        *module.all(ast.GeneratorExp),
+    ]
+    for each in whole:
         own = {name.id for part in each.generators for name in module.inside(part.target, ast.Name)}
         outside = module.inside(each.generators[0].iter, ast.Name)
         found |= {name for name in module.inside(each, ast.Name) if name.id in own}.difference(outside)
