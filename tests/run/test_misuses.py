@@ -231,6 +231,7 @@ for epoch in run.epochs(2):
         r"1 batch came from run\.batches before run\.epochs began.*counts as steps.*if run\.step == 1: print\(batch\)",
     ),
     "a range for epochs": ("run.epochs(range(3))", "a whole number of at least 0"),
+    "the next batch of a source": ("next(train)", r"iterated by itself.*for batch in run\.batches\(source\)"),
     "steps within epochs": ("for e in run.epochs(1):\n    for s in run.steps(3): pass", "is the outermost loop"),
     "no update": (loop("loss(batch)"), r"no update was made in 4 batches.*net\.update\(loss, batch\)"),
     # ------------------------------------------------------------------ measuring and logging

@@ -118,6 +118,8 @@ class BatchSource(SealedAttributes, ABC):
             "go on in it. Write for batch in run.batches(source): to train, net.evaluate(values, source) to evaluate."
         )
 
+    __next__ = __iter__
+
     def __getitem__(self, _: object) -> NoReturn:
         raise DataError(
             "A source gives batches in the run's own order, and none by its number: for batch in run.batches(source). A sample is "
