@@ -55,11 +55,10 @@ def check_tensors(ranks):
         few, *more = (found[rank] for found in ranks.values())
         for number, many in zip([*ranks][1:], more, strict=True):
             for phase in PHASES:
-                # what rides with the gradients, a number for each tensor, fits into the one message no more: then two are sent
+                assert many[phase]["messages"] == few[phase]["messages"], (phase, number)
+                assert abs(many[phase]["received"] - few[phase]["received"]) <= 200, phase
+                # what rides with the gradients, a number for each tensor, no longer fits into the smallest message
                 is_larger = number > 4000 and phase in PHASES[:3]
-                assert 0 <= many[phase]["messages"] - few[phase]["messages"] <= is_larger * 4, (phase, number)
-                gathered = is_larger * 4 * 72 * len(ranks[number])
-                assert abs(many[phase]["received"] - few[phase]["received"]) <= gathered + 200, phase
                 # at the start besides the buffers themselves, which rank 0 gives to all
                 riders = 4 * number * (5 if is_larger else phase == "start")
                 assert abs(many[phase]["bytes"] - few[phase]["bytes"]) <= riders + 200, (phase, number)
@@ -95,10 +94,9 @@ def test_one_rank_of_a_thousand_sends_as_many_messages(tmp_path):
         # (a save that takes seconds says so once in each)
         assert most[phase]["requests"] - few[phase]["requests"] <= (phase == "steps with a save") * 60, phase
         assert exponent(more[phase]["received"], most[phase]["received"], 16) < 1.1 or phase == "steps", phase
-        # what rides with the gradients, and room for more of each rank, fits into the one message no more
-        assert more[phase]["messages"] == most[phase]["messages"], phase
-        assert most[phase]["messages"] - few[phase]["messages"] <= 4, phase
-        assert most[phase]["bytes"] - few[phase]["bytes"] <= 100 * 1024 * 6, phase
+        assert few[phase]["messages"] == more[phase]["messages"] == most[phase]["messages"], phase
+        # of each rank a head and room for some numbers more
+        assert most[phase]["bytes"] - few[phase]["bytes"] <= 4 * (8 + 3 * 16) * 1024 * 6, phase
 
 
 @linux

@@ -14,7 +14,7 @@ from truestep.core.random_streams import (
     set_host_random_streams,
 )
 from truestep.engine.context import LearnerContext
-from truestep.nn.seeds.seeded import seed_everything
+from truestep.nn.seeds.seeded import seed_streams
 from truestep.run.cursor import RunCursor
 
 _BODIES = 0xB0D7  # keeps the keys of bodies apart from those of updates
@@ -72,7 +72,7 @@ class LoopRandom:
         context = self._context
         if context.world is not None:
             self._common = loop_random_state(context.device)
-            seed_everything(random_key(context.seed, _BODIES, context.step, context.rank))
+            seed_streams(random_key(context.seed, _BODIES, context.step, context.rank))
 
     def pass_ends(self) -> None:
         """The pass is over, or was left."""

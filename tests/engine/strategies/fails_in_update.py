@@ -16,7 +16,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.engine.processes.world import World
-from truestep.engine.strategies import buckets
+from truestep.engine.strategies import buckets, first_message
 
 PLACES = ["in the loss", "in the backward", "before a message", "behind a message", "in the step"]
 
@@ -119,6 +119,7 @@ def train(folder, failure, is_wide):
 
 
 if __name__ == "__main__":
-    buckets.BUCKET_BYTES = 1 << 15  # so that an update of the wide one is three messages
+    # so that an update of the wide one is three messages
+    first_message.MOST_BYTES, buckets.BUCKET_BYTES = 1 << 16, 1 << 15
     folder, seed, wide = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "True"
     train(folder, None if seed == "-" else draw(int(seed)), wide)

@@ -10,7 +10,7 @@ import torch
 from support.ranks import on_ranks
 
 PROGRAM = Path(__file__).parent / "unmet_over_ranks.py"
-FEW = range(5)
+FEW = (0, 1, 2, 13)
 
 
 def program():
@@ -37,7 +37,10 @@ def check(folder, seeds, size):
             for rank in (first, *others):
                 assert all(map(torch.equal, rank[seed][kind], found["whole"])), (drawn, kind)
         assert num_begun >= len(counts)
-        if module.NEVER in (drawn.draws_from, drawn.drops_from):
+        are_all_busy = (
+            drawn.model != "norm" or min(counts) >= size
+        )  # else the buffers of one that was are lent
+        if module.NEVER in (drawn.draws_from, drawn.drops_from) and are_all_busy:
             num_learners = 1 + drawn.two
             names = 3 * drawn.measured  # of metrics, which are exchanged once
             num_messages = len(counts) * module.NUM_MESSAGES[drawn.model]
@@ -64,8 +67,8 @@ SAID = {
     "raises": r"rank 1 .* raised ValueError: a bad batch \(at \S+:\d+\)",
     "killed": "rank 1 .* is gone",
 }
-MODELS = ["small,small", "wide,wide last", "wide last,small"]
-FIRST = [("evaluates", MODELS[0]), ("frozen", MODELS[1])]
+MODELS = ["small,small", "middle,small", "wide,wide last", "wide last,small"]
+FIRST = [("evaluates", MODELS[0]), ("other", MODELS[1]), ("frozen", MODELS[2])]
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from torch import nn
 
 import truestep as ts
 from truestep.engine.processes.world import World
-from truestep.engine.strategies import buckets
+from truestep.engine.strategies import buckets, first_message
 
 NEVER = 99
-NUM_MESSAGES = {"small": 1, "norm": 1, "wide": 3, "wide last": 3}  # of an update
+NUM_MESSAGES = {"small": 1, "norm": 1, "middle": 1, "wide": 3, "wide last": 3}  # of an update
 
 
 class Drawn(NamedTuple):
@@ -42,6 +42,7 @@ class Drawn(NamedTuple):
 
 def draw(seed):
     chance = random.Random(seed)
+    model = chance.choice([*NUM_MESSAGES])
     batch_size = chance.randint(4, 9)
     return Drawn(
         rows=batch_size * chance.randint(1, 4) + chance.choice([0, 3]),
@@ -55,17 +56,22 @@ def draw(seed):
         host_draws=chance.random() < 0.5,
         micro_batch=chance.choice([None, None, 1, 2]),
         two=chance.random() < 0.3,
-        dtype=chance.choice([torch.float32, torch.float64]),
-        model=chance.choice([*NUM_MESSAGES]),
+        dtype=chance.choice([torch.float32, torch.float64][: 1 + (model != "middle")]),
+        model=model,
     )
 
 
 def network(model):
-    """Return a model whose gradients fit into the first message, or else some of them do, or (the last layer's) none."""
+    """Return a model whose gradients fit into the first message, or else some of them do, or (the last layer's) none.
+
+    For the middle one, in single precision, the message is larger than without it.
+    """
     if model == "norm":
         return with_norm("small")
     if model == "small":
         return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    if model == "middle":
+        return nn.Sequential(nn.Linear(3, 130), nn.Tanh(), nn.Linear(130, 130), nn.Linear(130, 1))
     first, last = (nn.Linear(160, 1),), (nn.Linear(160, 160, bias=False),)
     return nn.Sequential(
         nn.Linear(3, 160), nn.Tanh(), *(last if model == "wide last" else (nn.Linear(160, 160), *first))
@@ -89,7 +95,9 @@ def trained(drawn, folder, epochs, host=0.0):
         nets = [
             run.learner(
                 network(drawn.model).to(drawn.dtype),
-                lambda p: torch.optim.SGD(p, lr=1e-3 if "wide" in drawn.model else 0.1, momentum=0.9),
+                lambda p: torch.optim.SGD(
+                    p, lr=0.1 if drawn.model in ("small", "norm") else 1e-3, momentum=0.9
+                ),
                 name=name,
             )
             for name in names
@@ -184,7 +192,8 @@ def apart(how, models, folder):
 
 
 if __name__ == "__main__":
-    buckets.BUCKET_BYTES = 1 << 15  # so that a model that a test can train has several
+    # so that a model that a test can train has several
+    first_message.MOST_BYTES, buckets.BUCKET_BYTES = 100_000, 1 << 15
     if sys.argv[1] == "apart":
         apart(*sys.argv[2:4], Path(sys.argv[4]))
     else:

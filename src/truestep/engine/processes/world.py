@@ -111,7 +111,11 @@ class World:
     @cached_property
     def sums_on_host(self) -> bool:
         """Whether tensors travel by gloo, in a group apart from that of the meetings."""
-        return self.links.data is not self.links.control and bool(dist.get_backend(self.links.data) == "gloo")
+        return self.links.data is not self.links.control and self._tensors_are_on_host
+
+    @cached_property
+    def _tensors_are_on_host(self) -> bool:
+        return self.links.data is self.links.control or bool(dist.get_backend(self.links.data) == "gloo")
 
     def reduce(self, tensor: Tensor) -> Work:
         """Begin to sum a tensor over all ranks, in place."""
@@ -120,7 +124,7 @@ class World:
     def wait_all(self, works: Sequence[Work], what: str) -> None:
         """Wait for collectives on tensors; those of an accelerator are only put in its order (`numbers_of` waits there)."""
         for work in works:
-            if self.links.data is self.links.control or dist.get_backend(self.links.data) == "gloo":
+            if self._tensors_are_on_host:
                 self.wait(work, what)
             else:
                 work.wait()

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients in flat buckets: filled by hooks while a backward runs, summed over the ranks, written back.
 
-Where heads ride (`heads.py`), the first bucket is of one size for all learners, and no other goes before all heads in it were read.
+Where heads ride (`heads.py`), the first bucket is of one size for all learners (`first_message.py`), and no other goes before all
+heads in it were read.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ from torch import Tensor, nn
 from truestep.core.accelerator import send_to_device
 from truestep.engine.gradient_hooks import when_accumulated
 from truestep.engine.processes.world import World
+from truestep.engine.strategies.first_message import FirstMessage, wire_type
 from truestep.engine.strategies.heads import (
-    MESSAGE_BYTES,
     RankHead,
     num_head_numbers,
     read_rank_heads,
@@ -26,15 +27,9 @@ from truestep.engine.weights import LearnerWeights
 # The sizes of torch's DistributedDataParallel.
 BUCKET_BYTES = 25 * 2**20
 FIRST_BUCKET_BYTES = 2**20  # the first goes early, so that the connection is not idle
-_WIRE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 Work = Any
 Kind = tuple[torch.dtype, torch.device]
-
-
-def wire_types(parameters: Iterable[Tensor]) -> set[torch.dtype]:
-    """Return the types in which gradients of these parameters travel."""
-    return {_WIRE.get(each.dtype, each.dtype) for each in parameters}
 
 
 class GradientBucket:
@@ -46,27 +41,30 @@ class GradientBucket:
         self._shapes = [parameter.shape for _, parameter in parameters]
         self._kind = kind
         self._flat: Tensor | None = None
+        self._made = 0, 0  # with which riders, of which size
         self.views: list[Tensor] = []
         """The gradients, and once they have travelled their sums over all ranks; in memory that the next update writes to."""
         self.riders = torch.empty(0)
         """The memory behind the gradients, in their type; complex ones as pairs."""
-        self.rest = torch.empty(0)
-        """What is left behind them of a message of a fixed size."""
+        self.heads = torch.empty(0)
+        """The end of a message of a fixed size."""
         self.num_missing = 0
         self.has_gone = False
 
-    def make(self, num_riders: int = 0, fixed: int = 0) -> None:
+    def make(self, num_riders: int = 0, fixed: int = 0, num_heads: int = 0) -> None:
         """Make the memory, of a `fixed` size where one is given, unless it is there; complex numbers travel as pairs."""
-        if self._flat is not None and len(self.riders) == num_riders and fixed in (0, len(self._flat)):
+        if self._flat is not None and (num_riders, fixed) == self._made:
             return
+        self._made = num_riders, fixed
         dtype, device = self._kind
         size = sum(self._sizes)
         is_complex = dtype.is_complex
-        real = dtype.to_real() if is_complex else _WIRE.get(dtype, dtype)
+        real = dtype.to_real() if is_complex else wire_type(dtype)
         size *= 2 if is_complex else 1
-        num_rest = max(fixed - size - num_riders, 0)
-        self._flat = torch.zeros(size + num_riders + num_rest, dtype=real, device=device)
-        whole, self.riders, self.rest = torch.split_with_sizes(self._flat, [size, num_riders, num_rest])
+        num_rest = max(fixed - size - num_riders - num_heads, 0)
+        sizes = [size, num_riders, num_rest, num_heads]
+        self._flat = torch.zeros(sum(sizes), dtype=real, device=device)
+        whole, self.riders, _, self.heads = torch.split_with_sizes(self._flat, sizes)
         if is_complex:
             whole = torch.view_as_complex(whole.view(-1, 2))
         parts = torch.split_with_sizes(whole, self._sizes)
@@ -104,8 +102,8 @@ def divide_into_buckets(
 class GradientBuckets:
     """The buckets of one set of learners, in the order in which gradients usually come: the last parameters first."""
 
-    def __init__(self, learners: Sequence[LearnerWeights], world: World) -> None:
-        self._world = world
+    def __init__(self, learners: Sequence[LearnerWeights], world: World, message: FirstMessage) -> None:
+        self._world, self._message = world, message
         self._kind: Kind = torch.float32, learners[0].parameters[0].device
         self._owners = [
             (weights, parameter)
@@ -115,9 +113,9 @@ class GradientBuckets:
         ]
         self.num_parameters = len(self._owners)
         self._num_flags = 1 + self.num_parameters  # of the last bucket's riders
-        self._message_numbers = self._numbers_of_message(learners)
+        self._can_have_heads = self._find_kind(learners)
         self._has_half = any(weights.has_half for weights in learners)
-        self._laid_out: tuple[bool, list[bool]] | None = None
+        self._laid_out: tuple[int, list[bool]] | None = None
         self._head: RankHead | None = None
         self._agree: Callable[[Sequence[RankHead]], bool] = bool
         self._buckets: list[GradientBucket] = []
@@ -134,16 +132,20 @@ class GradientBuckets:
     @property
     def may_have_heads(self) -> bool:
         """Whether the first bucket has room for all ranks' heads; the same on ranks that train otherwise."""
-        return num_head_numbers(self._world.size) <= self._message_numbers
+        return self._can_have_heads and num_head_numbers(self._world.size) <= self._message_numbers
 
-    def _numbers_of_message(self, learners: Sequence[LearnerWeights]) -> int:
-        """Return how many numbers the first message of an update holds; 0 where heads can't ride with these gradients."""
-        wires = wire_types(each for _, each in self._owners)
+    @property
+    def _message_numbers(self) -> int:
+        return self._message.num_bytes // self._kind[0].itemsize
+
+    def _find_kind(self, learners: Sequence[LearnerWeights]) -> bool:
+        """Learn in which type these gradients travel; return whether heads can ride with them."""
+        wires = {wire_type(each.dtype) for _, each in self._owners}
         are_usual = all(each.is_cpu for _, each in self._owners) and not any(each.sparse for each in learners)
         if wires not in ({torch.float32}, {torch.float64}) or not (are_usual and self._world.sums_on_host):
-            return 0
+            return False
         self._kind = wires.pop(), self._kind[1]
-        return MESSAGE_BYTES // self._kind[0].itemsize
+        return True
 
     def close(self) -> None:
         """Take the hooks off."""
@@ -177,9 +179,10 @@ class GradientBuckets:
         """Divide the parameters that are trained now among buckets; the same on every rank."""
         self._head = head
         trains = [parameter.requires_grad for _, parameter in self._owners]
-        if (head is not None, trains) == self._laid_out:
+        fixed = 0 if head is None else self._message_numbers
+        if (fixed, trains) == self._laid_out:
             return
-        self._laid_out = head is not None, trains
+        self._laid_out = fixed, trains
         trained = [
             (index, each)
             for (index, (_, each)), is_trained in zip(enumerate(self._owners), trains, strict=True)
@@ -239,9 +242,11 @@ class GradientBuckets:
     def _send_next(self, riders: Tensor | None = None) -> None:
         bucket = self._buckets[self._num_sent]
         head = None if self._num_sent else self._head
+        rank, size = self._world.rank, self._world.size
         bucket.make(
             0 if riders is None else self._num_riders(len(riders)),
             0 if head is None else self._message_numbers,
+            0 if head is None else num_head_numbers(size),
         )
         with torch.no_grad():
             flat = bucket.fill([self._gradient(index) for index in bucket.indices])
@@ -250,9 +255,9 @@ class GradientBuckets:
                 flags, slots = self._flags_and_slots()
                 mine = torch.tensor([float(self.came_twice), *self._used])
                 flags.copy_(send_to_device(mine, flags.device))
-                write_bucket_riders(riders, slots, rank=self._world.rank, size=self._world.size)
+                write_bucket_riders(riders, slots, rank=rank, size=size)
             if head is not None:
-                write_rank_head(head, self._heads(), rank=self._world.rank, size=self._world.size)
+                write_rank_head(head, bucket.heads, rank=rank, size=size)
             self._works.append(self._world.reduce(flat))
         bucket.has_gone = True
         self._num_sent += 1
@@ -281,10 +286,10 @@ class GradientBuckets:
         return num_gradients + num_others <= self._message_numbers
 
     def flush(self, numbers: Tensor) -> list[Work]:
-        """Send every bucket that has not gone, the last one with these numbers. Return what is under way."""
+        """Send every bucket that has not gone, the last one with these numbers; return what is to be waited for yet."""
         while self._num_sent < len(self._buckets):
             self._send_next(numbers if self._num_sent == len(self._buckets) - 1 else None)
-        return self._works
+        return self._works if self._head is None else self._works[1:]
 
     def riders(self, num_numbers: int, what: str, *, all_used: bool = False) -> tuple[Tensor, bool]:
         """Return the sums of the numbers, and whether a gradient came twice on some rank; learn who has used what.
@@ -300,17 +305,12 @@ class GradientBuckets:
 
     def heads(self) -> list[RankHead]:
         """Return what all ranks have said in the message that has come."""
-        return read_rank_heads(self._heads(), self._world.size)
+        return read_rank_heads(self._buckets[0].heads, self._world.size)
 
-    def _heads(self) -> Tensor:
-        rest = self._buckets[0].rest
-        return rest[len(rest) - num_head_numbers(self._world.size) :]
-
-    def _flags_and_slots(self) -> list[Tensor]:
+    def _flags_and_slots(self) -> tuple[Tensor, Tensor]:
         riders = self._buckets[-1].riders
-        return list(riders.split_with_sizes([self._num_flags, len(riders) - self._num_flags]))
+        return riders[: self._num_flags], riders[self._num_flags :]
 
-    @property
     def is_usual(self) -> bool:
         """Whether this rank has a gradient of each parameter that trains, and none came twice."""
         pairs = zip(self._owners, self._used, strict=True)

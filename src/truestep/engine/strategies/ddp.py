@@ -6,17 +6,17 @@ and layers that are left out on one rank need nothing. Behind the gradients of t
 whether a gradient came twice, and by how many ranks each parameter was used.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor, nn
 
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
-from truestep.engine.strategies.buckets import GradientBuckets, wire_types
+from truestep.engine.strategies.buckets import GradientBuckets
 from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS, is_to_be_read
 from truestep.engine.strategies.division import SharedBatch
+from truestep.engine.strategies.first_message import FirstMessage
 from truestep.engine.strategies.sparse import SparseGradients
 from truestep.engine.strategies.statistics import (
     Norm,
@@ -38,11 +38,11 @@ class Ddp:
         self.world = world
         self._hooks: dict[tuple[int, ...], DdpHooks] = {}
         self._norms: list[Norm] = []
-        self._wires: set[torch.dtype] = set()
+        self._message = FirstMessage(world.size)
 
     def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
         """Have its batch normalisations use the examples of all processes."""
-        self._wires |= wire_types(module.parameters())
+        self._message.add(module.parameters())
         self._norms += share_rank_statistics(module, self.world, is_updating)
 
     def hooks(self, learners: Sequence[LearnerWeights], names: str) -> "DdpHooks":
@@ -52,7 +52,7 @@ class Ddp:
         hooks = self._hooks.get(key)
         if hooks is None:
             # of all learners: the loss of one may call another
-            hooks = DdpHooks(self.world, learners, names, self._norms, self._wires)
+            hooks = DdpHooks(self.world, learners, names, self._norms, self._message)
             self._hooks[key] = hooks
         return hooks
 
@@ -74,13 +74,13 @@ class DdpHooks:
         learners: Sequence[LearnerWeights],
         name: str,
         norms: Sequence[Norm],
-        wires: Collection[torch.dtype],
+        message: FirstMessage,
     ) -> None:
         self._world, self._what = world, f"an update of {name}"
-        self._buckets = GradientBuckets(learners, world)
+        self._buckets = GradientBuckets(learners, world, message)
         self._sparse = SparseGradients(learners, world, self._what)
         self._totals = RankTotals(world, learners, self._what)
-        self._norms, self._wires = norms, wires
+        self._norms, self._message = norms, message
         self._batch = SharedBatch(
             world, self._what, learners, lambda: any_takes_batch_statistics(norms), self._may_have_heads
         )
@@ -92,9 +92,8 @@ class DdpHooks:
         self._buckets.close()
 
     def _may_have_heads(self) -> bool:
-        # Batch statistics are exchanged in the forward: who takes them is asked beforehand. And messages of two types would not be
-        # of one size for gloo, which cuts them between numbers.
-        may_have = len(self._wires) == 1 and self._buckets.may_have_heads
+        # Batch statistics are exchanged in the forward: who takes them is asked beforehand.
+        may_have = self._message.has_one_type and self._buckets.may_have_heads
         return may_have and not any_takes_batch_statistics(self._norms)
 
     def begin(self) -> None:
@@ -113,8 +112,9 @@ class DdpHooks:
         self._batch.refuse_other_switches()
         compared = self._batch.buffer_numbers()
         mine, head = self._totals.mine(sums, compared), self._batch.head()
-        is_usual = self._buckets.is_usual and not is_to_be_read(compared)
-        is_foreseen = self._totals.foresee(sums, is_usual=is_usual)
+        is_foreseen = self._totals.foresee(
+            sums, lambda: self._buckets.is_usual() and not is_to_be_read(compared)
+        )
         self._world.wait_all(self._buckets.send_head(mine, head), self._what)
         if head is not None:
             self._batch.take_heads(self._buckets.heads())

@@ -151,7 +151,7 @@ class FsdpHooks:
         all_used = all(
             is_used or not each.requires_grad for is_used, each in zip(used, self._parameters, strict=True)
         )
-        is_foreseen = self._totals.foresee(sums, is_usual=all_used and not is_to_be_read(compared))
+        is_foreseen = self._totals.foresee(sums, lambda: all_used and not is_to_be_read(compared))
         flags = torch.tensor([*map(float, used)], dtype=mine.dtype)
         vector = torch.cat([mine, send_to_device(flags, mine.device)])
         self._world.wait_all([self._world.reduce(vector)], self._what)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What stands at the head of the first message of an update: what a meeting would say, where the ranks do not meet for it.
 
-The message has one size and type for all learners and ranks, since gloo ends the process, or goes on with wrong sums, where sizes
-differ. It is summed, so each rank writes into words that are zero on all others. A word is a whole number below 2²⁴, which single
-precision holds, too.
+The message has one size and type for all learners and ranks (`first_message.py`). It is summed, so each rank writes into words that
+are zero on all others. A word is a whole number below 2²⁴, which single precision holds, too.
 """
 
 from typing import NamedTuple
@@ -11,7 +10,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-MESSAGE_BYTES = 1 << 16  # with gloo on one machine 64 KiB take as long as 1 (docs/log.md)
 NUM_HEAD_WORDS = 8
 _HALF = 1 << 16
 

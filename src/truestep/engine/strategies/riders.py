@@ -18,12 +18,14 @@ def num_bucket_slots(num_numbers: int, size: int) -> int:
 
 def write_bucket_riders(numbers: Tensor, into: Tensor, *, rank: int, size: int) -> None:
     """Write this rank's numbers (float64, in the range of the slots' type) into the slots, which are zero."""
-    slots = into.view(size, _PARTS, len(numbers))[rank]
+    slots = into.view(size, _PARTS, -1)[rank]
+    parts = [numbers.to(into.dtype)]
     rest = numbers
-    for slot in slots:
-        slot.copy_(rest)
-        rest = rest - slot.to(numbers.dtype)
-        rest = torch.where(rest.isfinite(), rest, 0)  # of an infinity nothing remains
+    for _ in range(1, _PARTS):
+        rest = rest - parts[-1]
+        parts.append(rest.to(into.dtype))
+    torch.stack(parts, out=slots)
+    slots[1:].nan_to_num_(0, 0, 0)  # of an infinity nothing remains
 
 
 def read_bucket_riders(slots: Tensor, num_numbers: int, *, size: int) -> Tensor:

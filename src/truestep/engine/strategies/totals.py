@@ -5,7 +5,7 @@ weight · weighted loss · number of negative weights · whether weighted · whe
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ class RankTotals:
         self._device = parameters[0].device
         self._kind = torch.float64 if any(each.dtype in _DOUBLE for each in parameters) else torch.float32
         self._names: list[str] = []  # of the metrics
-        self._vector = torch.empty(0)
+        self._vector, self._numbers = torch.empty(0), [0.0] * _HEAD
         self._is_new = False  # whether this rank's metrics are
         # by the hosts, where nothing is read: whether an example has a weight, and the total weight where none has
         self._said: tuple[bool, int] | None = None
@@ -49,7 +49,7 @@ class RankTotals:
         tail = [0.0 if is_new or not metrics else metrics[name] for name in self._names]
         return _joined([*head, *tail, *more], self._device)
 
-    def foresee(self, sums: LossTotals, *, is_usual: bool) -> bool:
+    def foresee(self, sums: LossTotals, is_usual: Callable[[], bool]) -> bool:
         """Whether nothing of what the ranks sum has to be read: where a device runs ahead, the hosts tell each other beforehand.
 
         `is_usual`: this rank has used each parameter, and has nothing to compare with the others.
@@ -59,7 +59,7 @@ class RankTotals:
             return False
         total = 0 if isinstance(sums.total, Tensor) else sums.total
         found = self._world.meet(
-            f"{self._what}, its end", is_usual and not self._is_new, sums.may_be_empty, total
+            f"{self._what}, its end", is_usual() and not self._is_new, sums.may_be_empty, total
         )
         if not all(usual for usual, _, _ in found):
             return False
@@ -69,15 +69,16 @@ class RankTotals:
     def take(self, vector: Tensor, sums: LossTotals) -> None:
         """Take the sum of all ranks' vectors; where metrics are new, exchange them."""
         self._vector = vector
-        if self._said is None and vector[_HEAD - 1]:
-            self._learn_metrics(sums)
+        if self._said is None:
+            self._numbers = vector[:_HEAD].tolist()
+            if self._numbers[-1]:
+                self._learn_metrics(sums)
 
     def decide(self, sums: LossTotals) -> None:
         """Make the sums those of the whole batch."""
-        vector = self._vector
-        weight, loss, negative = vector[:3].to(self._kind)
-        metrics = vector[_HEAD:].to(self._kind)
-        is_weighted, number = self._said or (bool(vector[3]), int(vector[0]))
+        vector = self._vector.to(self._kind)
+        weight, loss, negative, _, _, *metrics = vector.unbind()
+        is_weighted, number = self._said or (bool(self._numbers[3]), int(self._numbers[0]))
         total = weight if is_weighted else number
         least = None if vector.is_cpu else -negative
         sums.become(total, loss, dict(zip(self._names, metrics, strict=True)), least=least)
@@ -100,6 +101,9 @@ class RankTotals:
 
 def _joined(values: Sequence[Any], device: torch.device) -> Tensor:
     """Return numbers, and tensors of one number, as one vector."""
+    if device.type == "cpu":
+        numbers = [each.item() if isinstance(each, Tensor) else each for each in values]
+        return torch.tensor(numbers, dtype=torch.float64)
     vector = torch.tensor([0.0 if isinstance(each, Tensor) else each for each in values], dtype=torch.float64)
     vector = send_to_device(vector, device)
     for index, value in enumerate(values):

@@ -34,8 +34,11 @@ def seed_streams(seed: int) -> tuple[str, ...]:
     random.seed(seed)
     # NumPy takes words of 32 bits: several keep seeds apart that differ in their upper half alone
     np.random.seed(seed if seed <= _WORD else [seed & _WORD, seed >> 32])
-    torch.manual_seed(seed)
     accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:  # torch's own function asks for each kind, and looks at the stack for it
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
     return ("python", "numpy", "torch", *([f"torch, every {accelerator.type} device"] if accelerator else []))
 
 
