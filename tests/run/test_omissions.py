@@ -49,7 +49,7 @@ OMISSIONS = {
         {"best": "val_acc", "epochs": 1, "log": lambda _: {"valacc": 0.5}},
         "which did not come before the training ended: no checkpoint is kept as the best. Logged was valacc.",
     ),
-    "nothing logged": ({"best": "val_acc"}, "Nothing was logged"),
+    "nothing logged": ({"best": "val_acc"}, "Nothing had been logged by then"),
     "a plateau never fed": (
         {"schedule": plateau, "log": lambda _: {"vla": 0.5}},
         "the learning rate never changes. Logged was vla. Did you mean 'vla'?",

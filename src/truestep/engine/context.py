@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the learners of one training share, and how it is observed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -89,6 +90,8 @@ class LearnerContext:
     plans: dict[tuple[int, ...], Any] = field(default_factory=dict)
     """What an update of each set of learners does; see `engine/plan.py`."""
     choices: list[Choice] = field(default_factory=list)
+    on_new_loss: Callable[[Callable[..., Any]], None] | None = None
+    """Is given each loss function when it is first used."""
 
     def __post_init__(self) -> None:
         self.is_host = is_host(self.device)

@@ -220,7 +220,7 @@ def _compute(
         raise
     values = part.values
     if plan.unowned is not None and plan.unowned.look(loss, values):
-        _tell_of_loss(plan, part, cutting.num_calls)
+        _tell_of_loss(plan, loss, part, cutting.num_calls)
     if not cutting.decomposable:
         division.check_whole()
     if whole and cutting.sizes is None:
@@ -238,8 +238,10 @@ def _compute(
         backward_of_part(plan.weights, values, plan.seed(part, sums.expected))
 
 
-def _tell_of_loss(plan: UpdatePlan, part: LossOutput, num_calls: int) -> None:
+def _tell_of_loss(plan: UpdatePlan, loss: Loss, part: LossOutput, num_calls: int) -> None:
     """Tell once what a loss of this kind seldom means."""
+    if plan.context.on_new_loss is not None:
+        plan.context.on_new_loss(loss)
     tell_of_scale(plan.names, part, num_calls)
     tell_of_broadcast_rows(plan.names, part)
     if not plan.precision.autocast:

@@ -9,6 +9,7 @@ from truestep.engine.parts import LearnerParts
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.notebook import is_interactive_session
 from truestep.run.state import RunState
+from truestep.run.unkept import UnkeptModels
 
 _MORE_THAN_A_TRIAL = 2  # updates: one may try whether a loss can be computed
 _EPOCHS_WAITED = 2  # with something logged in each; an evaluation may come in every second one only
@@ -20,6 +21,7 @@ class RunOmissions:
     def __init__(self, run: RunState) -> None:
         self._run, self._cursor, self._learners = run, run.cursor, run.context.learners
         self._once = run.screen.say_once
+        self._unkept = UnkeptModels(run)
         self._logged: set[str] = set()
         self._epochs_logged = 0
         self._is_logged = False  # something, in this epoch
@@ -103,6 +105,7 @@ class RunOmissions:
 
     def updated(self, learner: LearnerParts) -> None:
         """See an update: one of a model that is in evaluation mode as a whole was most likely left there by `net.eval()`."""
+        self._unkept.updated()
         if self._cursor.leader is None:
             self._updated_outside()
         else:
@@ -170,6 +173,7 @@ class RunOmissions:
         """Look once an epoch is over: for updates after the first, for metrics after the first that logged any."""
         self._epochs_logged += self._is_logged
         self._is_logged = False
+        self._unkept.look()
         self._look_for_updates()
         self._look_for_batches()
         if self._epochs_logged >= _EPOCHS_WAITED:
@@ -177,6 +181,7 @@ class RunOmissions:
 
     def run_ended(self) -> None:
         """Look for the last time."""
+        self._unkept.look()
         self._look_for_batches()
         if not self._cursor.step:
             return
@@ -225,7 +230,11 @@ class RunOmissions:
 
     def _look_for_metrics(self, when: str) -> None:
         for name, waiting, lost in self._awaited():
-            logged = f"Logged was {', '.join(sorted(self._logged))}" if self._logged else "Nothing was logged"
+            logged = (
+                f"Logged was {', '.join(sorted(self._logged))}"
+                if self._logged
+                else "Nothing had been logged by then"
+            )
             near = did_you_mean(name, self._logged).strip()
             self._once(
                 f"{waiting} waits for run.log({name}=...), which {when}: {lost}. {logged}. {near}".rstrip(

@@ -266,6 +266,8 @@ class Run(SealedAttributes, Shown):
         given = ", ".join(f"{name}=..." for name in objects)
         refuse_after_run_start(f"run.track({given})", "their states", started=self._shared.has_begun)
         self._shared.tracked.add(objects, per_rank=per_rank)
+        for text in self._shared.tracked.learners_own(objects, self.context.learners.values()):
+            self._shared.screen.say_once(text)
 
     # ------------------------------------------------------------------ the loop
 

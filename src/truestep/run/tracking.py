@@ -2,7 +2,7 @@
 """What else is kept with a run: target networks, replay buffers, environments, schedules of one's own."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,6 +85,18 @@ class TrackedObjects:
             _encoded(name, tracked)
         self._objects |= objects
         self.per_rank |= objects.keys() if per_rank else set()
+
+    @staticmethod
+    def learners_own(objects: Mapping[str, Any], learners: Iterable[LearnerParts]) -> Iterator[str]:
+        """Yield what to say of objects that are a learner's module itself: a target network that follows at once, most likely."""
+        for learner in learners:
+            for name, tracked in objects.items():
+                if tracked is learner.module:
+                    yield (
+                        f"run.track({name}=...) was given the module of {learner.name!r} itself, so {name} changes with each update of "
+                        f"it. For a target network make a copy: {name} = copy.deepcopy({learner.name}.module). A learner's own module "
+                        "is kept anyway"
+                    )
 
     def add_own_buffers(self, learner: LearnerParts) -> None:
         """Keep the buffers of a learner that each process has of its own."""

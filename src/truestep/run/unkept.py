@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that a loss uses and no checkpoint has: one that changes, as a target network does, is another after a resume."""
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truestep.core.trees import tree_leaves
+from truestep.run.state import RunState
+
+_NUMBERS_COMPARED = 8  # of each tensor: an average moves all of them, a copy of trained weights nearly all
+_DEEPEST = 3  # a loss that calls a function that calls one
+
+
+class UnkeptModels:
+    """Compares a few numbers of each such model, after 1, 2, 4, ... updates and at the end of each epoch."""
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._first: dict[str, tuple[nn.Module, list[Tensor]]] = {}
+        self._owned: set[int] = set()
+        self._updates, self._next_look = 0, 1
+        run.context.on_new_loss = self._take_note
+
+    def _take_note(self, loss: Callable[..., Any]) -> None:
+        """A loss function is called for the first time: note what its models are now."""
+        learners = self._run.context.learners.values()
+        self._owned |= {id(each) for learner in learners for each in _tensors_of(learner.module)}
+        for name, model in models_of(loss):
+            if name not in self._first and (tensors := self._not_owned(model)):
+                self._first[name] = model, _some_numbers(tensors)
+
+    def _not_owned(self, model: nn.Module) -> list[Tensor]:
+        return [each for each in _tensors_of(model) if id(each) not in self._owned]
+
+    def updated(self) -> None:
+        """An update was made."""
+        self._updates += 1
+        if self._updates >= self._next_look:
+            self._next_look *= 2
+            self.look()
+
+    def look(self) -> None:
+        """Name what has changed and is in no checkpoint, once."""
+        for name, (model, before) in [*self._first.items()]:
+            tensors = self._not_owned(model)
+            now = _some_numbers(tensors)
+            if len(now) == len(before) and all(map(torch.equal, now, before)):
+                continue
+            del self._first[name]
+            if not self._is_kept(tensors):
+                self._run.screen.say_once(
+                    _UNKEPT.format(name=name, short=name.rpartition(".")[2]), key=f"unkept {name}"
+                )
+
+    def _is_kept(self, tensors: list[Tensor]) -> bool:
+        """Whether the numbers of a model are in what run.track or run.state keeps; of run.state a copy may be of earlier ones."""
+        states = [each.state_dict() for each in self._run.tracked.objects() if hasattr(each, "state_dict")]
+        tracked, stated = (
+            [leaf for _, leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+            for tree in (states, dict(self._run.user))
+        )
+        tensor = max(tensors, key=Tensor.numel)
+        return any(each.shape == tensor.shape for each in stated) or any(
+            each.shape == tensor.shape and torch.equal(each.to(tensor.device), tensor) for each in tracked
+        )
+
+
+def models_of(loss: Any, depth: int = 0) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules that a loss function reaches by variables, attributes and functions of its own file, by what one writes."""
+    if isinstance(loss, functools.partial):
+        for part in (loss.func, *loss.args, *loss.keywords.values()):
+            yield from models_of(part, depth)
+    elif isinstance(loss, nn.Module):
+        yield type(loss).__name__.lower(), loss
+    elif inspect.ismethod(loss):
+        yield from _models_in("self", loss.__self__)
+        yield from models_of(loss.__func__, depth)
+    elif inspect.isfunction(loss) and depth < _DEEPEST:
+        found = inspect.getclosurevars(loss)
+        for name, value in {**found.globals, **found.nonlocals}.items():
+            if not inspect.isfunction(value):
+                yield from _models_in(name, value)
+            elif value.__globals__ is loss.__globals__:
+                yield from models_of(value, depth + 1)
+
+
+def _models_in(name: str, value: Any) -> Iterator[tuple[str, nn.Module]]:
+    """Yield a variable's value where it is a module, and the modules among an object's attributes."""
+    if isinstance(value, nn.Module):
+        yield name, value
+    elif not isinstance(value, type | types.ModuleType):
+        members = getattr(value, "__dict__", {})
+        yield from ((f"{name}.{key}", each) for key, each in members.items() if isinstance(each, nn.Module))
+
+
+def _tensors_of(model: nn.Module) -> list[Tensor]:
+    """Return the parameters and buffers that have numbers."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return [each for each in tensors if not nn.parameter.is_lazy(each) and each.layout is torch.strided]
+
+
+def _some_numbers(tensors: list[Tensor]) -> list[Tensor]:
+    parts = (each.detach().flatten() for each in tensors)
+    return [each[:: max(1, len(each) // _NUMBERS_COMPARED)].clone() for each in parts]
+
+
+_UNKEPT = (
+    "{name}, which a loss uses, has changed since this start began, and no checkpoint has it: it is no learner's, and neither "
+    "run.track nor run.state keeps it. A run that goes on would begin with another one and end elsewhere. Write "
+    "run.track({short}={name}) before the loop"
+)
