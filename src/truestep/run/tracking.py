@@ -90,13 +90,12 @@ class TrackedObjects:
     def learners_own(objects: Mapping[str, Any], learners: Iterable[LearnerParts]) -> Iterator[str]:
         """Yield what to say of objects that are a learner's module itself: a target network that follows at once, most likely."""
         for learner in learners:
-            for name, tracked in objects.items():
-                if tracked is learner.module:
-                    yield (
-                        f"run.track({name}=...) was given the module of {learner.name!r} itself, so {name} changes with each update of "
-                        f"it. For a target network make a copy: {name} = copy.deepcopy({learner.name}.module). A learner's own module "
-                        "is kept anyway"
-                    )
+            for name in (name for name, tracked in objects.items() if tracked is learner.module):
+                yield (
+                    f"run.track({name}=...) was given the module of {learner.name!r} itself, so {name} changes with each update "
+                    f"of it. For a target network make a copy: {name} = copy.deepcopy({learner.name}.module). A learner's own "
+                    "module is kept anyway"
+                )
 
     def add_own_buffers(self, learner: LearnerParts) -> None:
         """Keep the buffers of a learner that each process has of its own."""
