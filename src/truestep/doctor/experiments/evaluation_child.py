@@ -4,7 +4,6 @@
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,18 +11,14 @@ import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
-from torch.utils.data._utils.collate import default_collate
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from truestep.doctor.experiments.draws_seen import DrawsSeen
 from truestep.doctor.experiments.going_on import ChildLife
-from truestep.doctor.experiments.outcome import ChildOutcome
-from truestep.doctor.experiments.sight import DataSight
 from truestep.doctor.forks.fork import GoingOn
-from truestep.doctor.relations.examples import Examples, UnclearExamplesError, find_examples
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
-EvaluationChangeKind = Literal["none", "cut", "reversed", "seed", "one example", "constant"]
+EvaluationChangeKind = Literal["none", "cut", "reversed", "seed", "one example"]
 _SEED = 20_250
 Call = Callable[..., Any]
 
@@ -34,8 +29,6 @@ class EvaluationChange:
 
     kind: EvaluationChangeKind = "none"
     repeated: bool = False
-    item: str = ""  # of the batches, where one alone is changed
-    row: float = 0.0  # the example, as a share of the batch, whose value all have
 
 
 @dataclass(frozen=True)
@@ -53,8 +46,7 @@ class EvaluationChild:
     def __init__(self, going_on: GoingOn, plan: EvaluationPlan, change: EvaluationChange) -> None:
         self._plan = plan
         self._change = change
-        self._life = ChildLife(going_on, self._finish)
-        self._sight: DataSight | None = None
+        self._life = ChildLife(going_on)
         self._cut = self._changed_cut()
         self._batches = self._fetched()
         self._num_left = len(self._cut)
@@ -69,10 +61,6 @@ class EvaluationChild:
             random.seed(_SEED)
             np.random.seed(_SEED)
         batch = self._next_batch()
-        if self._change == EvaluationChange():
-            with suppress(UnclearExamplesError):
-                self._sight = DataSight(self._examples_of(batch))
-                self._sight.__enter__()  # type: ignore[no-untyped-call] # until the next batch
         self._draws.__enter__()  # for the rest of the child's life
         return batch
 
@@ -119,10 +107,8 @@ class EvaluationChild:
 
     def _next_batch(self) -> Any:
         seen = self._life.seen
-        if self._sight is not None:
-            self._sight.is_over = True
         try:
-            batch = self._changed_batch(next(self._batches))
+            batch = next(self._batches)
         except StopIteration:
             seen.is_whole, seen.draws = True, self._draws.are_seen
             self._life.forget()  # what was printed for single batches is another with each cut
@@ -132,21 +118,6 @@ class EvaluationChild:
         if not self._num_left and not self._life.has_told():
             seen.is_whole = True  # a loop that counts asks for no further one
         return batch
-
-    def _changed_batch(self, batch: Any) -> Any:
-        change = self._change
-        if change.kind != "constant":
-            return batch
-        examples = self._examples_of(batch)
-        return examples.constant(change.item, round(change.row * (examples.count - 1)))
-
-    def _examples_of(self, batch: Any) -> Examples:
-        in_columns = getattr(self._plan.iterator, "_collate_fn", None) is default_collate
-        return find_examples(batch, in_columns=in_columns)
-
-    def _finish(self, seen: ChildOutcome) -> None:
-        if self._sight is not None:
-            seen.touched = self._sight.used
 
     def _beginning(self, original: Call) -> Call:
         def __iter__(loader: Any) -> Any:  # noqa: N807

@@ -38,7 +38,10 @@ class EvaluationExperiment:
         Raises:
             ExperimentNotTriedError: it did not come so far.
         """
-        self._fork(change)
+        if change not in self._known:
+            self._known[change] = outcome_of_child(
+                self.budget, self.num_bytes, lambda going_on: EvaluationChild(going_on, self.plan, change)
+            )
         found = self._known[change]
         if found.failure is not None or found.error is not None:
             raise ExperimentNotTriedError(found.failure or f"the child raised {found.error}")
@@ -62,35 +65,6 @@ class EvaluationExperiment:
         if len(before) != len(after):
             return True
         return any(a == figure and a.differs(b) for a, b in zip(before, after, strict=True))
-
-    def items_used(self) -> list[str]:
-        """Return the items of the first batch whose values the evaluation asks for.
-
-        Raises:
-            ExperimentNotTriedError: what it prints can't be compared.
-        """
-        if not self.steady:
-            return []
-        if not self.moves_with_examples(self.figures(EvaluationChange())[self.steady[0]]):
-            raise ExperimentNotTriedError("the figure is the same where all examples are the first one")
-        return self._known[EvaluationChange()].touched
-
-    def item_moves_what_is_printed(self, item: str) -> bool:
-        """Tell whether anything that is printed is another with one value of an item for all examples."""
-        for change in (EvaluationChange("constant", item=item, row=row) for row in (0.0, 0.5, 1.0)):
-            self._fork(change)
-            found = self._known[change]
-            if found.failure is not None:
-                raise ExperimentNotTriedError(found.failure)
-            if found.error is not None or found.printed != self._known[EvaluationChange()].printed:
-                return True
-        return False
-
-    def _fork(self, change: EvaluationChange) -> None:
-        if change not in self._known:
-            self._known[change] = outcome_of_child(
-                self.budget, self.num_bytes, lambda going_on: EvaluationChild(going_on, self.plan, change)
-            )
 
     @cached_property
     def steady(self) -> list[int]:

@@ -14,19 +14,22 @@ from truestep.core.trees import tree_leaves
 from truestep.doctor.relations.examples import Examples
 from truestep.doctor.runtime.frames import path_in_finding, watched_user_place
 
-_FORMS = frozenset(
-    {"size", "__len__", "__get__", "to", "view", "cpu", "dim"}
-)  # nothing is asked of the values
 _COMPARISONS = frozenset(
     {
-        *_FORMS,
         "eq",
         "ne",
         "__eq__",
         "__ne__",
         "eq_",
+        "size",
+        "__len__",
+        "__get__",
         "item",
         "tolist",
+        "to",
+        "view",
+        "cpu",
+        "dim",
     }
 )
 
@@ -41,11 +44,9 @@ class DataSight(TorchFunctionMode):
 
     def __init__(self, examples: Examples, trained: Iterable[Tensor] = ()) -> None:
         super().__init__()
-        self.is_over = False
         self.rests = False  # while another batch than this one is used, or a further one is loaded
         self._computed: set[str] = set()
         self._compared: set[str] = set()
-        self._formed: set[str] = set()
         self.foreign: str | None = None
         self._count = examples.count
         self._leaves = {address_of(leaf): name for name, leaf in examples.leaves.items()}
@@ -60,8 +61,6 @@ class DataSight(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self.is_over:
-            return func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
         given = list(tensors_within((args, kwargs)))
         used = [found for each in given if (found := self._leaf_or_foreign(each)) is not None]
@@ -71,10 +70,7 @@ class DataSight(TorchFunctionMode):
         for each in used:
             # a part or a form of an item lies where the item does, and is seen again where something is computed with it
             is_form = bool(made) and all(self._leaves.get(address_of(one)) == each for one in made)
-            if is_form or name in _FORMS:
-                self._formed.add(each)
-            else:
-                (self._compared if name in _COMPARISONS else self._computed).add(each)
+            (self._compared if is_form or name in _COMPARISONS else self._computed).add(each)
         for each in made:
             self._made(each, older)
         if older is not None and (name == "__setitem__" or _is_in_place(name)) and given:
@@ -104,17 +100,12 @@ class DataSight(TorchFunctionMode):
     @property
     def touched(self) -> list[str]:
         """The leaves that operations were given."""
-        return sorted(self._computed | self._compared | self._formed)
+        return sorted(self._computed | self._compared)
 
     @property
     def compared(self) -> list[str]:
         """The leaves that comparisons were given, and maybe changes of form, but no other operation."""
-        return sorted((self._compared | self._formed) - self._computed)
-
-    @property
-    def used(self) -> list[str]:
-        """The leaves whose values were asked for, be it by a comparison."""
-        return sorted(self._computed | self._compared)
+        return sorted(self._compared - self._computed)
 
     def _leaf_or_foreign(self, given: Tensor) -> str | None:
         """Return the leaf of the batch that a tensor is; note one that is foreign."""
