@@ -3,6 +3,8 @@
 
 import torch
 
+HALF_PRECISION = 1e-5  # rounding above which numbers are of half precision
+
 
 def switch_autocast_off() -> None:
     """Have operations compute in the types that they are given, also in contexts that were made before. It is for a child alone."""

@@ -191,3 +191,16 @@ def put_in_memory(batch: Mapping[str, Tensor], changed: Mapping[str, Tensor]) ->
     """In a child: give the tensors of the batch other values, and maybe another number of rows."""
     for name, each in batch.items():
         each.data = changed[name]
+
+
+def demand_rows_are_examples(experiment: Any) -> None:
+    """Make sure, where examples meet, that a loader made the batch: what lies in memory may be a graph, or one long sequence.
+
+    Raises:
+        ExperimentNotTriedError: no loader did, and no two shapes were spread over one another.
+    """
+    is_clear = experiment.mixing is not None and experiment.mixing.spreads
+    if experiment.plan.in_memory is not None and not is_clear:
+        raise ExperimentNotTriedError(
+            "rows of what lies in memory meet in the step, and no loader says that they are examples"
+        )

@@ -2,10 +2,11 @@
 """Slopes of the loss, measured by children that move a block of parameters, beside what the gradient says."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from truestep.doctor.experiments.changes import Change
+from truestep.doctor.experiments.full_precision import HALF_PRECISION
 from truestep.doctor.experiments.moves import BlockMove, block_moves, product
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.finding import Place
@@ -13,8 +14,6 @@ from truestep.doctor.runtime.frames import path_in_finding
 
 if TYPE_CHECKING:
     from truestep.doctor.experiments.step_experiment import StepExperiment
-
-HALF_PRECISION = 1e-5  # rounding above which numbers are of half precision
 
 _LARGEST_STEP = 0.005  # of the weights' size
 _AIMED_CHANGE = 0.003  # of the loss
@@ -36,6 +35,13 @@ class GraphCut:
     def told(self) -> str:
         """The operation with its line."""
         return f"{self.operation} at {path_in_finding(self.place.path)}:{self.place.line}"
+
+
+def in_full_precision(experiment: "StepExperiment") -> "StepExperiment":
+    """Return an experiment with autocast off in all children, where it hides what a small step changes."""
+    if experiment.base.coarsest <= HALF_PRECISION or experiment.plan.in_full_precision:
+        return experiment
+    return replace(experiment, plan=replace(experiment.plan, in_full_precision=True), moves={}, _known={})
 
 
 def demand_slopes(experiment: "StepExperiment") -> None:

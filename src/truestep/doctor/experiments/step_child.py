@@ -101,10 +101,15 @@ class StepChild:
         batch = self._collated() if change.kind == "one collated" else change.batch(examples)
         if plan.in_memory is not None:
             put_in_memory(plan.in_memory, batch)
-        enter = self._entered.enter_context
-        enter(self._noise)
+        self._entered.enter_context(self._noise)
         if plan.in_full_precision:
             switch_autocast_off()
+        self._follow(batch, count)
+        return batch
+
+    def _follow(self, batch: Any, count: int) -> None:
+        """Put in place what looks at the step."""
+        change, plan, enter = self._change, self._plan, self._entered.enter_context
         if change.records_rows:
             self._rows = enter(RowRecord(count, plan.layers, in_full=True))
         elif change.opens_cuts:
@@ -114,9 +119,8 @@ class StepChild:
         elif change.follows_results:
             self._results = enter(FollowedResults(plan.layers))
         elif change == Change():
-            self._sight = enter(DataSight(examples.like(batch), plan.parameters.values()))
+            self._sight = enter(DataSight(plan.examples.like(batch), plan.parameters.values()))
             self._sight.rests = self._waiting > 0
-        return batch
 
     def _collated(self) -> Any:
         """Return a batch of one example as the loader makes it: what is padded is no longer than that example."""

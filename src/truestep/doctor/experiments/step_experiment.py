@@ -14,7 +14,6 @@ from truestep.doctor.experiments.changes import Change, ChangeKind
 from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen
-from truestep.doctor.experiments.slopes import HALF_PRECISION
 from truestep.doctor.experiments.step_child import StepChild, StepPlan
 from truestep.doctor.finding import Place
 from truestep.doctor.relations.gradients import (
@@ -112,12 +111,6 @@ class StepExperiment:
                 f"gradients of the same batch differ by {apart:.1g}: they are random"
             )
         return gradient_tolerance(self.base.coarsest, apart)
-
-    def in_full_precision(self) -> "StepExperiment":
-        """Return this experiment with autocast off in all children, where it hides what a small step changes."""
-        if self.base.coarsest <= HALF_PRECISION or self.plan.in_full_precision:
-            return self
-        return StepExperiment(replace(self.plan, in_full_precision=True), self.place, self.budget)
 
     def changed(self, change: Change) -> ChildOutcome:
         """Return a child's outcome, which has as many steps as that of the child that changes nothing.
@@ -232,18 +225,6 @@ class StepExperiment:
         if len({each.optimizer for each in self.base.steps}) < len(self.plan.optimizers):
             raise ExperimentNotTriedError(
                 "another optimizer steps at other batches, and may use what this step does not"
-            )
-
-    def demand_rows_are_examples(self) -> None:
-        """Make sure, where examples meet, that a loader made the batch: what lies in memory may be a graph, or one long sequence.
-
-        Raises:
-            ExperimentNotTriedError: no loader did.
-        """
-        is_clear = self.mixing is not None and self.mixing.spreads
-        if self.plan.in_memory is not None and not is_clear:
-            raise ExperimentNotTriedError(
-                "rows of what lies in memory meet in the step, and no loader says that they are examples"
             )
 
     @cached_property

@@ -51,6 +51,7 @@ class ExamplesOfBatchMix(StepRelation):
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the batch's gradients with a mean of those of its halves."""
+        from truestep.doctor.experiments.memory_batch import demand_rows_are_examples
         from truestep.doctor.experiments.not_tried import (
             ExperimentNotTriedError,
             RelationNotApplicableError,
@@ -66,7 +67,7 @@ class ExamplesOfBatchMix(StepRelation):
         apart = experiment.halves()
         experiment.demand_one_part()
         mixing = experiment.mixing
-        experiment.demand_rows_are_examples()
+        demand_rows_are_examples(experiment)
         is_clear = mixing is not None and mixing.meaning is None and _is_slip(mixing)
         message = (
             f"the gradient of the batch is no mean of those of its halves: that of {apart.parameter} is off by "

@@ -40,13 +40,14 @@ class GradientGrowsWithBatch(StepRelation):
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the gradients of the batch with every example twice."""
         from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.memory_batch import demand_rows_are_examples
 
         tolerance = experiment.tolerance
         apart = experiment.compared(Change("twice"))
         if apart.difference <= max(tolerance, _LEAST_FACTOR - 1):
             return
         if experiment.examples_mix:
-            experiment.demand_rows_are_examples()
+            demand_rows_are_examples(experiment)
         experiment.demand_one_part()
         evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
         if apart.factor is not None:

@@ -40,6 +40,8 @@ class ItemFitsAnyExample(StepRelation):
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the gradients with an item's values exchanged between examples."""
+        from truestep.doctor.experiments.memory_batch import demand_rows_are_examples
+
         experiment.demand_all_optimizers()
         touched = [each for each in experiment.varied_items if each in experiment.base.touched]
         used = [each for each in touched if len(touched) > 1 and experiment.has_effect(each)]
@@ -47,7 +49,7 @@ class ItemFitsAnyExample(StepRelation):
         # where no examples meet no shape is to blame: a codebook may have one code for all of them by now
         if not fitting or not experiment.examples_mix:
             return
-        experiment.demand_rows_are_examples()
+        demand_rows_are_examples(experiment)
         is_target = any(experiment.numbers_each(each) == 1 for each in fitting)
         message = (
             f"values of {' and of '.join(f'item {each}' for each in fitting)} given to other examples of the batch change no "

@@ -46,10 +46,11 @@ class OrderOfExamplesMatters(StepRelation):
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the gradients of the batch in another order."""
         from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.memory_batch import demand_rows_are_examples
 
         if not experiment.order_matters:
             return
-        experiment.demand_rows_are_examples()
+        demand_rows_are_examples(experiment)
         experiment.demand_one_part()
         tolerance, apart = experiment.tolerance, experiment.compared(Change("permuted"))
         mixing = experiment.mixing

@@ -41,9 +41,9 @@ class GradientIsNoSlope(StepRelation):
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the slope of the loss with the gradient, block by block."""
-        from truestep.doctor.experiments.slopes import demand_slopes, slope_moves
+        from truestep.doctor.experiments.slopes import demand_slopes, in_full_precision, slope_moves
 
-        experiment = experiment.in_full_precision()
+        experiment = in_full_precision(experiment)
         demand_slopes(experiment)
         for move, measured in slope_moves(experiment):
             yield self._told(experiment, move, measured)
