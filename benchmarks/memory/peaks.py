@@ -2,8 +2,8 @@
 """Peak memory of a training beside the loop by hand: `python benchmarks/memory/peaks.py [--width 2048] [--layers 16]`.
 
 67 million weights in linear layers, so that activations are little: what is seen are weights, gradients, AdamW's state and what
-a save, an average and an evaluation add. `short` and `none` are saves
-that find memory for 1.5 and 0.5 states. Each row is a process of its own; Linux resets the peak between stretches
+a save, an average and an evaluation add. `short` and `none` are saves that find memory for 1.5 and 0.5 states, `ranks` is rank 0
+of two, by hand with torch's DistributedDataParallel. Each row is a process of its own; Linux resets the peak between stretches
 (`/proc/self/clear_refs`).
 """
 
@@ -20,15 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 import truestep as ts
 from truestep.checkpoints import copy_room
 from truestep.core.control_groups import FreeMemory
 
 STEPS = 6  # of each stretch
-KINDS = ("plain", "saves", "short", "none", "foreground", "ema")
+KINDS = ("plain", "saves", "short", "none", "foreground", "ema", "ranks")
 FREE = {"short": 1.5, "none": 0.5}  # of sizes of the state, as a save is told
 
 
@@ -47,6 +49,9 @@ def network(width: int, layers: int) -> nn.Module:
 
 def by_hand(kind: str, width: int, layers: int, folder: Path) -> dict[str, float]:
     module = network(width, layers)
+    if kind == "ranks":
+        dist.init_process_group("gloo")
+        module = DistributedDataParallel(module)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, fused=True)
     average = torch.optim.swa_utils.AveragedModel(module) if kind == "ema" else None
     rows = torch.randn(64, width)
@@ -124,7 +129,7 @@ def stretches(
 ) -> dict[str, float]:
     train()
     found = {"training": peak_of(train)}
-    if kind not in ("plain", "ema"):
+    if kind not in ("plain", "ema", "ranks"):
         stalls = []
 
         def with_saves() -> None:
@@ -142,6 +147,12 @@ def stretches(
     return found
 
 
+def one(who: str, kind: str, width: int, layers: int, folder: Path) -> dict[str, float]:
+    """Return the peaks of a row."""
+    torch.set_num_threads(1)
+    return (by_hand if who == "hand" else by_truestep)(kind, width, layers, folder)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--width", type=int, default=2048)
@@ -152,10 +163,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         who, kind = options.one.split("/")
-        torch.set_num_threads(1)
-        work = by_hand if who == "hand" else by_truestep
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            print(json.dumps(work(kind, options.width, options.layers, Path(folder))))
+            given = who, kind, options.width, options.layers, Path(folder)
+            print(json.dumps(ts.spawn(one, 2, *given)[0] if kind == "ranks" else one(*given)))
         return
     print("| | | by hand | Truestep | ratio |\n|---|---|---|---|---|")
     for kind in options.kinds.split(","):
