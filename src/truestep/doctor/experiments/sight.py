@@ -71,8 +71,8 @@ class DataSight(TorchFunctionMode):
             # a part or a form of an item lies where the item does, and is seen again where something is computed with it
             is_form = bool(made) and all(self._leaves.get(address_of(one)) == each for one in made)
             (self._compared if is_form or name in _COMPARISONS else self._computed).add(each)
-        for each in made:
-            self._made(each, older)
+        for new in made:
+            self._made(new, older)
         if older is not None and (name == "__setitem__" or _is_in_place(name)) and given:
             self._take_over(given[0], older)
         return result
