@@ -33,6 +33,8 @@ _COMPARISONS = frozenset(
     }
 )
 
+_JOINING = frozenset({"cat", "concat", "concatenate", "stack"})
+
 
 class DataSight(TorchFunctionMode):
     """Follows, from the batch on, which tensors operations are given.
@@ -67,6 +69,11 @@ class DataSight(TorchFunctionMode):
         older = None if self.rests else self._older_rows(given)
         result = func(*args, **(kwargs or {}))
         made = list(tensors_within(result))
+        if (
+            name in _JOINING and len(used) == len(given) and len(set(used)) == 1
+        ):  # a loader's parts of one item
+            self._kept += made
+            self._leaves |= {address_of(each): used[0] for each in made}
         for each in used:
             # a part or a form of an item lies where the item does, and is seen again where something is computed with it
             is_form = bool(made) and all(self._leaves.get(address_of(one)) == each for one in made)

@@ -12,6 +12,7 @@ from torch import Tensor
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.changes import Change, ChangeKind
 from truestep.doctor.experiments.child_goes_on import outcome_of_child
+from truestep.doctor.experiments.full_precision import HALF_PRECISION
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen
 from truestep.doctor.experiments.step_child import StepChild, StepPlan
@@ -184,7 +185,9 @@ class StepExperiment:
         if self.goes_another_way(change):
             return True
         beside = Change(noise=change.noise) if change.noise else None
-        return self.compared(change, beside).difference > self.tolerance
+        # of half precision a small effect can't be told from rounding, so that no effect is one that changes no bit
+        least = self.tolerance if self.base.coarsest < HALF_PRECISION else 0.0
+        return self.compared(change, beside).difference > least
 
     def has_effect_by_other_values(self, item: str) -> bool:
         """Tell the same of other examples' values, of classes that none of these has, and of other random numbers."""
