@@ -53,6 +53,19 @@ def test_a_mean_of_all_against_all_is_told(head, tmp_path):
         assert TOLD in said_of(mean, tmp_path / name, HEADS[head]), name
 
 
+ROWS = {
+    "of squares": lambda a, b: (a - b).square().mean(1),
+    "of torch's": lambda a, b: F.mse_loss(a, b, reduction="none").mean(dim=1),
+    "of sums": lambda a, b: (b - a).abs().sum(-1),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_mean_of_each_row_of_all_against_all_is_told(name, tmp_path):
+    assert TOLD in said_of(ROWS[name], tmp_path / "wrong")
+    assert TOLD not in said_of(lambda a, b: ROWS[name](a, b[:, None]), tmp_path / "right")
+
+
 def test_a_mean_of_each_against_its_own_is_not(tmp_path):
     def square(outputs, targets):
         return outputs.squeeze(1), targets

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scalar loss whose outputs and targets were broadcast: told once, when a loss function is first used.
+"""A loss whose outputs and targets were broadcast: told once, when a loss function is first used.
 
 Outputs of shape (n, 1) and targets of shape (n,) make (n, n): each output is compared with the targets of all examples. Losses of
-each example are refused for their shape; a mean has none, and is read off the operations that it ends in.
+that shape are refused; a mean of all, or of each row, has another one, and is read off the operations that it ends in.
 """
 
 from typing import Any
@@ -28,9 +28,10 @@ _ON_PURPOSE = (
 
 
 def tell_of_broadcast_rows(names: str, part: LossOutput) -> None:
-    """Warn of a scalar loss in which each output met the target of each example."""
+    """Warn of a loss, a scalar or a mean for each example, in which each output met the target of each example."""
     count = part.num_examples or 0
-    if part.is_scalar and count > 1 and _meets_all(part.values.grad_fn, count):
+    is_mean = part.is_scalar or tuple(part.values.shape) == (count,)
+    if is_mean and count > 1 and _meets_all(part.values.grad_fn, count):
         warn_user(_BROADCAST.format(names=names, count=count))
 
 
@@ -43,7 +44,7 @@ def _meets_all(node: Any, count: int) -> bool:
     seen: set[Any] = set()
     while waiting and len(seen) < _MOST_NODES:
         node = waiting.pop()
-        if node is None or node in seen or _shape(node) not in ((), (count, count)):
+        if node is None or node in seen or _shape(node) not in ((), (count,), (count, count)):
             continue
         seen.add(node)
         below = [each for each, _ in node.next_functions if each is not None]
@@ -64,5 +65,5 @@ def _shape(node: Any) -> tuple[int, ...]:
 _BROADCAST = (
     "The loss of {names} compares each of the {count} outputs with the targets of all {count} examples: outputs of shape "
     "({count}, 1) and targets of shape ({count},) are broadcast to ({count}, {count}) before the mean, and the model learns the "
-    "mean of all targets. Give both one shape: outputs.squeeze(1). Losses of each example, without .mean(), are checked for this."
+    "mean of all targets. Give both one shape: outputs.squeeze(1)."
 )
