@@ -18,7 +18,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.engine.as_made import changed_layer_options, layer_options
-from truestep.run import arguments
+from truestep.run import fingerprint
 
 UNFREEZING = Path(__file__).parent / "programs" / "unfreezing.py"
 SCRIPT = """
@@ -79,7 +79,7 @@ def test_the_same_words_keep_the_promise_in_one_line_that_is_not_long(tmp_path):
     ],
 )
 def test_which_words_differ(saved, now, said):
-    found = arguments.changed_arguments(saved, now)
+    found = fingerprint.changed_arguments(saved, now)
     assert found == [] if said is None else said in found[0]
 
 
@@ -100,7 +100,7 @@ def test_only_the_scripts_own_words_count(monkeypatch, file, words, own):
         main.__file__ = file
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setattr(sys, "argv", words)
-    assert arguments.script_arguments(str) == own
+    assert fingerprint.script_arguments(str) == own
 
 
 POINTS = torch.randn(12, 4, generator=torch.Generator().manual_seed(1))
@@ -500,12 +500,12 @@ def test_the_promise_is_shorter_once_it_was_made(tmp_path, capsys):
     ],
 )
 def test_no_secret_of_the_command_line_is_kept(monkeypatch, words, kept):
-    monkeypatch.setattr(arguments, "source_of_main", lambda: Path("train.py"))
+    monkeypatch.setattr(fingerprint, "source_of_main", lambda: Path("train.py"))
     monkeypatch.setattr(sys, "argv", ["train.py", *words])
-    assert kept not in " ".join(arguments.script_arguments(lambda _: "***"))
+    assert kept not in " ".join(fingerprint.script_arguments(lambda _: "***"))
 
 
 def test_a_word_about_tokens_is_no_secret(monkeypatch):
-    monkeypatch.setattr(arguments, "source_of_main", lambda: Path("train.py"))
+    monkeypatch.setattr(fingerprint, "source_of_main", lambda: Path("train.py"))
     monkeypatch.setattr(sys, "argv", ["train.py", "--max-tokens", "512", "--tokenizer=bpe"])
-    assert arguments.script_arguments(str) == ["--max-tokens", "512", "--tokenizer=bpe"]
+    assert fingerprint.script_arguments(str) == ["--max-tokens", "512", "--tokenizer=bpe"]

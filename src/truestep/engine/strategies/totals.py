@@ -101,7 +101,7 @@ class RankTotals:
 
 def _joined(values: Sequence[Any], device: torch.device) -> Tensor:
     """Return numbers, and tensors of one number, as one vector."""
-    if device.type == "cpu":
+    if is_host(device):
         numbers = [each.item() if isinstance(each, Tensor) else each for each in values]
         return torch.tensor(numbers, dtype=torch.float64)
     vector = torch.tensor([0.0 if isinstance(each, Tensor) else each for each in values], dtype=torch.float64)
