@@ -195,3 +195,83 @@ def test_a_short_window_of_a_plain_loop_is_named_where_it_follows_full_ones_and_
     )
     short = num % by and num > by and not is_right
     assert ("GRAD066" in said_of(HEAD + DATA + text)) == bool(short)
+
+
+# a Trainer leaves the division to a model that takes **kwargs: to see whether this one does is the check's task
+TOKENS = """
+import transformers
+from transformers import Trainer, TrainingArguments
+rows = [{"input_ids": torch.randint(5, 50, (8,)), "labels": LABELS} for _ in range(20)]
+size = dict(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+config = transformers.MODELConfig(**size, pad_token_id=0, num_labels=2)
+model = transformers.MODELTASK(config)
+arguments = TrainingArguments(
+    "out", max_steps=4, per_device_train_batch_size=4, gradient_accumulation_steps=2, report_to=[], save_strategy="no",
+    use_cpu=True, disable_tqdm=True,
+)
+trainer = Trainer(model, arguments, train_dataset=rows)
+CHANGE
+trainer.train()
+"""
+ONE, EACH = "int(torch.randint(2, ()))", "torch.randint(2, (8,))"
+LEFT_UNDIVIDED = [
+    ("Bert", "ForSequenceClassification", ONE),
+    ("Bert", "ForTokenClassification", EACH),
+    ("Roberta", "ForSequenceClassification", ONE),
+    ("Electra", "ForTokenClassification", EACH),
+    ("Llama", "ForTokenClassification", EACH),
+]
+DIVIDED_BY_ITSELF = [
+    ("Llama", "ForCausalLM", EACH),
+    ("GPT2", "LMHeadModel", EACH),
+]
+CHANGES = {
+    "by the Trainer": "trainer.model_accepts_loss_kwargs = False",
+    "by the Trainer, told so": "trainer.loss_is_scaled_for_ga = False",
+    "by a function": (
+        "trainer.compute_loss_func = lambda outputs, labels, num_items_in_batch: "
+        "F.cross_entropy(outputs.logits, labels, reduction='sum') / num_items_in_batch"
+    ),
+    "of one batch": "arguments.gradient_accumulation_steps = 1",
+}
+UNDONE = {
+    "at all": "pass",
+    "by a function": "trainer.compute_loss_func = lambda outputs, labels, **_: F.cross_entropy(outputs.logits, labels)",
+}
+
+
+def observed(model, task, labels, change="pass"):
+    text = TOKENS.replace("MODEL", model).replace("TASK", task).replace("LABELS", labels)
+    text = HEAD + text.replace("CHANGE", change)
+    with watch() as watched, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(text, str(Path("train.py").resolve()), "exec"), {"__name__": "__main__"})
+    assert (watched.history.num_steps, watched.failures) == (4, [])
+    (line,) = [number for number, each in enumerate(text.splitlines(), 1) if each == "trainer.train()"]
+    found = [each for each in watched.findings if each.code == "GRAD005"]
+    assert all((each.place.line, each.severity) == (line, Severity.RISK) for each in found)
+    return [each.message for each in found]
+
+
+@pytest.mark.sliced(2)
+@pytest.mark.parametrize("form", LEFT_UNDIVIDED, ids="-".join)
+def test_a_loss_that_a_trainer_takes_for_divided_is_named(form):
+    (told,) = observed(*form)
+    assert "trainer.model_accepts_loss_kwargs = False" in told
+
+
+@pytest.mark.sliced(1)
+@pytest.mark.parametrize("form", DIVIDED_BY_ITSELF, ids="-".join)
+def test_nothing_is_said_of_a_model_that_divides_its_loss(form):
+    assert observed(*form) == []
+
+
+@pytest.mark.sliced(2)
+@pytest.mark.parametrize("way", CHANGES)
+def test_nothing_is_said_of_a_trainer_whose_loss_is_divided(way):
+    assert observed(*LEFT_UNDIVIDED[0], CHANGES[way]) == []
+
+
+def test_a_loss_function_that_leaves_out_the_number_of_items_is_named():
+    (told,) = observed(*LEFT_UNDIVIDED[0], UNDONE["by a function"])
+    assert "compute_loss_func divide" in told

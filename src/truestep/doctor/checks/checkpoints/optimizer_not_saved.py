@@ -69,6 +69,8 @@ class OptimizerNotSaved(SourceCheck):
                 yield Unsure(call, "what else is saved, a comprehension or another dict tells")
             elif keys:
                 best = _is_chosen(module, call) and not any(_is_gone_on_from(module, each) for each in keys)
+                if best and _is_only_applied(module, call):
+                    continue
                 text = "A step or epoch to resume from is saved, but no optimizer state."
                 yield At(call, text, ADVICE if best else RISK)
 
@@ -89,6 +91,29 @@ def _goes_on_from(module: SourceModule, save: ast.Call) -> bool:
         and _is_same(path, seen_through(module.home(each.call), argument(each.call, 0, "f")))
         for each in loads
     )
+
+
+def _is_only_applied(module: SourceModule, save: ast.Call) -> bool:
+    """Tell a file whose loads, all in sight, take entries out of it that are no counters: weights to evaluate."""
+    path = seen_through(module, argument(save, 1, "f"))
+    if path is None:
+        return False
+    found = [
+        _taken(file, call)
+        for file in module.program.linked
+        for call in file.calls("torch.load")
+        if _is_same(path, seen_through(file, argument(call, 0, "f")))
+    ]
+    return bool(found) and all(keys and not any(map(is_named_as_counter, keys)) for keys in found)
+
+
+def _taken(module: SourceModule, load: ast.Call) -> list[str]:
+    """Return the keys that are read of a loaded dict, at once or by its name; none where others may be."""
+    parent = module.parents[load]
+    if isinstance(parent, ast.Subscript) and parent.value is load:
+        key = constant(parent.slice)
+        return [key] if isinstance(key, str) else []
+    return next((list(each.keys) for each in loads_of(module) if each.call is load and not each.is_whole), [])
 
 
 def _is_same(path: ast.expr, other: ast.expr | None) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.runtime.looking import times_written
+from truestep.doctor.runtime.trainers import accumulating_trainer
 from truestep.doctor.source.accumulators import divisor_of
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
@@ -51,7 +52,8 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
                     opt.zero_grad()
 
     Fix: divide by how many batches the step is made of: k, and fewer for the last step of an epoch; where batches
-    differ in size, weight each by its samples or tokens.
+    differ in size, weight each by its samples or tokens. Of a Hugging Face Trainer, write
+    `trainer.model_accepts_loss_kwargs = False` before `trainer.train()`: it then divides the loss itself.
 
     Evidence: the plain form of row 5 of docs/mistakes.md; bed E: 0 true, 1 debatable, 0 false; 186
     repositories: 0 true, 6 false.
@@ -78,8 +80,10 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
 
     def __init__(self) -> None:
         self.losses: list[
-            tuple[LossCall, int]
-        ] = []  # means over a batch, since the last backward; as they are
+            tuple[LossCall, int, Tensor]
+        ] = []  # means over a batch, since the last backward; as they are, and the number each was
+        self.means: list[Tensor] = []  # what went backward since the last step
+        self.trainer: object = None  # of a library, that the last backward was called by
         self.num_clips = 0  # since the last step
         self.places: list[
             Place | None
@@ -90,11 +94,11 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
     def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
         """Remember a loss that is a mean, and may go backward."""
         if loss.value.requires_grad and loss.options.get("reduction", "mean") == "mean":
-            self.losses.append((loss, times_written(loss.value)))
+            self.losses.append((loss, times_written(loss.value), loss.value.detach().clone()))
 
     def on_clear(self, history: WatchHistory, records: list[OptimizerRecord], place: Place) -> None:
         """What is cleared is not added up."""
-        self.places, self.targets = [], []
+        self.places, self.targets, self.means = [], [], []
 
     def on_clip(self, history: WatchHistory, parameters: list[Tensor], place: Place) -> None:
         """A clip changes gradients once."""
@@ -103,32 +107,72 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
     def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> None:
         """Note a backward of one such loss as it is."""
         alone = len(tensors) == 1 and not history.is_seeded
+        self.trainer = accumulating_trainer()
         whole = [
-            loss
-            for loss, version in self.losses
-            if alone and loss.value is tensors[0] and times_written(loss.value) == version
+            (loss, mean)
+            for loss, version, mean in self.losses
+            if alone
+            and (_is_as_it_was(loss, version, tensors[0]) or _is_equal(self.trainer, tensors[0], mean))
         ]
         self.places.append(place if whole else None)
-        self.targets += [each.target for each in whole]
+        self.targets += [loss.target for loss, _ in whole]
+        self.means += [mean for _, mean in whole]
         self.losses = []
         if len(self.places) > MOST:
-            self.places, self.targets = [None], []
+            self.places, self.targets, self.means = [None], [], []
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
-        """Report the third step in a row on the sum of as many means, of different batches, from one line."""
+        """Report the third step in a row, a Trainer's first, on the sum of as many means, of different batches, from one line."""
         places, self.places = self.places, []
         num_clips, self.num_clips = self.num_clips, 0
         num_batches, self.targets = len({each.data_ptr() for each in self.targets}), []
+        means, self.means = self.means, []
         kind = type(record.optimizer).__name__
         alike = len(set(places)) == 1 and None not in places and 1 < len(places) == num_batches
         is_sum = not (record.has_closure or record.num_stale_steps or record.changes_gradients(num_clips))
-        if not alike or kind not in SCALED or not is_sum:
+        if not alike or not is_sum or (kind not in SCALED and self.trainer is None):
             self.windows = []
             return
         self.windows.append(len(places))
-        if len(self.windows) == WINDOWS and len(set(self.windows)) == 1 and places[0] is not None:
-            text = f"Each step adds up the gradients of {len(places)} batches, and their losses are not divided by it."
-            yield Observation(places[0], text, RISK, {"backwards": len(places)})
+        enough = WINDOWS if self.trainer is None else 1  # a Trainer says itself that it accumulates
+        if len(self.windows) == enough and len(set(self.windows)) == 1 and places[0] is not None:
+            text = f"Each step adds up the gradients of {len(places)} batches, and their losses are not divided by it"
+            total = sum(float(each) for each in means)
+            numbers = {"backwards": len(places), "sum": total, "mean": total / len(places)}
+            yield Observation(places[0], text + _of_trainer(self.trainer, numbers), RISK, numbers)
+
+
+def _is_as_it_was(loss: LossCall, version: int, handed: Tensor) -> bool:
+    return loss.value is handed and times_written(handed) == version
+
+
+def _is_equal(trainer: object, handed: Tensor, mean: Tensor) -> bool:
+    """Tell the same number, which a Trainer has multiplied by its processes, one, and Accelerate divided by 1."""
+    return (
+        trainer is not None
+        and handed.shape == mean.shape
+        and bool(handed.detach() == mean)
+        and bool(mean != 0)
+    )
+
+
+def _of_trainer(trainer: object, numbers: dict[str, Any]) -> str:
+    """Return the end of the message: with a Trainer, what it takes for done, and the line that has it divide."""
+    if trainer is None:
+        return "."
+    told = f": {numbers['sum']:.4g} in place of their mean, {numbers['mean']:.4g}. The Trainer divides by "
+    told += (
+        "gradient_accumulation_steps only where it takes nobody else to; gradients and the logged loss are "
+    )
+    told += f"{numbers['backwards']} times as large, and max_grad_norm clips as many times more. "
+    if getattr(trainer, "compute_loss_func", None) is not None:
+        return told + "Have compute_loss_func divide the sum of its losses by num_items_in_batch."
+    if getattr(trainer, "loss_is_scaled_for_ga", None):
+        return told + "Write `trainer.loss_is_scaled_for_ga = False` before trainer.train()."
+    return told + (
+        "This model takes **kwargs, so num_items_in_batch is left to it, and its loss ignores that. Write "
+        "`trainer.model_accepts_loss_kwargs = False` before trainer.train()."
+    )
 
 
 def _counted(loop: TrainingLoop, backward: TraceEvent) -> bool:
