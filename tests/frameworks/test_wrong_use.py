@@ -111,6 +111,8 @@ def other_model():
         accelerator._models.pop()
 
 say("unprepared", lambda: train("unprepared"))
+net, optimizer = accelerator.prepare(raw), torch.optim.AdamW(raw.parameters(), lr=0.1)
+say("optimizer", lambda: train("optimizer"))
 net, optimizer = accelerator.prepare(raw, torch.optim.SGD(raw.parameters(), lr=0.1))
 say("right", lambda: train("right", epochs=2))
 say("goes on", lambda: train("right", epochs=3))
@@ -122,6 +124,28 @@ say("loader", lambda: train("loader", take="loader"))
 say("crossed", lambda: train("crossed", order=lambda one, other: (other, one)))
 say("model", lambda: train("model", order=lambda one, _: (one, net)))
 train("right", start=0, epochs=1)
+
+def scheduled(name, form, steps):
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer.optimizer, 1.0, 0.5, 16)
+    if form == "registered":
+        accelerator.register_for_checkpointing(schedule)
+    elif form == "prepared":
+        schedule = accelerator.prepare(schedule)
+    elif form == "held":
+        holder = type("Holder", (), {"state_dict": schedule.state_dict, "load_state_dict": schedule.load_state_dict})()
+        holder.schedule = schedule
+        accelerator.register_for_checkpointing(holder)
+    hook = optimizer.optimizer.register_step_post_hook(lambda *_: schedule.step() if steps else None)
+    try:
+        train(name, epochs=2)
+    finally:
+        hook.remove()
+        accelerator._schedulers.clear(), accelerator._custom_objects.clear()
+
+for form in ("plain", "registered", "prepared", "held"):
+    say(form + " schedule", lambda: scheduled(form, form, True))
+    import gc; gc.collect()
+say("idle schedule", lambda: scheduled("idle", "plain", False))
 print(json.dumps(said))
 """
 
@@ -183,6 +207,12 @@ SAYS = {
     },
     ACCELERATE: {
         "unprepared": "Write net, optimizer, loader = accelerator.prepare(net, optimizer, loader) first",
+        "optimizer": "has prepared no optimizer, so its save_state would save no moments or rate",
+        "plain schedule": "Write accelerator.register_for_checkpointing(schedule)",
+        "registered schedule": "nothing",
+        "prepared schedule": "nothing",
+        "held schedule": "nothing",
+        "idle schedule": "nothing",
         "right": "nothing",
         "goes on": "nothing",
         "batch_size": "batch_size was 4, and is 8",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Uses of `ExactResume` under which a training would go on to other bits, or save nothing; each is refused."""
 
+import gc
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any, Never
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.optim.lr_scheduler import LRScheduler
 
 from truestep.core.errors import OptionError
 from truestep.core.wording import a_type
@@ -151,7 +153,7 @@ def _refuse_class(owner: type, *_given: Any, **_named: Any) -> Never:
 
 
 def refuse_unprepared(accelerator: Any, loader: Any) -> None:
-    """Raise an OptionError for arguments in another order, and for models that `accelerator.save_state` would not save."""
+    """Raise an OptionError for arguments in another order, and what its `save_state` would lack for want of `prepare`."""
     call = "ts.accelerate.ExactResume(accelerator, loader, directory)"
     if not hasattr(accelerator, "prepare"):
         raise OptionError(f"{call} was given {a_type(accelerator)} where the Accelerator stands.")
@@ -159,8 +161,37 @@ def refuse_unprepared(accelerator: Any, loader: Any) -> None:
         raise OptionError(
             f"{call} was given {a_type(loader)} where the training loader that accelerator.prepare returned stands."
         )
-    if not getattr(accelerator, "_models", True):
-        raise OptionError(
-            "The accelerator has prepared no model, so its save_state would save no weights. Write net, optimizer, loader = "
-            f"accelerator.prepare(net, optimizer, loader) first, and then {call}."
-        )
+    for name, kind, lost in (
+        ("_models", "model", "weights"),
+        ("_optimizers", "optimizer", "moments or rate"),
+    ):
+        if not getattr(accelerator, name, True):
+            raise OptionError(
+                f"The accelerator has prepared no {kind}, so its save_state would save no {lost}. Write net, optimizer, loader = "
+                f"accelerator.prepare(net, optimizer, loader) first, and then {call}."
+            )
+
+
+def unkept_schedules(accelerator: Any) -> list[LRScheduler]:
+    """Return the living schedules of prepared optimizers, where `accelerator.save_state` keeps none at all."""
+    prepared = [getattr(each, "optimizer", each) for each in getattr(accelerator, "_optimizers", ())]
+    if not any("initial_lr" in group for each in prepared for group in each.param_groups):
+        return []  # no schedule was ever made on them
+    registered = getattr(accelerator, "_custom_objects", ())
+    inside = [held for each in registered for held in (each, *getattr(each, "__dict__", {}).values())]
+    if getattr(accelerator, "_schedulers", ()) or any(isinstance(each, LRScheduler) for each in inside):
+        return []
+    ids = {id(each) for each in prepared}
+    living = [each for each in gc.get_objects() if issubclass(type(each), LRScheduler)]
+    return [each for each in living if id(getattr(each.optimizer, "optimizer", each.optimizer)) in ids]
+
+
+def refuse_unkept_schedules(schedules: Iterable[LRScheduler]) -> None:
+    """Raise an OptionError for a schedule that has stepped and that no checkpoint holds: it would begin anew after a kill."""
+    for each in schedules:
+        if each._step_count > 1:  # the first is made with the schedule
+            raise OptionError(
+                f"A {type(each).__name__} moves the rate of a prepared optimizer, and its save_state does not keep it: after "
+                "a kill it would begin anew, with other rates. Write accelerator.register_for_checkpointing(schedule), or "
+                "schedule = accelerator.prepare(schedule), before ts.accelerate.ExactResume(...)."
+            )

@@ -13,7 +13,9 @@ from truestep.frameworks.wrong_use import (
     habits_of,
     refuse_other_habits,
     refuse_other_model,
+    refuse_unkept_schedules,
     refuse_unprepared,
+    unkept_schedules,
     weights_of,
 )
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
@@ -39,7 +41,8 @@ class ExactResume:
         keep: how many checkpoints stay.
 
     Raises:
-        OptionError: for several processes, and data that is no DataLoader of torch's.
+        OptionError: for several processes, data that is no DataLoader of torch's, and a model, optimizer or schedule that
+            `accelerator.save_state` would not save.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class ExactResume:
         self._batches = self._since = self._saved = 0
         self._begins: int | None = None
         self._place: dict[str, Any] | None = None
+        self._unkept: list[Any] | None = None
         self._load_state()
 
     def _load_state(self) -> None:
@@ -119,6 +123,9 @@ class ExactResume:
         self._is_save_called = True
         if self._since < self._every or not self._accelerator.sync_gradients:
             return False
+        if self._unkept is None:
+            self._unkept = unkept_schedules(self._accelerator)
+        refuse_unkept_schedules(self._unkept)
         self._saved += self._since
         self._since = 0
         place = {
