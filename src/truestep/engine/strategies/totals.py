@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import runs_ahead, send_to_device
+from truestep.core.accelerator import is_host, runs_ahead, send_to_device
 from truestep.core.errors import LossError
 from truestep.engine.processes.world import World
 from truestep.engine.sums import LossTotals
