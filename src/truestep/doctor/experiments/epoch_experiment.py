@@ -15,7 +15,11 @@ from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.epoch_child import NUM_BATCHES, EpochChild, EpochPlan
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
 from truestep.doctor.experiments.loads import loads_by_number
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
+from truestep.doctor.experiments.not_tried import (
+    ExperimentNotTriedError,
+    RelationNotApplicableError,
+    why_child_raised,
+)
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
 from truestep.doctor.relations.examples import find_examples
@@ -70,7 +74,7 @@ class EpochExperiment:
             )
         found = self._known[doubled]
         if found.failure is not None or found.error is not None:
-            raise ExperimentNotTriedError(found.failure or f"the child raised {found.error}")
+            raise ExperimentNotTriedError(found.failure or why_child_raised(found.error))
         if not found.is_whole:
             raise ExperimentNotTriedError("the script left the epoch before its loader had no further batch")
         return found

@@ -10,7 +10,11 @@ from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.evaluation_child import EvaluationChange, EvaluationChild, EvaluationPlan
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
 from truestep.doctor.experiments.loads import loads_by_number
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
+from truestep.doctor.experiments.not_tried import (
+    ExperimentNotTriedError,
+    RelationNotApplicableError,
+    why_child_raised,
+)
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
 
@@ -44,7 +48,7 @@ class EvaluationExperiment:
             )
         found = self._known[change]
         if found.failure is not None or found.error is not None:
-            raise ExperimentNotTriedError(found.failure or f"the child raised {found.error}")
+            raise ExperimentNotTriedError(found.failure or why_child_raised(found.error))
         if not found.is_whole:
             raise ExperimentNotTriedError("the evaluation did not go through all examples of its loader")
         return printed_figures(found.printed)

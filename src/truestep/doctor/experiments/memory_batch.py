@@ -14,7 +14,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from truestep.core.frames import is_library_file
 from truestep.doctor.experiments.going_on import ChildLife
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, why_child_raised
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.experiments.sight import address_of, state_of_modules, tensors_within
 from truestep.doctor.forks.fork import GoingOn
@@ -143,7 +143,7 @@ def batch_in_memory(seen: ChildOutcome) -> dict[str, Tensor]:
         ExperimentNotTriedError: they are not the whole batch.
     """
     if seen.failure is not None or seen.error is not None:
-        raise ExperimentNotTriedError(seen.failure or f"the child raised {seen.error}")
+        raise ExperimentNotTriedError(seen.failure or why_child_raised(seen.error))
     if not seen.roots:
         raise ExperimentNotTriedError(
             "no loader handed over a third batch, and none lies in memory before a step"

@@ -8,3 +8,10 @@ class ExperimentNotTriedError(Exception):
 
 class RelationNotApplicableError(ExperimentNotTriedError):
     """There is nothing here that the relation speaks of: no evaluation, no criterion with numbers."""
+
+
+def why_child_raised(error: str) -> str:
+    """Return why nothing is known where the child of an experiment raised."""
+    if error.startswith("RunDirectoryError"):
+        return "a ts.Run trains here, whose updates are not tried out; ts.relations(loss, batch, trains=net) tries the loss"
+    return f"the child raised {error}"

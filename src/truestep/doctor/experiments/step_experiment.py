@@ -13,7 +13,7 @@ from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.changes import Change, ChangeKind
 from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.full_precision import HALF_PRECISION
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, why_child_raised
 from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen
 from truestep.doctor.experiments.step_child import StepChild, StepPlan
 from truestep.doctor.finding import Place
@@ -73,7 +73,7 @@ class StepExperiment:
         if not found.touched and found.error is None and found.steps and not self.plan.batches_ahead:
             found = self._held_back()
         if found.error is not None:
-            raise ExperimentNotTriedError(f"the child raised {found.error}")
+            raise ExperimentNotTriedError(why_child_raised(found.error))
         if not found.steps:
             raise ExperimentNotTriedError("no optimizer stepped before the script was over")
         if not found.touched:
@@ -121,7 +121,7 @@ class StepExperiment:
         """
         found = self.child(change)
         if found.error is not None:
-            raise ExperimentNotTriedError(f"the child raised {found.error}")
+            raise ExperimentNotTriedError(why_child_raised(found.error))
         if len(found.steps) != len(self.base.steps):
             raise ExperimentNotTriedError("the step goes another way with the batch that was changed")
         return found
