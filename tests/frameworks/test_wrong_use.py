@@ -11,7 +11,7 @@ import sys
 import pytest
 
 LIGHTNING = """
-import itertools, json, logging, warnings
+import itertools, json, logging, os, warnings
 import lightning, torch, truestep as ts
 from torch.utils.data import DataLoader
 from truestep.lightning import ExactResume
@@ -28,20 +28,34 @@ class Module(lightning.LightningModule):
     def configure_optimizers(self):
         return self.made(self.parameters())
 
-def fit(callbacks, checkpoint=None, samples=16, batch_size=4, accumulation=1, epochs=2, width=1, workers=0, **made):
+def fit(callbacks, checkpoint=None, samples=16, batch_size=4, accumulation=1, epochs=2, width=1, workers=0,
+    given=lambda loader: loader, **made):
     trainer = lightning.Trainer(
         accelerator="cpu", max_epochs=epochs, callbacks=callbacks, accumulate_grad_batches=accumulation, logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )
     loader = DataLoader(torch.randn(samples, 4), batch_size, shuffle=True, num_workers=workers)
-    trainer.fit(Module(width, **made), loader, ckpt_path=checkpoint)
+    trainer.fit(Module(width, **made), given(loader), ckpt_path=checkpoint)
+
+class Iterable:
+    def __iter__(self):
+        return iter([torch.randn(4, 4)] * 8)
 
 def goes_on(**habits):
     exact = ExactResume("exact", every_n_batches=3)
     fit([exact], exact.checkpoint, epochs=3, **habits)
 
+def launched():
+    os.environ["WORLD_SIZE"] = "2"  # as Lightning's launcher and torchrun set it
+    try:
+        ExactResume("launched").checkpoint
+    finally:
+        del os.environ["WORLD_SIZE"]
+        assert not os.path.exists("launched")
+
 exact = ExactResume("exact", every_n_batches=3)
 fit([exact], exact.checkpoint)
+fit([ExactResume("rarely", every_n_batches=1000)])
 said = {}
 cases = {
     "class": lambda: fit([ExactResume]),
@@ -55,6 +69,12 @@ cases = {
     "directory as path": lambda: fit([ExactResume("exact")], "exact"),
     "name": lambda: __import__("truestep.lightning", fromlist=["Exact"]).ExactResumeCallback,
     "place": lambda: ts.ExactResume("exact"),
+    "none": lambda: ExactResume(None),
+    "empty": lambda: ExactResume(""),
+    "two loaders": lambda: fit([ExactResume("two")], given=lambda loader: [loader, loader]),
+    "any order": lambda: fit([ExactResume("any")], given=lambda loader: DataLoader(loader.dataset, 4, in_order=False)),
+    "iterable": lambda: fit([ExactResume("iterable")], given=lambda _: Iterable()),
+    "launched": launched,
 }
 for name, case in cases.items():
     try:
@@ -204,6 +224,12 @@ SAYS = {
         "directory as path": "ckpt_path is its directory",
         "name": "Did you mean 'ExactResume'?",
         "place": "ts.lightning.ExactResume(directory)",
+        "none": "was given None for its directory",
+        "empty": "was given '' for its directory",
+        "two loaders": "this training has 2. Give one DataLoader",
+        "any order": "DataLoader(in_order=False) gives batches",
+        "iterable": "which iterates in a way of its own",
+        "launched": "trains on 2",
     },
     ACCELERATE: {
         "unprepared": "Write net, optimizer, loader = accelerator.prepare(net, optimizer, loader) first",
@@ -259,4 +285,6 @@ def test_a_wrong_use_is_named_with_the_line_to_write(program, tmp_path):
     assert done.stderr.count(ERR[program]) == 1, done.stderr
     rates = "is 5.0 in the code, and was 0.1 when this training began"
     assert done.stderr.count(rates) == (program != ACCELERATE), done.stderr
+    rarely = "ended before its first save was due (every_n_batches=1000)"
+    assert done.stderr.count(rarely) == (program == LIGHTNING), done.stderr
     assert done.stderr.count("num_workers was 0, and is 1") == (program != ACCELERATE), done.stderr

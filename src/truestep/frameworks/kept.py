@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of ours beside a framework's: its files, and what these lack, in one store with checksums."""
 
+import os
 import shutil
 import sys
 import weakref
@@ -15,6 +16,7 @@ import torch
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.store import CheckpointStore
 from truestep.core.errors import OptionError, check_number
+from truestep.frameworks.passes import refuse_processes
 from truestep.run.owner import HOLDERS, take_over_run
 from truestep.run.user_state import decode_run_state, encode_run_state
 
@@ -37,13 +39,18 @@ class KeptCheckpoints:
 
     def __init__(self, directory: str | Path, keep: int) -> None:
         check_number("ExactResume", "keep", keep, example=2, least=1)
+        if not isinstance(directory, str | Path) or not str(directory).strip():
+            raise OptionError(
+                f"ExactResume was given {directory!r} for its directory, which holds the checkpoints, and only them. Write "
+                'ExactResume("runs/exact"), say.'
+            )
         self.directory = Path(directory).resolve()
         if self.directory.is_file():
             raise OptionError(
                 f"ExactResume({str(directory)!r}) names a file, and its checkpoints need a folder of their own. Write "
                 'ExactResume("runs/exact"), say.'
             )
-        self._asked = {"directory": str(directory), "in_vain": False, "used": False}
+        self._asked = {"directory": str(directory), "in_vain": False, "used": False, "saved": False}
         weakref.finalize(self, _say_unused, self._asked)
         self._retention = Retention(last=keep)
         self._store: CheckpointStore | None = None
@@ -52,6 +59,7 @@ class KeptCheckpoints:
 
     def _opened(self) -> CheckpointStore:
         if self._store is None:
+            refuse_processes(_number_of_processes(), "this launch")
             take_over_run(self.directory)
             self._store = CheckpointStore(
                 self.directory / "checkpoints", retention=self._retention, background=False
@@ -105,12 +113,27 @@ class KeptCheckpoints:
         }
         state = {"name": theirs.name, "files": files, "place": encode_run_state(place)}
         (store or self._opened()).save(step, state)
+        self._asked["saved"] = True
+
+    def say_never_saved(self, option: str, least: int) -> None:
+        """Say at the end of a training that nothing was ever saved, as the option asks for more than there was of it."""
+        if not self._asked["saved"] and self.newest() is None:
+            sys.stderr.write(
+                f"truestep: this training ended before its first save was due ({option}), so a kill would have lost all of it, and "
+                f"{self.directory} holds nothing. Write {option.split('=', maxsplit=1)[0]}={least}, say.\n"
+            )
 
     def give_up(self) -> None:
         """Let go of the directory."""
         store, self._store, self._newest, self._is_read = self._store, None, None, False
         if store is not None:
             store.close()
+
+
+def _number_of_processes() -> int:
+    """Return how many processes a launcher says that it has started: each of them would take the directory."""
+    number = os.environ.get("WORLD_SIZE", "")
+    return int(number) if number.isdecimal() else 1
 
 
 def _say_unused(asked: dict[str, Any]) -> None:

@@ -155,8 +155,13 @@ def _place_of(streams: Sequence[SampleGenerator]) -> int:
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest())
 
 
-def refuse_loader(loader: Any) -> None:
-    """Raise an OptionError for a loader whose passes can't be gone through again."""
+def refuse_loader(loader: Any, *more: Any) -> None:
+    """Raise an OptionError for several loaders, and one whose passes can't be gone through again."""
+    if more:
+        raise OptionError(
+            f"ExactResume keeps the place in one training loader, and this training has {1 + len(more)}. Give one DataLoader, over "
+            "a data set that returns what they return."
+        )
     kind = type(loader)
     if not isinstance(loader, DataLoader) or kind.__iter__ not in (_keyed_iter, DataLoader.__iter__):
         raise OptionError(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import OptionError, check_number
 from truestep.frameworks.kept import KeptCheckpoints
-from truestep.frameworks.passes import KeyedPasses, refuse_processes
+from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
 from truestep.frameworks.wrong_use import (
     HookOfAnInstance,
     habits_of,
@@ -107,6 +107,7 @@ class ExactResume(Callback):
                 "trainer.fit(model, loader, ckpt_path=exact.checkpoint), or give ts.lightning.ExactResume an empty directory."
             )
         combined: Any = trainer.fit_loop._combined_loader
+        refuse_loader(*combined.flattened)
         self._habits = habits_of(combined.flattened[0], trainer.accumulate_grad_batches)
         if newest is not None:
             refuse_other_habits(newest.place, self._habits, self._kept.directory)
@@ -137,6 +138,10 @@ class ExactResume(Callback):
         """Give the means of the epoch the part from before the resume."""
         self._merge_means(trainer.fit_loop.epoch_loop)
 
+    def on_train_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Say so where nothing was saved."""
+        self._kept.say_never_saved(f"every_n_batches={self._every}", max(1, self._since // 2))
+
     @HookOfAnInstance
     def on_exception(
         self, trainer: "Trainer", pl_module: "LightningModule", exception: BaseException
@@ -163,13 +168,10 @@ class ExactResume(Callback):
         if trainer is None or not trainer.training:
             return None
         combined = trainer.fit_loop._combined_loader
-        if combined is None or not any(each is loader for each in combined.flattened):
+        # on_train_start refuses the others: Lightning's own teardown hides what is raised where its loader is begun
+        is_right = combined is not None and len(combined.flattened) == 1 and getattr(loader, "in_order", True)
+        if not is_right or combined.flattened[0] is not loader:
             return None
-        if len(combined.flattened) > 1:
-            raise OptionError(
-                f"ExactResume keeps the place in one training loader, and this training has {len(combined.flattened)}. Give one "
-                "DataLoader, over a data set that returns what they return."
-            )
         number: int = trainer.current_epoch
         return number
 

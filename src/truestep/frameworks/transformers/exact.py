@@ -126,7 +126,9 @@ class ExactResume(TrainerCallback):
     def on_train_end(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Let go of the directory."""
+        """Let go of the directory, and say so where nothing was saved."""
+        if args.save_strategy == "steps":
+            self._kept.say_never_saved(f"save_steps={args.save_steps}", max(1, state.global_step // 2))
         self._passes.end()
         self._kept.give_up()
 
