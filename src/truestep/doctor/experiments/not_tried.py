@@ -10,8 +10,8 @@ class RelationNotApplicableError(ExperimentNotTriedError):
     """There is nothing here that the relation speaks of: no evaluation, no criterion with numbers."""
 
 
-def why_child_raised(error: str) -> str:
+def why_child_raised(error: str | None) -> str:
     """Return why nothing is known where the child of an experiment raised."""
-    if error.startswith("RunDirectoryError"):
+    if error and error.startswith("RunDirectoryError"):
         return "a ts.Run trains here, whose updates are not tried out; ts.relations(loss, batch, trains=net) tries the loss"
     return f"the child raised {error}"
