@@ -130,3 +130,30 @@ def test_a_learners_own_module_is_no_target_network(tmp_path, capsys):
         net = run.learner(nn.Linear(4, 2), torch.optim.AdamW)
         run.track(target=net.module)
     assert "target = copy.deepcopy(" in capsys.readouterr().err
+
+
+def test_numbers_that_are_of_another_type_by_now_are_not_compared(tmp_path, capsys):
+    with ts.Run(tmp_path / "run", seed=0, progress=False) as run:
+        net = run.learner(nn.Linear(4, 2), torch.optim.AdamW)
+        teacher = nn.Linear(4, 2).requires_grad_(False)
+        for step in run.steps(6):
+            net.update(
+                lambda batch: (net(batch) - teacher(batch.to(teacher.weight.dtype)).float()).square().mean(1),
+                torch.randn(8, 4),
+            )
+            if step == 2:
+                teacher.bfloat16()
+    assert "has changed" not in capsys.readouterr().err
+
+
+def test_a_loss_with_a_variable_that_has_no_value_yet_is_used(tmp_path, capsys):
+    with ts.Run(tmp_path / "run", seed=0, progress=False) as run:
+        net = run.learner(nn.Linear(4, 2), torch.optim.AdamW)
+
+        def loss(batch):
+            return net(batch).square().mean(1) + (late(batch) if run.step > 9 else 0)
+
+        for _ in run.steps(2):
+            net.update(loss, torch.randn(8, 4))
+        late = nn.Linear(4, 1)
+    assert "has changed" not in capsys.readouterr().err

@@ -50,10 +50,10 @@ class UnkeptModels:
         for name, (model, before) in [*self._first.items()]:
             tensors = self._not_owned(model)
             now = _some_numbers(tensors)
-            if len(now) == len(before) and all(map(torch.equal, now, before)):
+            if (changed := _have_changed(before, now)) is False:
                 continue
             del self._first[name]
-            if not self._is_kept(tensors):
+            if changed and not self._is_kept(tensors):
                 self._run.screen.say_once(
                     _UNKEPT.format(name=name, short=name.rpartition(".")[2]), key=f"unkept {name}"
                 )
@@ -82,12 +82,19 @@ def models_of(loss: Any, depth: int = 0) -> Iterator[tuple[str, nn.Module]]:
         yield from _models_in("self", loss.__self__)
         yield from models_of(loss.__func__, depth)
     elif inspect.isfunction(loss) and depth < _DEEPEST:
-        found = inspect.getclosurevars(loss)
-        for name, value in {**found.globals, **found.nonlocals}.items():
+        for name, value in _variables_of(loss):
             if not inspect.isfunction(value):
                 yield from _models_in(name, value)
             elif value.__globals__ is loss.__globals__:
                 yield from models_of(value, depth + 1)
+
+
+def _variables_of(function: types.FunctionType) -> list[tuple[str, Any]]:
+    try:
+        found = inspect.getclosurevars(function)
+    except ValueError:  # one of its variables has no value yet
+        return []
+    return [*found.globals.items(), *found.nonlocals.items()]
 
 
 def _models_in(name: str, value: Any) -> Iterator[tuple[str, nn.Module]]:
@@ -95,19 +102,28 @@ def _models_in(name: str, value: Any) -> Iterator[tuple[str, nn.Module]]:
     if isinstance(value, nn.Module):
         yield name, value
     elif not isinstance(value, type | types.ModuleType):
-        members = getattr(value, "__dict__", {})
+        members = getattr(value, "__dict__", None)
+        members = members if isinstance(members, dict) else {}
         yield from ((f"{name}.{key}", each) for key, each in members.items() if isinstance(each, nn.Module))
 
 
 def _tensors_of(model: nn.Module) -> list[Tensor]:
-    """Return the parameters and buffers that have numbers."""
+    """Return the parameters and buffers that have numbers which can be taken out one by one."""
     tensors = [*model.parameters(), *model.buffers()]
-    return [each for each in tensors if not nn.parameter.is_lazy(each) and each.layout is torch.strided]
+    plain = [each for each in tensors if type(each) in (Tensor, nn.Parameter)]
+    return [each for each in plain if each.layout is torch.strided and not each.is_meta]
 
 
 def _some_numbers(tensors: list[Tensor]) -> list[Tensor]:
     parts = (each.detach().flatten() for each in tensors)
     return [each[:: max(1, len(each) // _NUMBERS_COMPARED)].clone() for each in parts]
+
+
+def _have_changed(before: list[Tensor], now: list[Tensor]) -> bool | None:
+    """Tell whether numbers are others; None where they can't be compared: some are a learner's by now, or of another type."""
+    if [(each.shape, each.dtype) for each in before] != [(each.shape, each.dtype) for each in now]:
+        return None
+    return not all(torch.equal(one, other.to(one.device)) for one, other in zip(before, now, strict=True))
 
 
 _UNKEPT = (
