@@ -191,7 +191,7 @@ def refuse_unkept_schedules(schedules: Iterable[LRScheduler]) -> None:
     for each in schedules:
         if each._step_count > 1:  # the first is made with the schedule
             raise OptionError(
-                f"A {type(each).__name__} moves the rate of a prepared optimizer, and its save_state does not keep it: after "
+                f"The rate of a prepared optimizer is moved by {a_type(each)}, and save_state does not keep that: after "
                 "a kill it would begin anew, with other rates. Write accelerator.register_for_checkpointing(schedule), or "
                 "schedule = accelerator.prepare(schedule), before ts.accelerate.ExactResume(...)."
             )

@@ -83,6 +83,7 @@ WORDS: Mapping[str, Words] = {
     "step": "Seen at optimizer step {}.",
     "steps": None,
     "steps_not_cleared": None,
+    "sum": None,
     "symbols": "The symbols have the shape {}.",
     "target": None,
     "targets": "The targets: {}.",
