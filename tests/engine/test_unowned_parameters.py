@@ -82,3 +82,18 @@ def test_the_graph_is_walked_once_however_deep_it_is(make_learner):
         return y
 
     learner.update(deep, DATA)
+
+
+def test_a_variable_that_has_no_value_yet_is_no_obstacle(tmp_path):
+    """Of the optimizer's function, and of a loss of whose parameters one is nobody's."""
+    run = ts.Run(tmp_path, seed=0, progress=False, quiet=True)
+    net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.1 if p else late))
+    scale = nn.Parameter(torch.ones(()))
+
+    def loss(batch):
+        return (net(batch) * scale).square().mean(1) + (late if batch is None else 0)
+
+    with pytest.warns(UserWarning, match="1 trainable parameters that no learner owns"):
+        net.update(loss, torch.randn(4, 4))
+    late = 1
+    run.close()

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the bytecode of a user's code does at a call: where it is, which variable takes the result, which loop goes through it."""
+"""What the bytecode of a user's code does at a call: where it is, which variable takes the result, which loop goes through it.
+
+And which variables a function reads.
+"""
 
 import dis
+import inspect
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from traceback import walk_stack
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import NamedTuple
 
 from truestep.core.frames import is_library_file
@@ -63,6 +67,14 @@ def numbers_subscripted(code: CodeType, name: str) -> frozenset[int]:
         elif not (_tells_form(following) or (before is not None and before.argval == "len")):
             return frozenset()
     return frozenset() if name in code.co_cellvars else frozenset(found)
+
+
+def closure_variables(function: FunctionType) -> inspect.ClosureVars:
+    """Return the variables outside of a function that it reads; none where one of them has no value yet."""
+    try:
+        return inspect.getclosurevars(function)
+    except ValueError:
+        return inspect.ClosureVars({}, {}, {}, set())
 
 
 def is_asked_by_import(package: str) -> bool:

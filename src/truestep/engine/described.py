@@ -2,7 +2,6 @@
 """Objects that the user's code decides with, as text: the name of a class or function and its fields, without addresses."""
 
 import hashlib
-import inspect
 import re
 import sys
 from argparse import Namespace
@@ -14,6 +13,8 @@ from types import BuiltinFunctionType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 import torch
+
+from truestep.core.call_site import closure_variables
 
 _PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, Enum)
 _FUNCTIONS = (FunctionType, BuiltinFunctionType)
@@ -107,7 +108,7 @@ def _kept_by(function: Any) -> str:
     """Return the plain values that a function has by its defaults, and from the function that made it."""
     if (code := getattr(function, "__code__", None)) is None:
         return ""
-    held = inspect.getclosurevars(function).nonlocals if code.co_freevars else {}
+    held = closure_variables(function).nonlocals if code.co_freevars else {}
     defaults = function.__defaults__ or ()
     names = code.co_varnames[: code.co_argcount][-len(defaults) :] if defaults else ()
     held = {**held, **dict(zip(names, defaults, strict=True)), **(function.__kwdefaults__ or {})}

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from truestep.core.call_site import closure_variables
 from truestep.core.frames import warn_user
 
 
@@ -78,5 +79,5 @@ def _variables_of(loss: Callable[..., Any] | None) -> Iterator[tuple[str, Any]]:
         yield from members
         loss = loss.__func__
     if inspect.isfunction(loss):
-        variables = inspect.getclosurevars(loss)
+        variables = closure_variables(loss)
         yield from {**variables.globals, **variables.nonlocals}.items()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.core.call_site import closure_variables
 from truestep.core.trees import tree_leaves
 from truestep.run.state import RunState
 
@@ -82,19 +83,12 @@ def models_of(loss: Any, depth: int = 0) -> Iterator[tuple[str, nn.Module]]:
         yield from _models_in("self", loss.__self__)
         yield from models_of(loss.__func__, depth)
     elif inspect.isfunction(loss) and depth < _DEEPEST:
-        for name, value in _variables_of(loss):
+        variables = closure_variables(loss)
+        for name, value in {**variables.globals, **variables.nonlocals}.items():
             if not inspect.isfunction(value):
                 yield from _models_in(name, value)
             elif value.__globals__ is loss.__globals__:
                 yield from models_of(value, depth + 1)
-
-
-def _variables_of(function: types.FunctionType) -> list[tuple[str, Any]]:
-    try:
-        found = inspect.getclosurevars(function)
-    except ValueError:  # one of its variables has no value yet
-        return []
-    return [*found.globals.items(), *found.nonlocals.items()]
 
 
 def _models_in(name: str, value: Any) -> Iterator[tuple[str, nn.Module]]:
