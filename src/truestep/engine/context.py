@@ -110,7 +110,7 @@ class LearnerContext:
 
     def note_made(self, batch: Any, making: Making, *, leads: bool) -> None:
         """The loop is given a batch of which its source knows this; `leads`: the first of its body."""
-        self.given.note(batch, making)
+        self.given.note(batch)
         self._making = making if leads else None
         if making != self.counting.making:
             self.counting = BatchCounting(making=making)

@@ -13,24 +13,23 @@ from torch import Tensor
 
 from truestep.core.call_site import numbers_subscripted, numbers_subscripted_at_call
 from truestep.core.errors import BatchError
-from truestep.engine.batches import UNKNOWN, Making
+from truestep.engine.batches import Making
 
 
 class GivenBatch:
     """The batch that the loop was given last, where it is a tensor whose rows are known to be examples."""
 
     def __init__(self) -> None:
-        self._making = UNKNOWN
         self._batch: weakref.ref[Tensor] | None = None  # the loop alone says how long it lives
 
-    def note(self, batch: Any, making: Making) -> None:
+    def note(self, batch: Any) -> None:
         """The loop is given this batch."""
-        self._batch, self._making = (weakref.ref(batch) if type(batch) is Tensor else None), making
+        self._batch = weakref.ref(batch) if type(batch) is Tensor else None
 
-    def tensor(self) -> Tensor | None:
-        """Return it; None where it is something else, or gone."""
+    def tensor(self, making: Making) -> Tensor | None:
+        """Return it, of which its source knows this; None where it is something else, or gone."""
         batch = None if self._batch is None else self._batch()
-        return batch if batch is not None and _holds_examples(batch, self._making) else None
+        return batch if batch is not None and _holds_examples(batch, making) else None
 
 
 class RowsTaken:
@@ -46,7 +45,7 @@ class RowsTaken:
         """Raise a BatchError where the function reads nothing but `batch[0]`, or the loop has handed over no more than that."""
         if self._is_first:
             self._is_first = False
-            _refuse_row(batch, self._given.tensor())
+            _refuse_row(batch, self._given.tensor(making))
         code = getattr(function, "__code__", None)
         if code is None or code is not self._code:
             self._code, self._read = code, _numbers_read(function)

@@ -16,9 +16,8 @@ from truestep.engine.strategies.riders import num_bucket_slots
 
 LEAST_BYTES = 1 << 16  # with gloo on one machine 64 KiB take as long as 1 (docs/log.md)
 MOST_BYTES = 1 << 20  # a first bucket of torch's DistributedDataParallel
-MOST_SPARE_BYTES = (
-    1 << 18
-)  # sent by the smallest learner for a larger one: more takes longer than a second message
+# sent by the smallest learner for a larger one: more takes longer than a second message
+MOST_SPARE_BYTES = 1 << 18
 _ROUND_BYTES = 1 << 12
 _ROOM_FOR_NUMBERS = 16  # of each rank: what rides when nothing is measured, and some metrics
 
