@@ -3,7 +3,7 @@
 
 67 million weights in linear layers, so that activations are little: what is seen are weights, gradients, AdamW's state and what
 a save, an average and an evaluation add. `short` and `none` are saves that find memory for 1.5 and 0.5 states, `ranks` is rank 0
-of two, by hand with torch's DistributedDataParallel. Each row is a process of its own; Linux resets the peak between stretches
+of two, by hand with torch's DistributedDataParallel, `doctor` a run that is watched. Each row is a process of its own; Linux resets the peak between stretches
 (`/proc/self/clear_refs`).
 """
 
@@ -30,7 +30,7 @@ from truestep.checkpoints import copy_room
 from truestep.core.control_groups import FreeMemory
 
 STEPS = 6  # of each stretch
-KINDS = ("plain", "saves", "short", "none", "foreground", "ema", "ranks")
+KINDS = ("plain", "doctor", "saves", "short", "none", "foreground", "ema", "ranks")
 FREE = {"short": 1.5, "none": 0.5}  # of sizes of the state, as a save is told
 
 
@@ -84,7 +84,7 @@ def by_truestep(kind: str, width: int, layers: int, folder: Path) -> dict[str, f
         copy_room.free_memory = lambda: FreeMemory(int(FREE[kind] * state_bytes), "this machine")
     background = kind != "foreground"
     saving = ts.Saving(at_epoch_end=False, background=background)
-    run = ts.Run(folder / "run", progress=False, quiet=True, doctor=False, saving=saving)
+    run = ts.Run(folder / "run", progress=False, quiet=True, doctor=kind == "doctor", saving=saving)
     net = run.learner(
         network(width, layers),
         lambda p: torch.optim.AdamW(p, lr=1e-3),
@@ -129,7 +129,7 @@ def stretches(
 ) -> dict[str, float]:
     train()
     found = {"training": peak_of(train)}
-    if kind not in ("plain", "ema", "ranks"):
+    if kind not in ("plain", "doctor", "ema", "ranks"):
         stalls = []
 
         def with_saves() -> None:
