@@ -231,6 +231,17 @@ def many():
     return nn.Sequential(*(nn.Linear(16, 16) for _ in range(149)), nn.Linear(16, 10))
 
 
+class Tensors(nn.Module):
+    """Weights of 8 to 64 numbers each, and as little computing with them as there can be."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.weights = nn.ParameterList(torch.randn(8 * (1 + number % 8)) for number in range(count))
+
+    def forward(self, inputs):
+        return inputs * torch.stack(torch._foreach_norm(list(self.weights))).mean()
+
+
 class Transformer(nn.Module):
     def __init__(self):
         super().__init__()
@@ -266,6 +277,7 @@ def rows():
         one("one parameter, a line every step", log_every=1),
         one("one parameter, no line", log_every=10**9),
         mlp("compiled loss", compile=True),
+        *(one(f"{count:,} small tensors", make=partial(Tensors, count)) for count in (10, 30_000)),
     ]
 
 
